@@ -1,0 +1,221 @@
+"""PPO by hand, in one file and without the catalog: the floor that `rlcatalog-ppo` is compared to.
+
+It handles environments with a one-dimensional Box observation and a Discrete action. Run it with::
+
+    python benchmarks/plain_ppo.py --env CartPole-v1 --steps 100000 --seed 0
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Hyperparameters; `minibatch_size` and `rollout_length` count environment steps (the latter per environment)."""
+
+    num_envs: int = 8
+    rollout_length: int = 128
+    epochs: int = 10
+    minibatch_size: int = 256
+    lr: float = 1e-3
+    anneal_lr: bool = True
+    gamma: float = 0.99
+    lambda_: float = 0.95
+    clip: float = 0.2
+    vf_coef: float = 0.5
+    ent_coef: float = 0.0
+    max_grad_norm: float = 0.5
+    hiddens: tuple[int, ...] = (256, 256)
+    share: bool = True
+
+
+def linear(n_in: int, n_out: int, std: float) -> nn.Linear:
+    """A linear layer whose weight rows have L2 norm `std` and whose bias is zero."""
+    layer = nn.Linear(n_in, n_out)
+    with torch.no_grad():
+        weight = layer.weight.normal_()
+        weight.mul_(std / weight.norm(dim=1, keepdim=True))
+        layer.bias.zero_()
+    return layer
+
+
+def trunk(obs_size: int, hiddens: tuple[int, ...]) -> nn.Sequential:
+    """A stack of tanh layers."""
+    sizes = itertools.pairwise((obs_size, *hiddens))
+    return nn.Sequential(*(m for n_in, n_out in sizes for m in (linear(n_in, n_out, 1.0), nn.Tanh())))
+
+
+class Agent(nn.Module):
+    """Policy and value function; with `share` both heads read the same hidden layers."""
+
+    def __init__(self, obs_size: int, n_actions: int, hiddens: tuple[int, ...], share: bool) -> None:
+        super().__init__()
+        width = hiddens[-1] if hiddens else obs_size
+        self.trunk = trunk(obs_size, hiddens)
+        self.value_trunk = None if share else trunk(obs_size, hiddens)
+        self.logits_head = linear(width, n_actions, 0.01)
+        self.value_head = linear(width, 1, 0.01)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Maps observations `[B, obs]` to logits `[B, n]` and values `[B]`."""
+        features = self.trunk(obs)
+        value_features = features if self.value_trunk is None else self.value_trunk(obs)
+        return self.logits_head(features), self.value_head(value_features).squeeze(-1)
+
+    @torch.inference_mode()
+    def act(self, obs: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Samples actions `[B]`; returns them with their log-probabilities and the values."""
+        logits, value = self(obs)
+        logps = logits.log_softmax(-1)
+        # The index of the largest logp + Gumbel noise is a categorical draw; -log(Exp(1)) is Gumbel noise.
+        action = torch.empty_like(logps).exponential_().log_().neg_().add_(logps).argmax(-1, keepdim=True)
+        return action.squeeze(-1).numpy(), logps.gather(-1, action).squeeze(-1).numpy(), value.numpy()
+
+
+def advantages(
+    rewards: np.ndarray, values: np.ndarray, dones: np.ndarray, gamma: float, lambda_: float
+) -> np.ndarray:
+    """Generalised advantage estimates `[T, N]` from rewards and dones `[T, N]` and values `[T + 1, N]`."""
+    alive = 1.0 - dones
+    deltas = rewards + gamma * alive * values[1:] - values[:-1]
+    decay = gamma * lambda_ * alive
+    running = np.zeros_like(deltas[0])
+    for t in reversed(range(len(deltas))):
+        running = deltas[t] = deltas[t] + decay[t] * running
+    return deltas
+
+
+def update(agent: Agent, optimizer: torch.optim.Optimizer, batch: dict[str, torch.Tensor], hyper: Hyper) -> None:
+    """Runs the minibatch epochs of one rollout; each tensor of `batch` is `[T * N, ...]`."""
+    params = list(agent.parameters())
+    for _ in range(hyper.epochs):
+        for index in torch.randperm(len(batch["obs"])).split(hyper.minibatch_size):
+            obs, action, old_logp, advantage, target = (x[index] for x in batch.values())
+            advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+            logits, value = agent(obs)
+            logps = logits.log_softmax(-1)
+            ratio = (logps.gather(-1, action.unsqueeze(-1)).squeeze(-1) - old_logp).exp()
+            clipped = ratio.clamp(1.0 - hyper.clip, 1.0 + hyper.clip)
+            loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
+            loss = loss + hyper.vf_coef * 0.5 * (value - target).square().mean()
+            if hyper.ent_coef:
+                loss = loss + hyper.ent_coef * (logps.exp() * logps).sum(-1).mean()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(params, hyper.max_grad_norm)
+            optimizer.step()
+
+
+def run(env_id: str, hyper: Hyper, total_steps: int, seed: int) -> dict[str, Any]:
+    """Trains an agent for at least `total_steps` environment steps, rounded up to whole rollouts.
+
+    Returns:
+        `steps`, `seconds` (environment and training, without set-up), `sps`, `returns` (of every finished
+        episode, in order) and `agent`.
+    """
+    torch.manual_seed(seed)
+    t_max, n, gamma = hyper.rollout_length, hyper.num_envs, hyper.gamma
+    envs = SyncVectorEnv([lambda: gym.make(env_id)] * n, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    space, start = envs.single_observation_space, envs.single_action_space.start
+    agent = Agent(space.shape[0], int(envs.single_action_space.n), hyper.hiddens, hyper.share)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=hyper.lr, eps=1e-5, fused=True)
+
+    obs = np.zeros((t_max + 1, n, *space.shape), np.float32)
+    values = np.zeros((t_max + 1, n), np.float32)
+    actions = np.zeros((t_max, n), np.int64)
+    logps, rewards, dones = (np.zeros((t_max, n), np.float32) for _ in range(3))
+    obs_tensor = torch.from_numpy(obs)  # shares its memory, like every tensor made from a buffer below
+    returns: list[float] = []
+    running_return = np.zeros(n)
+
+    rollouts = -(-total_steps // (t_max * n))
+    begin = time.perf_counter()
+    obs[0] = envs.reset(seed=seed)[0]
+    for rollout in range(rollouts):
+        cut_at, cut_obs = [], []  # (t, env) of truncated episodes and their final observations
+        for t in range(t_max):
+            actions[t], logps[t], values[t] = agent.act(obs_tensor[t])
+            obs[t + 1], reward, terminated, truncated, info = envs.step(actions[t] + start)
+            rewards[t] = reward
+            running_return += reward
+            done = terminated | truncated
+            dones[t] = done
+            if done.any():
+                returns.extend(running_return[done].tolist())
+                running_return[done] = 0.0
+                for i in np.flatnonzero(truncated & ~terminated):
+                    cut_at.append((t, i))
+                    cut_obs.append(info["final_obs"][i])
+        with torch.inference_mode():
+            values[-1] = agent(obs_tensor[-1])[1].numpy()
+            if cut_at:  # a time limit is no end: the value of what would have followed belongs to the reward
+                final = torch.from_numpy(np.stack(cut_obs).astype(np.float32))
+                rewards[tuple(zip(*cut_at, strict=True))] += gamma * agent(final)[1].numpy()
+
+        advantage = advantages(rewards, values, dones, gamma, hyper.lambda_)
+        columns = {"obs": obs[:-1], "action": actions, "logp": logps, "advantage": advantage}
+        columns["target"] = advantage + values[:-1]
+        batch = {name: torch.from_numpy(x.reshape(t_max * n, *x.shape[2:])) for name, x in columns.items()}
+        if hyper.anneal_lr:
+            optimizer.param_groups[0]["lr"] = hyper.lr * (1.0 - rollout / rollouts)
+        update(agent, optimizer, batch, hyper)
+        obs[0] = obs[-1]
+    seconds = time.perf_counter() - begin
+    envs.close()
+    steps = rollouts * t_max * n
+    return {"steps": steps, "seconds": seconds, "sps": steps / seconds, "returns": returns, "agent": agent}
+
+
+@torch.inference_mode()
+def evaluate(agent: Agent, env_id: str, episodes: int, seed: int) -> np.ndarray:
+    """Returns of `episodes` fresh episodes under the likeliest actions.
+
+    Every episode has an environment of its own that is stepped until its end, so that long episodes count as much as
+    short ones; those still running share one forward pass.
+    """
+    envs = [gym.make(env_id) for _ in range(episodes)]
+    obs = np.stack([env.reset(seed=seed + i)[0] for i, env in enumerate(envs)]).astype(np.float32)
+    returns, running = np.zeros(episodes), np.arange(episodes)
+    while len(running):
+        actions = agent(torch.from_numpy(obs[running]))[0].argmax(-1).numpy() + envs[0].action_space.start
+        done = np.zeros(len(running), bool)
+        for k, (i, action) in enumerate(zip(running, actions, strict=True)):
+            obs[i], reward, terminated, truncated, _ = envs[i].step(action)
+            returns[i] += reward
+            done[k] = terminated or truncated
+        running = running[~done]
+    for env in envs:
+        env.close()
+    return returns
+
+
+def main() -> None:
+    """Trains, evaluates over 100 episodes and prints the speed and the mean return."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--num-envs", type=int, default=Hyper.num_envs)
+    parser.add_argument("--separate", action="store_true", help="give the value function hidden layers of its own")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    hyper = replace(Hyper(), num_envs=args.num_envs, share=not args.separate)
+    result = run(args.env, hyper, args.steps, args.seed)
+    score = evaluate(result["agent"], args.env, 100, args.seed + 10_000)
+    print(f"{result['steps']} steps in {result['seconds']:.1f} s: {result['sps']:.0f} steps/s")
+    print(f"mean return over 100 episodes: {score.mean():.1f} (lowest {score.min():.0f})")
+
+
+if __name__ == "__main__":
+    main()

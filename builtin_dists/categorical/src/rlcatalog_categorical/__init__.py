@@ -1,0 +1,1 @@
+"""The categorical action distribution of rlcatalog, for PyTorch and TensorFlow."""

@@ -1,0 +1,74 @@
+"""The categorical distribution in TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from rlcatalog import SpaceInfo
+from rlcatalog.distribution import ActionDistribution
+from rlcatalog_categorical.plugin import size
+
+
+class Categorical(ActionDistribution):
+    """Distribution over `{0, …, n-1}` from logits `[B, n]`; the adapter adds a Discrete's `start`.
+
+    Args:
+        inputs: Logits `[B, n]`, unnormalised.
+        model: The model that made them, or None.
+        temperature: Divides the logits; above 1 flattens, below 1 sharpens.
+    """
+
+    framework_of_class = "tf"
+
+    def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
+        if temperature <= 0:
+            raise ValueError(f"temperature must be positive, found {temperature}.")
+        inputs = tf.convert_to_tensor(inputs)
+        super().__init__(inputs if temperature == 1.0 else inputs / temperature, model)
+        self._log_probs: Any = None
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return n."""
+        return size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def masked(cls, inputs: Any, mask: Any) -> Any:
+        """Give forbidden values the lowest finite logit of the dtype; mask `[B, n]`, True = allowed."""
+        return tf.where(mask, inputs, inputs.dtype.min)
+
+    @property
+    def log_probs(self) -> Any:
+        """Normalised log probabilities `[B, n]`."""
+        if self._log_probs is None:
+            self._log_probs = tf.nn.log_softmax(self.inputs)
+        return self._log_probs
+
+    def sample(self) -> Any:
+        """Draw int64 `[B]`, anew at each call, by the Gumbel-max trick."""
+        uniform = tf.random.uniform(tf.shape(self.inputs), dtype=self.inputs.dtype)
+        # log1p(-u) with u in [0, 1) is never infinite; the tiny floor keeps log 0 away.
+        exponential = tf.maximum(-tf.math.log1p(-uniform), tf.cast(1e-7, self.inputs.dtype))
+        self.last_sample = tf.argmax(self.inputs - tf.math.log(exponential), axis=-1)
+        return self.last_sample
+
+    def deterministic_sample(self) -> Any:
+        """Return the most likely value, int64 `[B]`."""
+        self.last_sample = tf.argmax(self.inputs, axis=-1)
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Any:
+        """Return the log probability `[B]` of values `[B]` or `[B, 1]`."""
+        index = tf.reshape(tf.cast(actions, tf.int64), [-1])
+        return tf.gather(self.log_probs, index, batch_dims=1)
+
+    def entropy(self) -> Any:
+        """Return -Σ p log p, `[B]`."""
+        return -tf.reduce_sum(tf.exp(self.log_probs) * self.log_probs, axis=-1)
+
+    def kl(self, other: ActionDistribution) -> Any:
+        """Return Σ p (log p - log q), `[B]`."""
+        assert isinstance(other, Categorical)
+        return tf.reduce_sum(tf.exp(self.log_probs) * (self.log_probs - other.log_probs), axis=-1)

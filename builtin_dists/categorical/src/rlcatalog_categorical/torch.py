@@ -1,0 +1,73 @@
+"""The categorical distribution in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlcatalog import SpaceInfo
+from rlcatalog.distribution import ActionDistribution
+from rlcatalog_categorical.plugin import size
+
+
+class Categorical(ActionDistribution):
+    """Distribution over `{0, …, n-1}` from logits `[B, n]`; the adapter adds a Discrete's `start`.
+
+    Args:
+        inputs: Logits `[B, n]`, unnormalised.
+        model: The model that made them, or None.
+        temperature: Divides the logits; above 1 flattens, below 1 sharpens.
+    """
+
+    framework_of_class = "torch"
+
+    def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
+        if temperature <= 0:
+            raise ValueError(f"temperature must be positive, found {temperature}.")
+        inputs = torch.as_tensor(inputs)
+        super().__init__(inputs if temperature == 1.0 else inputs / temperature, model)
+        self._log_probs: Tensor | None = None
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return n."""
+        return size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def masked(cls, inputs: Tensor, mask: Tensor) -> Tensor:
+        """Give forbidden values the lowest finite logit of the dtype; mask `[B, n]`, True = allowed."""
+        return inputs.masked_fill(~mask, torch.finfo(inputs.dtype).min)
+
+    @property
+    def log_probs(self) -> Tensor:
+        """Normalised log probabilities `[B, n]`."""
+        if self._log_probs is None:
+            self._log_probs = torch.log_softmax(self.inputs, dim=-1)
+        return self._log_probs
+
+    def sample(self) -> Tensor:
+        """Draw int64 `[B]` by an exponential race: argmax of logits - log E with E ~ Exp(1), the Gumbel-max trick."""
+        race = torch.empty_like(self.inputs).exponential_().log_()
+        self.last_sample = (self.inputs - race).argmax(dim=-1)
+        return self.last_sample
+
+    def deterministic_sample(self) -> Tensor:
+        """Return the most likely value, int64 `[B]`."""
+        self.last_sample = self.inputs.argmax(dim=-1)
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Tensor:
+        """Return the log probability `[B]` of values `[B]` or `[B, 1]`."""
+        index = torch.as_tensor(actions, device=self.inputs.device).long().reshape(-1, 1)
+        return self.log_probs.gather(-1, index).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """Return -Σ p log p, `[B]`."""
+        return -(self.log_probs.exp() * self.log_probs).sum(dim=-1)
+
+    def kl(self, other: ActionDistribution) -> Tensor:
+        """Return Σ p (log p - log q), `[B]`."""
+        assert isinstance(other, Categorical)
+        return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(dim=-1)

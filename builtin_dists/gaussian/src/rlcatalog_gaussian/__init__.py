@@ -1,0 +1,1 @@
+"""The diagonal Gaussian action distribution of rlcatalog, for PyTorch and TensorFlow."""

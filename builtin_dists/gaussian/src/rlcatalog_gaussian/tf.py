@@ -1,0 +1,62 @@
+"""The diagonal Gaussian in TensorFlow."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from rlcatalog import SpaceInfo
+from rlcatalog.distribution import ActionDistribution
+from rlcatalog_gaussian.plugin import size
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class DiagGaussian(ActionDistribution):
+    """Independent normal values `[B, d]`; raw actions are unbounded, the adapter brings them into their bounds.
+
+    Args:
+        inputs: `[B, 2d]`: means, then log standard deviations.
+        model: The model that made them, or None.
+    """
+
+    framework_of_class = "tf"
+
+    def __init__(self, inputs: Any, model: Any = None) -> None:
+        super().__init__(tf.convert_to_tensor(inputs), model)
+        self.mean, self.log_std = tf.split(self.inputs, 2, axis=-1)
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return 2d."""
+        return size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    def sample(self) -> Any:
+        """Draw `[B, d]`, reparameterised, anew at each call."""
+        noise = tf.random.normal(tf.shape(self.mean), dtype=self.mean.dtype)
+        self.last_sample = self.mean + tf.exp(self.log_std) * noise
+        return self.last_sample
+
+    def deterministic_sample(self) -> Any:
+        """Return the means `[B, d]`."""
+        self.last_sample = self.mean
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Any:
+        """Return the log density `[B]` of values `[B, d]`, summed over d."""
+        x = tf.reshape(tf.cast(actions, self.mean.dtype), tf.shape(self.mean))
+        z = (x - self.mean) * tf.exp(-self.log_std)
+        return -tf.reduce_sum(0.5 * tf.square(z) + self.log_std, axis=-1) - _HALF_LOG_2PI * self.mean.shape[-1]
+
+    def entropy(self) -> Any:
+        """Return Σ (log σ + ½ log 2πe), `[B]`."""
+        return tf.reduce_sum(self.log_std, axis=-1) + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
+
+    def kl(self, other: ActionDistribution) -> Any:
+        """Return the divergence `[B]` between diagonal Gaussians, summed over d."""
+        assert isinstance(other, DiagGaussian)
+        ratio = tf.exp(2 * (self.log_std - other.log_std))
+        distance = tf.square((self.mean - other.mean) * tf.exp(-other.log_std))
+        return tf.reduce_sum(other.log_std - self.log_std + 0.5 * (ratio + distance - 1), axis=-1)

@@ -1,0 +1,62 @@
+"""The diagonal Gaussian in PyTorch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlcatalog import SpaceInfo
+from rlcatalog.distribution import ActionDistribution
+from rlcatalog_gaussian.plugin import size
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class DiagGaussian(ActionDistribution):
+    """Independent normal values `[B, d]`; raw actions are unbounded, the adapter brings them into their bounds.
+
+    Args:
+        inputs: `[B, 2d]`: means, then log standard deviations.
+        model: The model that made them, or None.
+    """
+
+    framework_of_class = "torch"
+
+    def __init__(self, inputs: Any, model: Any = None) -> None:
+        super().__init__(torch.as_tensor(inputs), model)
+        self.mean, self.log_std = self.inputs.chunk(2, dim=-1)
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return 2d."""
+        return size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    def sample(self) -> Tensor:
+        """Draw `[B, d]`, reparameterised."""
+        self.last_sample = torch.addcmul(self.mean, self.log_std.exp(), torch.randn_like(self.mean))
+        return self.last_sample
+
+    def deterministic_sample(self) -> Tensor:
+        """Return the means `[B, d]`."""
+        self.last_sample = self.mean
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Tensor:
+        """Return the log density `[B]` of values `[B, d]`, summed over d."""
+        x = torch.as_tensor(actions, device=self.inputs.device).reshape(self.mean.shape)
+        z = (x - self.mean) * torch.exp(-self.log_std)
+        return -(0.5 * z.square() + self.log_std).sum(dim=-1) - _HALF_LOG_2PI * self.mean.shape[-1]
+
+    def entropy(self) -> Tensor:
+        """Return Σ (log σ + ½ log 2πe), `[B]`."""
+        return self.log_std.sum(dim=-1) + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
+
+    def kl(self, other: ActionDistribution) -> Tensor:
+        """Return the divergence `[B]` between diagonal Gaussians, summed over d."""
+        assert isinstance(other, DiagGaussian)
+        ratio = torch.exp(2 * (self.log_std - other.log_std))
+        distance = ((self.mean - other.mean) * torch.exp(-other.log_std)).square()
+        return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1)).sum(dim=-1)

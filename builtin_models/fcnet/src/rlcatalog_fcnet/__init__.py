@@ -1,0 +1,1 @@
+"""The fully connected network of rlcatalog, for PyTorch and TensorFlow."""

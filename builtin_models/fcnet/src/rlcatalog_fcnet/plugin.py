@@ -1,0 +1,53 @@
+"""Declarations: what the fully connected network serves and what its stages look like."""
+
+from __future__ import annotations
+
+from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
+
+
+def match(request: Request) -> Match | NoMatch:
+    """Say how well the network fits: vectors well, images only for want of something better."""
+    if request.encoded_shape is None:
+        return NoMatch(
+            "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
+        )
+    images = [node.path for node in request.obs.walk() if node.is_image]
+    if images:
+        return Match(Rank.FALLBACK, f"flattens the image {images[0]}; a vision net would see its neighbourhoods")
+    if len(request.encoded_shape) > 2:
+        return Match(Rank.FALLBACK, f"flattens the rank-{len(request.encoded_shape)} observation")
+    return Match(Rank.GENERIC, f"the encoded observation is a vector of {request.encoded_size} values")
+
+
+def describe(request: Request) -> list[Stage]:
+    """Return the stages and their shapes."""
+    from rlcatalog_fcnet.config import plan
+
+    layers = plan(request.config, request.encoded_size, request.num_outputs)
+    stages = [Stage(f"hidden {i} ({spec.label})", (spec.size,)) for i, spec in enumerate(layers.hidden, 1)]
+    if request.num_outputs is not None:
+        stages.append(Stage("value", ()))
+        stages.append(Stage(f"logits ({layers.logits.label})", (request.num_outputs,)))
+    return stages
+
+
+@hookimpl
+def rlcatalog_models() -> list[ModelSpec]:
+    return [
+        ModelSpec(
+            name="fcnet",
+            targets={
+                "torch": "rlcatalog_fcnet.torch:FullyConnectedNetwork",
+                "tf": "rlcatalog_fcnet.tf:FullyConnectedNetwork",
+            },
+            summary="fully connected layers for vectors and flattened Dict/Tuple observations",
+            match=match,
+            describe=describe,
+            config="rlcatalog_fcnet.config:FcnetConfig",
+            reads=(
+                "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens", "post_fcnet_activation",
+                "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config",
+                "post_fcnet_bias_initializer", "post_fcnet_bias_initializer_config",
+            ),
+        )
+    ]  # fmt: skip

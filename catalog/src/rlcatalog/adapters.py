@@ -1,0 +1,131 @@
+"""The last stage: raw actions, as a distribution draws them, into actions of the environment's space.
+
+The raw form is one flat array `[B, width]`. The adapter adds the offset of discrete values, brings Box values into
+their bounds, casts and restores the structure, so that every adapted sample lies in the action space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.errors import NotServedError, UnsupportedSpaceError
+from rlcatalog.spaceinfo import SpaceInfo
+
+Array = np.ndarray[Any, Any]
+
+
+class ActionAdapter:
+    """Maps raw actions `[B, width]` to a batch of environment actions.
+
+    Args:
+        info: The action space.
+        bounds: How Box values meet their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high] (and
+            clips) in the dimensions that have two finite bounds.
+
+    Attributes:
+        width: Number of raw values of one action.
+        scalar: Whether the space is a single Discrete, whose raw actions distributions take as `[B]`.
+    """
+
+    def __init__(self, info: SpaceInfo, bounds: str = "clip") -> None:
+        self.info, self.bounds = info, bounds
+        self.width = raw_width(info)
+        self.scalar = info.kind == "discrete"
+        self._adapt = _adapter(info, bounds)
+
+    def __call__(self, raw: Array) -> Any:
+        """Return the environment's actions: an array `[B, ...]`, or a structure of such for Tuple and Dict."""
+        return self._adapt(raw)
+
+    def invert(self, action: Any) -> Array:
+        """Return the raw actions `[B, width]` behind a batch of environment actions.
+
+        Raises:
+            NotServedError: A part of the map cannot be inverted (clipping).
+        """
+        return _invert(self.info, action, self.bounds)
+
+
+def raw_width(info: SpaceInfo) -> int:
+    """Return the number of raw values of one action.
+
+    Raises:
+        UnsupportedSpaceError: Actions of this kind have no flat form.
+    """
+    if info.kind == "discrete":
+        return 1
+    if info.kind in ("tuple", "dict"):
+        return sum(raw_width(child) for child in info.children)
+    if info.shape is None:
+        raise UnsupportedSpaceError(f"{info.path}: {info.describe()} cannot be an action space: it has no fixed size.")
+    return int(np.prod(info.shape))
+
+
+def _adapter(info: SpaceInfo, bounds: str) -> Callable[[Array], Any]:
+    if info.kind == "discrete":
+        start, dtype = info.start, np.dtype(info.dtype or "int64")
+        return lambda raw: raw[:, 0].astype(dtype) + dtype.type(start)
+    if info.kind in ("tuple", "dict"):
+        splits = np.cumsum([raw_width(child) for child in info.children])[:-1]
+        children = [_adapter(child, bounds) for child in info.children]
+
+        def structure(raw: Array) -> Any:
+            parts = np.split(raw, splits, axis=1)
+            adapted = tuple(adapt(part) for adapt, part in zip(children, parts, strict=True))
+            return dict(zip(info.keys, adapted, strict=True)) if info.kind == "dict" else adapted
+
+        return structure
+    shape, dtype = (-1, *(info.shape or ())), np.dtype(info.dtype or "float32")
+    if info.kind == "multi_discrete":
+        offset = np.asarray(info.start)
+        return lambda raw: (raw.reshape(shape) + offset).astype(dtype)
+    if info.kind == "box":
+        return _box(info, bounds, shape, dtype)
+    return lambda raw: raw.reshape(shape).astype(dtype)
+
+
+def _box(info: SpaceInfo, bounds: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[Array], Any]:
+    assert info.low is not None and info.high is not None
+    low, high = info.low, info.high
+    if dtype.kind in "iub":  # raw values count from 0
+        return lambda raw: np.clip(np.rint(raw.reshape(shape)) + low.astype("int64"), low, high).astype(dtype)
+    scale, middle = _affine(info) if bounds == "affine" else (None, None)
+
+    def adapt(raw: Array) -> Array:
+        value = raw.reshape(shape).astype(dtype, copy=False)
+        if scale is not None:
+            value = value * scale + middle
+        return np.minimum(np.maximum(value, low), high).astype(dtype, copy=False)
+
+    return adapt
+
+
+def _affine(info: SpaceInfo) -> tuple[Array, Array]:
+    assert info.low is not None and info.high is not None
+    finite = np.isfinite(info.low) & np.isfinite(info.high)
+    low, high = np.where(finite, info.low, -1), np.where(finite, info.high, 1)
+    return (high - low) / 2, (high + low) / 2
+
+
+def _invert(info: SpaceInfo, action: Any, bounds: str) -> Array:
+    if info.kind in ("tuple", "dict"):
+        parts = [action[key] for key in info.keys] if info.kind == "dict" else action
+        return np.concatenate(
+            [_invert(child, part, bounds) for child, part in zip(info.children, parts, strict=True)], axis=1
+        )
+    action = np.asarray(action)
+    flat = (len(action), -1)
+    if info.kind in ("discrete", "multi_discrete"):
+        return (action - info.start).reshape(flat)
+    if info.kind != "box":
+        return action.reshape(flat)
+    assert info.low is not None
+    if np.dtype(info.dtype or "float32").kind in "iub":
+        return (action.astype("int64") - info.low.astype("int64")).reshape(flat)
+    if bounds != "affine":
+        raise NotServedError(f"{info.path}: clipping has no inverse; the raw action must be kept when it is drawn.")
+    scale, middle = _affine(info)
+    return np.asarray((action - middle) / scale).reshape(flat).astype(np.float32)

@@ -1,0 +1,404 @@
+"""`Catalog`: one set of plugins and registrations, and the lookups over it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import rlcatalog
+from rlcatalog.assembly import Part, assemble
+from rlcatalog.config import KernelConfig, ModelConfig, Schema, keys_of, same
+from rlcatalog.declarations import Declaration, Match
+from rlcatalog.discovery import candidates, normalize, scan
+from rlcatalog.errors import CatalogError, PluginWarning, UnsupportedSpaceError
+from rlcatalog.in_process import in_process_dist, in_process_model, in_process_preprocessor
+from rlcatalog.loader import PluginRecord, load
+from rlcatalog.preprocessing import Preprocessor
+from rlcatalog.registry import Component, Registry, framework_name, require_framework
+from rlcatalog.request import Request
+from rlcatalog.resolution import Explanation, Resolution
+from rlcatalog.slots import MODEL_SLOTS, Slots
+from rlcatalog.spaceinfo import SpaceInfo
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcatalog.model import ModelV2
+    from rlcatalog.policy import Policy
+
+#: How many lookups a catalog remembers.
+_REMEMBERED = 64
+
+
+class Catalog:
+    """The parts that are installed or registered, and what fits.
+
+    Args:
+        entry_points: Entry points to load plugins from; those of the process when None, none when empty.
+        environ: Environment variables that disable or allow plugins; the process's when None.
+        prefer: Distributions that win a tie or a clash of names, the most preferred first; beside those of
+            `RLCATALOG_PREFER_PLUGINS`.
+
+    Raises:
+        CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
+    """
+
+    def __init__(
+        self,
+        entry_points: Iterable[Any] | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        prefer: Sequence[str] = (),
+    ) -> None:
+        environ = os.environ if environ is None else environ
+        named = environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
+        self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
+        self.registry = Registry()
+        self.slots = Slots(self.registry, self.prefer)
+        self._schema: Schema | None = None
+        self._lookups: dict[tuple[int, int, str | None], list[tuple[Any, ...]]] = {}
+        self._load(scan() if entry_points is None else entry_points, environ)
+
+    # --- plugins ---------------------------------------------------------------------------------------------------
+
+    def _load(self, entry_points: Iterable[Any], environ: Mapping[str, str]) -> None:
+        order = {name: i for i, name in enumerate(self.prefer)}
+        found = sorted(candidates(entry_points), key=lambda c: order.get(c.distribution, len(order)))
+        reserved = dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog")
+        for candidate in found:
+            record, loaded = load(candidate, environ, rlcatalog.__version__)
+            self.registry.records.append(record)
+            if loaded is not None:
+                try:
+                    self.registry.add_plugin(record, loaded, reserved)
+                except CatalogError as error:
+                    record.fail(error)
+            if record.exception is not None:
+                self._report(record, environ)
+        self.registry.mark_shadowed()
+
+    @staticmethod
+    def _report(record: PluginRecord, environ: Mapping[str, str]) -> None:
+        text = (
+            f"plugin {record.name!r} of {record.distribution} {record.version} is {record.status}: {record.error}"
+            f" (leave it out with RLCATALOG_DISABLE_PLUGINS={record.distribution},"
+            f" or remove it: pip uninstall {record.distribution})"
+        )
+        if environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0"):
+            cause = record.exception
+            raise (type(cause) if isinstance(cause, CatalogError) else CatalogError)(text) from cause
+        warnings.warn(text, PluginWarning, stacklevel=5)
+
+    @property
+    def plugins(self) -> list[PluginRecord]:
+        """How each plugin ended, sorted by distribution and name."""
+        return sorted(self.registry.records, key=lambda r: (r.distribution, r.name))
+
+    def components(self, kind: str | None = None) -> list[Component]:
+        """Return all components, shadowed ones included, sorted by kind and name."""
+        return [c for c in self.registry if kind in (None, c.kind)]
+
+    # --- registering in process ------------------------------------------------------------------------------------
+
+    def register(self, component: Component | Declaration, *, override: bool = False) -> None:
+        """Register a component of this program; an earlier one of the same name is replaced.
+
+        Args:
+            component: A declaration, or what `in_process_model`, `in_process_dist` or `in_process_preprocessor` made.
+            override: Allow it to shadow a plugin's component of the same name.
+
+        Raises:
+            DuplicateNameError: The name is a plugin's and `override` is False.
+        """
+        if isinstance(component, Declaration):
+            component = Component(component, "", "")
+        self.registry.add_in_process(component, override)
+        self._schema = None
+        self._lookups.clear()
+
+    def register_model(self, name: str, cls: type, *, override: bool = False) -> None:
+        """Register a model class under a name for `custom_model`."""
+        self.register(in_process_model(cls, name), override=override)
+
+    def register_action_dist(self, name: str, cls: Any, *, override: bool = False) -> None:
+        """Register an action-distribution class under a name for `custom_action_dist`."""
+        self.register(in_process_dist(cls, name), override=override)
+
+    def register_preprocessor(self, name: str, cls: type, *, override: bool = False) -> None:
+        """Register a preprocessor class under a name for `custom_preprocessor`."""
+        self.register(in_process_preprocessor(cls, name), override=override)
+
+    # --- config ----------------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> Schema:
+        """The table of config keys."""
+        if self._schema is None:
+            self._schema = Schema(self.registry)
+        return self._schema
+
+    def parse_config(self, config: Mapping[str, Any] | None) -> ModelConfig:
+        """Check and complete a model config (see `Schema.parse`)."""
+        return self.schema.parse(config)
+
+    def config_keys(self, component: Component) -> list[str]:
+        """Return the config keys a component reads: its package's own and the shared ones it honours."""
+        path = component.declaration.config
+        own = [
+            key.name
+            for struct, owner in self.registry.config_classes.items()
+            if path is not None and f"{struct.__module__}:{struct.__qualname__}" == path
+            for key in keys_of(struct, owner)
+        ]
+        return [*own, *component.declaration.reads]
+
+    # --- lookups ---------------------------------------------------------------------------------------------------
+
+    def resolve(
+        self,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        config: Mapping[str, Any] | None = None,
+        framework: str | None = None,
+        *,
+        pins: Mapping[str, Any] | None = None,
+    ) -> Resolution:
+        """Choose a part for every slot; nothing is built and no framework is imported.
+
+        A lookup with the same space objects, an equal config and the same framework is answered from memory.
+
+        Args:
+            obs_space: The environment's observation space.
+            action_space: Its action space.
+            config: The model config.
+            framework: `"torch"` or `"tf"`; None lets a custom class decide, else torch.
+            pins: Slot → `"distribution/name"`, to repeat an earlier choice.
+
+        Raises:
+            CatalogError: The config is wrong, or a slot cannot be filled; see `rlcatalog.errors`.
+        """
+        key = (id(obs_space), id(action_space), framework)
+        if pins is None:
+            for known, resolution, *_ in self._lookups.get(key, ()):
+                if same(known, config):
+                    return resolution  # type: ignore[no-any-return]
+        resolution = self._resolve(obs_space, action_space, config, framework, pins or {})
+        if pins is None:
+            if sum(map(len, self._lookups.values())) >= _REMEMBERED:
+                self._lookups.clear()
+            # The spaces stand in the entry: their ids stay theirs as long as it is remembered.
+            self._lookups.setdefault(key, []).append((_snapshot(config), resolution, obs_space, action_space))
+        return resolution
+
+    def _resolve(
+        self, obs_space: Any, action_space: Any, config: Any, framework: str | None, pins: Mapping[str, Any]
+    ) -> Resolution:
+        slots, parsed = self.slots, self.parse_config(config)
+        values = parsed.values
+        custom_model = slots.named("model", values["custom_model"], in_process_model)
+        custom_dist = slots.named("action_dist", values["custom_action_dist"], in_process_dist)
+        framework = slots.framework(framework, custom_model, custom_dist)
+        request = Request(SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action"), values, framework)
+        codecs = pins.get("preprocessors")
+        choices = {"preprocessor": slots.preprocessor(request, codecs), "filter": slots.filter(request)}
+        preprocessor = self.preprocessor_for(request.obs, values, pins=codecs)
+        request = replace(request, encoded_shape=preprocessor.shape)
+        choices["action_dist"] = slots.action_dist(request, custom_dist or slots.pinned("action_dist", pins))
+        num_outputs = slots.size(choices["action_dist"].component, request, action_space)
+        request = replace(request, num_outputs=num_outputs)
+        choices |= slots.model(request, custom_model, pins)
+        return Resolution(request, parsed, framework, choices, preprocessor, num_outputs, self.config_keys, codecs)
+
+    def explain(
+        self,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        config: Mapping[str, Any] | None = None,
+        framework: str | None = None,
+    ) -> Explanation:
+        """Say what a lookup chooses, why, and the shapes along the way; no framework is imported."""
+        return self.resolve(obs_space, action_space, config, framework).explain()
+
+    def build(
+        self,
+        obs_space: gymnasium.Space[Any] | None = None,
+        action_space: gymnasium.Space[Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        framework: str | None = None,
+        *,
+        env: Any = None,
+    ) -> Policy:
+        """Look parts up and build them into one `Policy`.
+
+        Args:
+            obs_space: The environment's observation space.
+            action_space: Its action space.
+            config: The model config.
+            framework: `"torch"` or `"tf"`; None lets a custom class decide, else torch.
+            env: An environment to take the spaces from, instead of the two.
+
+        Raises:
+            CatalogError: See `resolve`; also when the framework is not installed.
+        """
+        from rlcatalog.policy import Policy
+
+        if env is not None:
+            obs_space, action_space = _spaces_of(env)
+        if obs_space is None or action_space is None:
+            raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
+        return Policy(self, self.resolve(obs_space, action_space, config, framework), obs_space, action_space)
+
+    # --- single parts ----------------------------------------------------------------------------------------------
+
+    def preprocessor_for(
+        self,
+        space: gymnasium.Space[Any] | SpaceInfo,
+        options: Mapping[str, Any] | None = None,
+        *,
+        check: str | None = None,
+        pins: Mapping[str, str] | None = None,
+    ) -> Preprocessor:
+        """Make the preprocessor for a space.
+
+        Args:
+            space: The space, or its SpaceInfo.
+            options: A complete model config.
+            check: When observations are checked; what the options say when None.
+            pins: Path → `"distribution/name"` of earlier choices, children's included.
+
+        Raises:
+            UnsupportedSpaceError: No installed preprocessor takes it; the message names the leaf.
+        """
+        info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
+        options = dict(options or {})
+        if pins is not None:
+            options["_preprocessor_pins"] = pins  # children's preprocessors get the same options
+        component = self.slots.preprocessor(Request(info, config=options), options.get("_preprocessor_pins")).component
+        assert component is not None
+        options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
+        cls = component.load("numpy")
+        check = check or options.get("check_observations", "first")
+        made: Preprocessor
+        if cls.__init__ is Preprocessor.__init__:
+            made = cls(info.space, options, check=check, info=info, catalog=self)
+        else:  # a custom class with a constructor in RLlib's form
+            made = cls(info.space, options)
+            made.set_check(check)
+        made.component = component
+        return made
+
+    def action_dist(
+        self,
+        action_space: gymnasium.Space[Any],
+        config: Mapping[str, Any] | None = None,
+        dist_type: str | type | None = None,
+        framework: str | None = None,
+    ) -> tuple[Any, int]:
+        """Return the distribution class for an action space and the number of model outputs it needs.
+
+        Args:
+            action_space: The action space.
+            config: The model config; its `custom_action_dist` wins.
+            dist_type: Name or class of a distribution.
+            framework: `"torch"` or `"tf"`; None lets a custom class decide, else torch.
+        """
+        slots, values = self.slots, self.parse_config(config).values
+        named = slots.named("action_dist", values["custom_action_dist"] or dist_type, in_process_dist)
+        framework = slots.framework(framework, named)
+        info = SpaceInfo.read(action_space, "action")
+        request = Request(info, info, values, framework)
+        component = slots.action_dist(request, named).component
+        assert component is not None
+        return component.load(framework), slots.size(component, request, action_space)
+
+    def model_v2(
+        self,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        num_outputs: int | None,
+        config: Mapping[str, Any] | None = None,
+        framework: str | None = None,
+        name: str = "default_model",
+        interface: type | None = None,
+        default_model: type | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> ModelV2:
+        """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
+        slots, parsed = self.slots, self.parse_config(config)
+        custom = slots.named("model", parsed.values["custom_model"] or default_model, in_process_model)
+        framework = slots.framework(framework, custom)
+        original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
+        encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
+        action = SpaceInfo.read(action_space, "action")
+        request = Request(original, action, parsed.values, framework, encoded, num_outputs)
+        choices = {slot: choice.component for slot, choice in slots.model(request, custom, {}).items()}
+        return self.model(
+            choices, obs_space, action_space, num_outputs, parsed, framework, name=name, interface=interface,
+            kwargs=kwargs,
+        )  # fmt: skip
+
+    def model(
+        self,
+        choices: Mapping[str, Component | None],
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        config: ModelConfig,
+        framework: str,
+        *,
+        name: str = "default_model",
+        interface: type | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> ModelV2:
+        """Build a model from the components of its slots (see `rlcatalog.assembly.assemble`)."""
+        require_framework(framework)
+        parts = []
+        for slot in MODEL_SLOTS:
+            component = choices.get(slot)
+            if component is not None:
+                custom = config.values["custom_model_config"] if config.values["custom_model"] is not None else {}
+                own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
+                parts.append(Part(component.load(framework), own))
+        return assemble(parts, obs_space, action_space, num_outputs, config.fresh, name, interface)
+
+    def wrap_env(
+        self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
+    ) -> gymnasium.Env[Any, Any]:
+        """Apply every installed environment wrapper that matches, in the order of their names.
+
+        Args:
+            env: A single environment.
+            config: The model config; each wrapper reads its own keys.
+        """
+        values = self.parse_config(config).values
+        for component in self.registry.active("env_wrapper"):
+            match = component.declaration.match
+            request = Request(SpaceInfo.read(env.observation_space), config=values, env=env)
+            if match is not None and isinstance(match(request), Match):
+                env = component.load("numpy")(env, values)
+        return env
+
+
+@cache
+def default_catalog() -> Catalog:
+    """Return the catalog of the process, made at the first call."""
+    return Catalog()
+
+
+def _snapshot(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _snapshot(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_snapshot(item) for item in value)
+    return value
+
+
+def _spaces_of(env: Any) -> tuple[Any, Any]:
+    single = getattr(env, "single_observation_space", None)
+    if single is not None:
+        return single, env.single_action_space
+    return env.observation_space, env.action_space

@@ -1,0 +1,233 @@
+"""The model config: one flat dictionary for users, one typed struct per component inside.
+
+It is parsed once, at the edge: NumPy scalars become Python's, values are copied so that nothing is shared with the
+caller, every key is looked up in the one table made of the kernel's keys and those of the installed packages.
+"""
+
+from __future__ import annotations
+
+import typing
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from rlcatalog import first_party
+from rlcatalog.errors import CatalogError, ConfigError, ConfigTypeError, UnknownConfigKeyError, nearest
+from rlcatalog.legacy_keys import ALIASES, IGNORED, REFUSED
+from rlcatalog.neutral import activation_name, initializer_name
+from rlcatalog.registry import Registry
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+#: What a config key that takes a name, a callable or None is annotated with.
+NameOrCallable = Any
+
+
+class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys that several parts read. Packages declare their own beside these."""
+
+    custom_model: Annotated[Any, Meta(description="name or class of the model to use as trunk")] = None
+    custom_model_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the custom model")] = {}
+    custom_action_dist: Annotated[Any, Meta(description="name or class of the action distribution to use")] = None
+    custom_preprocessor: Annotated[Any, Meta(description="name or class of the preprocessor to use (deprecated)")] = (
+        None
+    )
+    observation_filter: Annotated[str, Meta(description="name of the filter between preprocessor and model")] = (
+        "NoFilter"
+    )
+    check_observations: Annotated[
+        Literal["first", "always", "never"], Meta(description="when observations are checked against their space")
+    ] = "first"
+    action_bounds: Annotated[
+        Literal["clip", "affine"], Meta(description="how raw Box actions meet their bounds: cut off, or [-1, 1] scaled")
+    ] = "clip"
+    vf_share_layers: Annotated[bool, Meta(description="share the trunk between policy and value")] = True
+    free_log_std: Annotated[
+        bool, Meta(description="second half of the outputs is a trained vector that does not depend on the state")
+    ] = False
+    no_final_linear: Annotated[
+        bool, Meta(description="the last hidden layer is the output: num_outputs wide, with its activation")
+    ] = False
+    post_fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of the dense layers after"
+                                  " the trunk's own")] = []  # fmt: skip
+    post_fcnet_activation: Annotated[NameOrCallable, Meta(description="activation of the post_fcnet layers")] = "relu"
+    post_fcnet_weights_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their weights")] = None
+    post_fcnet_weights_initializer_config: Annotated[
+        dict[str, Any] | None, Meta(description="arguments of that initialiser")
+    ] = None
+    post_fcnet_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their biases")] = None
+    post_fcnet_bias_initializer_config: Annotated[
+        dict[str, Any] | None, Meta(description="arguments of that initialiser")
+    ] = None
+    max_seq_len: Annotated[int, Meta(ge=1, description="longest sequence in training, in time steps")] = 20
+
+    def __post_init__(self) -> None:
+        activation_name(self.post_fcnet_activation, "post_fcnet_activation")
+        for part in ("weights", "bias"):
+            key = f"post_fcnet_{part}_initializer"
+            initializer_name(getattr(self, key), getattr(self, f"{key}_config"), key)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One row of the key table."""
+
+    name: str
+    owner: str
+    type: Any
+    default: Any
+    meaning: str
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A parsed model config.
+
+    Attributes:
+        values: Every key with its value; belongs to this object alone.
+        given: The keys whose value is not the default.
+    """
+
+    values: dict[str, Any]
+    given: dict[str, Any]
+
+    def fresh(self) -> dict[str, Any]:
+        """Return a copy that a model may keep, and change, as its `model_config`."""
+        copied = plain(self.values)
+        assert isinstance(copied, dict)
+        return copied
+
+
+class Schema:
+    """The table of all keys of one catalog."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        structs: dict[type, str] = {KernelConfig: "rlcatalog", **registry.config_classes}
+        self._structs = tuple(structs)
+        self.keys: dict[str, Key] = {k.name: k for struct, owner in structs.items() for k in keys_of(struct, owner)}
+
+    def defaults(self) -> dict[str, Any]:
+        """Return a fresh `MODEL_DEFAULTS`: every key of the installed packages with its default."""
+        return {key.name: plain(key.default) for key in self.keys.values()}
+
+    def parse(self, config: Mapping[str, Any] | None) -> ModelConfig:
+        """Check and complete a user's config; the user's object is not changed and not kept.
+
+        Raises:
+            UnknownConfigKeyError: A key nobody declares; the message suggests the nearest or names the package.
+            ConfigTypeError: A value of the wrong type.
+            ConfigError: A value out of range, or a key that is refused.
+        """
+        if config is not None and not isinstance(config, Mapping):
+            raise ConfigTypeError(f"model config: expected a dict, found {config!r} ({type(config).__name__}).")
+        given: dict[str, Any] = {}
+        for key, value in (config or {}).items():
+            name, value = self._canonical(key, plain(value))
+            if name is None:
+                continue
+            if name in given and key != name:
+                raise ConfigError(f"model config: {key!r} is another name of {name!r}, and both are given.")
+            row = self.keys[name]
+            value = convert(value, row)
+            if not same(value, row.default):
+                given[name] = value
+        values = {**self.defaults(), **given}
+        for struct in self._structs:
+            struct(**{name: values[name] for name in struct.__struct_fields__})  # type: ignore[attr-defined]
+        return ModelConfig(values, given)
+
+    def _canonical(self, key: str, value: Any) -> tuple[str | None, Any]:
+        if key in self.keys:
+            return key, value
+        if key in ALIASES:
+            name, translate = ALIASES[key]
+            warnings.warn(f"model config key {key!r} is now called {name!r}.", DeprecationWarning, stacklevel=5)
+            return name, translate(value)
+        if key in IGNORED:
+            warnings.warn(f"model config key {key!r} has no effect: {IGNORED[key]}", DeprecationWarning, stacklevel=5)
+            return None, value
+        if key in REFUSED:
+            raise ConfigError(f"model config key {key!r} is refused: {REFUSED[key]}")
+        try:
+            self._registry.explain_missing(f"model config key {key!r}", first_party.provider_of("config", str(key)))
+        except CatalogError as error:
+            raise UnknownConfigKeyError(str(error)) from error
+        raise UnknownConfigKeyError(
+            f"Unknown model config key {key!r}.{nearest(str(key), self.keys)}"
+            " `rlcatalog.MODEL_DEFAULTS` lists the keys of the installed packages."
+        )
+
+
+@cache
+def keys_of(struct: type, owner: str) -> tuple[Key, ...]:
+    """Read the keys, types, defaults and meanings of a config struct."""
+    rows = []
+    for field in msgspec.structs.fields(struct):
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        metas = [m for m in typing.get_args(field.type)[1:] if isinstance(m, Meta)]
+        rows.append(Key(field.name, owner, field.type, default, next((m.description or "" for m in metas), "")))
+    return tuple(rows)
+
+
+def convert(value: Any, row: Key) -> Any:
+    """Convert a value to the key's type.
+
+    Raises:
+        ConfigTypeError: It is of another type.
+        ConfigError: It is of the right type and out of range.
+    """
+    try:
+        return msgspec.convert(value, row.type)
+    except msgspec.ValidationError as error:
+        wrong_type = str(error).startswith("Expected `") and ", got" in str(error)
+        kind = ConfigTypeError if wrong_type else ConfigError
+        text = str(error).replace("`", "'").replace("at '$", f"at '{row.name}").rstrip(".")
+        raise kind(
+            f"model config key {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found {value!r}."
+            f" Default: {row.default!r}."
+        ) from None
+
+
+def part(config: Mapping[str, Any], struct: type[S]) -> S:
+    """Return one component's typed config, taken from a flat model config.
+
+    Args:
+        config: A `model_config` as models receive it; missing keys take their defaults, other keys are left alone.
+        struct: The component's config struct, such as `FcnetConfig`, or `KernelConfig`.
+
+    Raises:
+        ConfigError: A value is of the wrong type or out of range.
+    """
+    rows = {row.name: row for row in keys_of(struct, "")}
+    return struct(**{key: convert(plain(config[key]), rows[key]) for key in rows if key in config})
+
+
+def plain(value: Any) -> Any:
+    """Copy dicts, lists and tuples and turn NumPy scalars and arrays into Python's own; keep everything else."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return value.tolist()
+    return value
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two config values are equal in value and in type (`True` is not `1`)."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    try:
+        return bool(a is b or a == b)
+    except Exception:  # an object whose == is not a yes or no (an array) is not the same unless it is itself
+        return False

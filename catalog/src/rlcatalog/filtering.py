@@ -1,0 +1,36 @@
+"""The contract of observation filters: a stateful stage between preprocessor and model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.preprocessing import Preprocessor
+
+Array = np.ndarray[Any, Any]
+
+
+class Filter:
+    """Base class of filters.
+
+    Args:
+        preprocessor: Whose output is filtered; its `leaves()` say what stands where.
+        options: The model config.
+    """
+
+    def __init__(self, preprocessor: Preprocessor, options: Mapping[str, Any]) -> None:
+        self.preprocessor = preprocessor
+        self.options = options
+
+    def __call__(self, encoded: Array, *, update: bool = False) -> Array:
+        """Filter encoded observations `[B, ...]`; learn from them where `update` is set."""
+        raise NotImplementedError(f"{type(self).__name__} must implement __call__(encoded, *, update).")
+
+    def get_state(self) -> dict[str, Array]:
+        """Return the statistics, as arrays by name, to be saved with the policy."""
+        return {}
+
+    def set_state(self, state: Mapping[str, Array]) -> None:
+        """Restore statistics that `get_state` returned."""

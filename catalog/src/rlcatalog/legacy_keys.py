@@ -1,0 +1,36 @@
+"""Config keys of RLlib that are not keys here: other names, keys without effect, keys that are refused.
+
+`docs/config.md` has a row for each; a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+#: Old key → (today's key, how its value is translated).
+ALIASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "custom_options": ("custom_model_config", _unchanged),
+    "always_check_shapes": ("check_observations", lambda value: "always" if value else "first"),
+}
+
+#: Accepted with a DeprecationWarning and without effect, and why.
+IGNORED: dict[str, str] = {
+    "state_shape": "a model announces its state through get_initial_state().",
+    "_use_default_native_models": "every default network is a ModelV2.",
+}
+
+#: Refused, and what to do instead.
+REFUSED: dict[str, str] = {
+    "squash_to_range": "choose a squashed or bounded action distribution instead.",
+    "channel_major": "transpose the images in an environment wrapper.",
+    "downscale_factor": "resize the images in an environment wrapper.",
+    "extra_frameskip": "use gymnasium's frame-skipping wrappers.",
+    "num_framestacks": "stack frames with gymnasium.wrappers.FrameStackObservation.",
+    "encoder_latent_dim": "it sizes the encoders of Ray's new stack; set the last entry of fcnet_hiddens.",
+}

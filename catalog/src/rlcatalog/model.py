@@ -1,0 +1,208 @@
+"""The model contract, framework-neutral part: `ModelV2`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.errors import ModelContractError, StaleOutputError
+from rlcatalog.preprocessing import preprocessor_of, reshaper
+from rlcatalog.views import ViewRequirement
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class ModelV2:
+    """Base class of all models; users derive from `TorchModelV2` or `TFModelV2`.
+
+    `model(input_dict, state, seq_lens)` restores the observation's structure, calls `forward` and remembers its
+    output. A model built with `num_outputs=None` is a trunk: it has no logits or value layers and announces the width
+    of its output in `self.num_outputs`.
+
+    Args:
+        obs_space: The preprocessor's `observation_space`, or a Box.
+        action_space: The environment's action space.
+        num_outputs: Width of the output, or None for a trunk.
+        model_config: The flat model config.
+        name: A name for the model.
+        framework: `"torch"` or `"tf"`.
+    """
+
+    def __init__(
+        self,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any] | None,
+        num_outputs: int | None,
+        model_config: Mapping[str, Any] | None,
+        name: str | None,
+        framework: str,
+    ) -> None:
+        self.obs_space = obs_space
+        self.action_space = action_space
+        self.num_outputs = num_outputs
+        self.model_config = dict(model_config or {})
+        self.name = name or "default_model"
+        self.framework = framework
+        self.time_major = bool(self.model_config.get("_time_major", False))
+        self.view_requirements = {"obs": ViewRequirement(shift=0, space=obs_space)}
+        self._last_output: Any = None
+        preprocessor = preprocessor_of(obs_space)
+        structured = preprocessor is not None and preprocessor.structured
+        self._preprocessor = preprocessor if structured else None
+        self._reshape = reshaper(framework)
+
+    # --- to implement ----------------------------------------------------------------------------------------------
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the output for a batch. Override this, not `__call__`.
+
+        Args:
+            input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, and any view asked for.
+            state: State tensors `[B, ...]`, as many as `get_initial_state()` returns.
+            seq_lens: Sequence lengths `[B]`, int32, or None.
+
+        Returns:
+            The output `[B, num_outputs]` and the list of new state tensors.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement forward(input_dict, state, seq_lens).")
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[B]` of the last forward pass, without another pass."""
+        raise NotImplementedError(f"{type(self).__name__} must implement value_function().")
+
+    def custom_loss(self, policy_loss: Any, loss_inputs: Mapping[str, Any]) -> Any:
+        """Return the loss to optimise; override to add terms of the model's own.
+
+        Args:
+            policy_loss: The algorithm's loss: a scalar, or a list of scalars.
+            loss_inputs: The training batch; `"obs"` is encoded (see `restore_original_dimensions`).
+        """
+        return policy_loss
+
+    def metrics(self) -> dict[str, Any]:
+        """Return scalars to report beside the learner's own."""
+        return {}
+
+    def get_initial_state(self) -> list[Any]:
+        """Return the state at the start of an episode: unbatched arrays or tensors; empty for a model without."""
+        return []
+
+    # --- to call ---------------------------------------------------------------------------------------------------
+
+    def __call__(
+        self, input_dict: Mapping[str, Any] | Any, state: list[Any] | None = None, seq_lens: Any = None
+    ) -> tuple[Any, list[Any]]:
+        """Run the model on a batch.
+
+        Args:
+            input_dict: At least `"obs"`: encoded observations `[B, *obs_space.shape]`. Not changed.
+            state: State tensors; missing, they are taken from `"state_in_0"`, `"state_in_1"`, …
+            seq_lens: Sequence lengths; missing, `input_dict["seq_lens"]`.
+
+        Returns:
+            What `forward` returned; the state is the given one where `forward` returned none.
+
+        Raises:
+            ModelContractError: `forward` did not return an (output, list of states) pair.
+        """
+        # The copy keeps a forward() that changes its input from changing the caller's.
+        inputs = dict(input_dict)
+        if not state:
+            state = []
+            while (key := f"state_in_{len(state)}") in inputs:
+                state.append(inputs[key])
+        if seq_lens is None:
+            seq_lens = inputs.get("seq_lens")
+        obs = inputs["obs"]
+        if self._preprocessor is not None and not isinstance(obs, Mapping | tuple | list):
+            inputs.setdefault("obs_flat", obs)
+            inputs["obs"] = self._preprocessor.restore(obs, self._reshape)
+        elif "obs_flat" not in inputs:
+            inputs["obs_flat"] = self._flat(obs)
+        with self.context() if self._has_context else _NO_CONTEXT:
+            result = self._run(inputs, state, seq_lens)
+        if not (isinstance(result, tuple | list) and len(result) == 2):
+            raise ModelContractError(
+                f"{type(self).__name__}.forward() must return a tuple (output, state), found {type(result).__name__}."
+            )
+        output, new_state = result
+        if not isinstance(new_state, list):
+            raise ModelContractError(
+                f"{type(self).__name__}.forward() must return its state as a list, found {type(new_state).__name__}."
+            )
+        self._remember(output)
+        return output, new_state or state
+
+    def last_output(self) -> Any:
+        """Return the output of the last call.
+
+        Raises:
+            StaleOutputError: The model was not called yet (for TensorFlow: or not in this trace).
+        """
+        if self._last_output is None:
+            raise StaleOutputError(f"{type(self).__name__}: call the model before last_output().")
+        return self._last_output
+
+    def context(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the context `forward` runs in; override to add one."""
+        return _NO_CONTEXT
+
+    def is_time_major(self) -> bool:
+        """Whether sequences come as [T, B, ...]."""
+        return self.time_major
+
+    def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return all weights and buffers under canonical names and layouts, the same in both frameworks."""
+        raise NotImplementedError
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Set all weights from `get_weights()` of a model of the same structure, of either framework."""
+        raise NotImplementedError
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    _has_context = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._has_context = cls.context is not ModelV2.context
+
+    def _run(self, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
+        return self.forward(inputs, state, seq_lens)
+
+    def _flat(self, obs: Any) -> Any:
+        """Return an unstructured observation as [B, size]; a structure is its own flat form."""
+        shape = getattr(obs, "shape", None)
+        return obs if shape is None or len(shape) == 2 else self._flatten(obs)
+
+    def _flatten(self, obs: Any) -> Any:
+        raise NotImplementedError
+
+    def _remember(self, output: Any) -> None:
+        self._last_output = output
+
+
+_NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+
+
+def check_weights(model: Any, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]) -> None:
+    """Raise unless `weights` has the names and shapes in `have`.
+
+    Raises:
+        ModelContractError: A name is missing or unknown, or a shape differs.
+    """
+    missing, unknown = sorted(set(have) - set(weights)), sorted(set(weights) - set(have))
+    wrong = [
+        f"{name}: {tuple(np.shape(weights[name]))} instead of {tuple(have[name])}"
+        for name in sorted(set(have) & set(weights))
+        if tuple(np.shape(weights[name])) != tuple(have[name])
+    ]
+    if missing or unknown or wrong:
+        raise ModelContractError(
+            f"{type(model).__name__}: these weights belong to another model. Missing: {missing or 'none'};"
+            f" unknown: {unknown or 'none'}; wrong shape: {wrong or 'none'}."
+        )

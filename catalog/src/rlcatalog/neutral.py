@@ -1,0 +1,139 @@
+"""Framework-neutral names of activations and initialisers, and their checks.
+
+`rlcatalog.torch.nn` and `rlcatalog.tf.nn` hold one implementation for each name here; a test compares the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcatalog.errors import ConfigError, nearest
+
+#: Activation names. RLlib's spellings ("ReLU", "swish", "Tanh") are found whatever their case.
+ACTIVATIONS = (
+    "linear", "relu", "tanh", "elu", "silu", "gelu", "sigmoid", "softplus", "leaky_relu", "selu", "softmax",
+)  # fmt: skip
+_ACTIVATION_ALIASES = {"swish": "silu", "none": "linear", "leakyrelu": "leaky_relu"}
+
+#: Initialiser name → its parameters with their defaults.
+INITIALIZERS: dict[str, dict[str, float]] = {
+    "normc": {"std": 1.0},
+    "xavier_uniform": {"gain": 1.0},
+    "xavier_normal": {"gain": 1.0},
+    "kaiming_uniform": {},
+    "kaiming_normal": {},
+    "orthogonal": {"gain": 1.0},
+    "uniform": {"a": -0.05, "b": 0.05},
+    "normal": {"mean": 0.0, "std": 0.05},
+    "truncated_normal": {"mean": 0.0, "std": 0.05},
+    "constant": {"val": 0.0},
+    "zeros": {},
+    "ones": {},
+}
+_INITIALIZER_ALIASES = {
+    "glorot_uniform": "xavier_uniform", "glorot_normal": "xavier_normal", "he_uniform": "kaiming_uniform",
+    "he_normal": "kaiming_normal", "trunc_normal": "truncated_normal",
+}  # fmt: skip
+
+
+def activation_name(value: Any, key: str = "activation") -> Any:
+    """Return the neutral name of an activation, or `value` itself when it is a callable.
+
+    Args:
+        value: A name in any case, None for "linear", or a callable of the framework.
+        key: The config key, for messages.
+
+    Raises:
+        ConfigError: The name is unknown.
+    """
+    if value is None:
+        return "linear"
+    if callable(value):
+        return value
+    if isinstance(value, str):
+        name = value.lower()
+        name = _ACTIVATION_ALIASES.get(name, name)
+        if name in ACTIVATIONS:
+            return name
+    raise ConfigError(f"config key {key!r}: unknown activation {value!r}.{nearest(str(value).lower(), ACTIVATIONS)}"
+                      f" Known: {', '.join(ACTIVATIONS)}, None, or a callable of the framework.")  # fmt: skip
+
+
+def initializer_name(value: Any, config: dict[str, Any] | None = None, key: str = "initializer") -> Any:
+    """Return the neutral name of an initialiser, or `value` itself when it is None or a callable.
+
+    Args:
+        value: A name; torch's trailing underscore and Keras' "glorot"/"he" names are understood.
+        config: Keyword arguments for it.
+        key: The config key, for messages.
+
+    Raises:
+        ConfigError: The name, or one of its arguments, is unknown.
+    """
+    if value is None or callable(value):
+        return value
+    name = value.lower().rstrip("_") if isinstance(value, str) else value
+    name = _INITIALIZER_ALIASES.get(name, name) if isinstance(name, str) else name
+    if name not in INITIALIZERS:
+        raise ConfigError(f"config key {key!r}: unknown initialiser {value!r}.{nearest(str(value), INITIALIZERS)}"
+                          f" Known: {', '.join(INITIALIZERS)}, None, or a callable of the framework.")  # fmt: skip
+    unknown = sorted(set(config or {}) - set(INITIALIZERS[name]))
+    if unknown:
+        takes = ", ".join(INITIALIZERS[name]) or "no arguments"
+        raise ConfigError(f"config key {key + '_config'!r}: {name!r} takes {takes}; found {unknown}.")
+    return name
+
+
+@dataclass(frozen=True)
+class DenseSpec:
+    """One dense layer, framework-neutral: both frameworks build the same from it.
+
+    Attributes:
+        size: Number of outputs.
+        activation: Neutral name or callable.
+        weights: Initialiser of the weights: name or callable.
+        weights_config: Its arguments.
+        bias: Initialiser of the bias: name or callable.
+        bias_config: Its arguments.
+    """
+
+    size: int
+    activation: Any = "linear"
+    weights: Any = "normc"
+    weights_config: Mapping[str, Any] = field(default_factory=dict)
+    bias: Any = "zeros"
+    bias_config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The activation's name, for tables."""
+        return self.activation if isinstance(self.activation, str) else getattr(self.activation, "__name__", "custom")
+
+
+def dense_specs(
+    sizes: Sequence[int], activation: Any, config: Mapping[str, Any], prefix: str
+) -> list[DenseSpec]:
+    """Return the layers of a dense stack, with the initialisers that stand in a config under a prefix.
+
+    Args:
+        sizes: Widths of the layers.
+        activation: Name, callable or None.
+        config: Values by key; read are `<prefix>_weights_initializer`, `<prefix>_bias_initializer` and the two
+            `..._config`. Missing or None: `normc` of std 1 and zeros.
+        prefix: `"fcnet"`, `"post_fcnet"`, …
+    """
+    options: dict[str, Any] = {}
+    for part in ("weights", "bias"):
+        key = f"{prefix}_{part}_initializer"
+        arguments = dict(config.get(f"{key}_config") or {})
+        name = initializer_name(config.get(key), arguments, key)
+        if name is not None:
+            options |= {part: name, f"{part}_config": arguments}
+    return [DenseSpec(size, activation_name(activation, f"{prefix}_activation"), **options) for size in sizes]
+
+
+def output_spec(size: int) -> DenseSpec:
+    """Return a logits or value layer: linear, `normc` of std 0.01, so that a fresh policy is close to uniform."""
+    return DenseSpec(size, weights_config={"std": 0.01})

@@ -1,0 +1,303 @@
+"""`Policy`: the parts of one lookup, built and joined into one object."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from rlcatalog.adapters import ActionAdapter
+from rlcatalog.errors import ActionMaskError, ModelContractError, NotServedError
+from rlcatalog.model import ModelV2
+from rlcatalog.registry import require_framework
+from rlcatalog.resolution import Explanation, Resolution
+from rlcatalog.slots import MODEL_SLOTS
+
+if TYPE_CHECKING:
+    from rlcatalog.catalog import Catalog
+    from rlcatalog.filtering import Filter
+
+Array = np.ndarray[Any, Any]
+
+
+class Step(NamedTuple):
+    """What `Policy.act` returns for a batch of B observations, all of it NumPy.
+
+    Attributes:
+        action: Actions for the environment, in its action space.
+        raw_action: The same before adaption, `[B, width]`: store these, `evaluate` scores them.
+        logp: Log density of the raw actions, `[B]`, float32.
+        value: Value estimates `[B]`, or None for a model without a value branch.
+        dist_inputs: Inputs of the action distribution `[B, size]`.
+        state: Opaque state to hand to the next `act`, or None for a model without memory.
+    """
+
+    action: Any
+    raw_action: Array
+    logp: Array
+    value: Array | None
+    dist_inputs: Array
+    state: Any
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `Policy.evaluate` returns for a batch, all of it tensors of the framework, differentiable.
+
+    Attributes:
+        logp: Log density `[B]` of the given raw actions.
+        entropy: Entropy, or its estimate, `[B]`.
+        entropy_kind: `"exact"` or `"estimate"`.
+        value: Value estimates `[B]`, or None.
+        dist: The action distribution.
+    """
+
+    logp: Any
+    entropy: Any
+    entropy_kind: str
+    value: Any
+    dist: Any
+
+
+class Engine(Protocol):
+    """What a framework does for a policy."""
+
+    def act(self, obs: Array, state: Any, mask: Array | None, explore: bool) -> tuple[Any, ...]:
+        """Return raw actions `[B, width]`, logp, value or None, inputs and new state, as NumPy arrays."""
+
+    def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
+        """Return the evaluation of a training batch."""
+
+    def initial_state(self, batch_size: int) -> Any:
+        """Return the state of that many fresh episodes, or None."""
+
+    def to(self, device: str) -> None:
+        """Move model and computation to a device."""
+
+
+class Policy:
+    """Preprocessor, filter, model, action distribution and adapter as one object.
+
+    Made by `rlcatalog.build` and `rlcatalog.load`.
+
+    Attributes:
+        observation_space: The environment's observation space.
+        action_space: Its action space.
+        preprocessor: Encodes observations.
+        filter: The filter after it, or None.
+        model: The model.
+        dist_class: The class of its action distributions: `dist_class(inputs, model)`.
+        adapter: Maps raw actions to the environment's.
+        config: The model config, complete.
+        framework: `"torch"` or `"tf"`.
+    """
+
+    def __init__(self, catalog: Catalog, resolution: Resolution, observation_space: Any, action_space: Any) -> None:
+        require_framework(resolution.framework, resolution.component("trunk").distribution)
+        self.catalog, self.resolution = catalog, resolution
+        self.observation_space, self.action_space = observation_space, action_space
+        self.framework = resolution.framework
+        self.config = resolution.config.fresh()
+        assert resolution.request.action is not None
+        self.adapter = ActionAdapter(resolution.request.action, self.config["action_bounds"])
+        self.preprocessor = catalog.preprocessor_for(
+            resolution.request.obs, resolution.config.values, pins=resolution.preprocessor_pins
+        )
+        self.filter = self._make_filter()
+        self.dist_class = resolution.component("action_dist").load(self.framework)
+        self.model = self.make_model()
+        self._engine = self._make_engine()
+
+    # --- acting ----------------------------------------------------------------------------------------------------
+
+    def act(
+        self,
+        obs: Any,
+        state: Any = None,
+        *,
+        prev_reward: Any = None,
+        mask: Any = None,
+        explore: bool = True,
+    ) -> Step:
+        """Choose actions for a batch of observations.
+
+        Args:
+            obs: A vector environment's observations (a batch), or a list of single ones.
+            state: The state the last `act` returned; None at the start of all episodes.
+            prev_reward: Rewards `[B]` of the last step, for models that ask for them.
+            mask: Action mask in Gymnasium's format, batched: `[B, n]` for Discrete.
+            explore: Sample; else take the most likely action.
+
+        Raises:
+            ObservationError: An observation does not lie in the space.
+            ActionMaskError: The mask has the wrong shape, or a row allows nothing.
+        """
+        return self.act_encoded(self.preprocess(obs), state, prev_reward=prev_reward, mask=mask, explore=explore)
+
+    def act_encoded(
+        self,
+        encoded: Array,
+        state: Any = None,
+        *,
+        prev_reward: Any = None,
+        mask: Any = None,
+        explore: bool = True,
+    ) -> Step:
+        """Like `act`, for observations that `preprocess` returned (a training loop stores those)."""
+        if mask is not None:
+            mask = self._checked_mask(mask, len(encoded))
+        raw, logp, value, inputs, state = self._engine.act(encoded, state, mask, explore)
+        return Step(self.adapter(raw), raw, logp, value, inputs, state)
+
+    def preprocess(self, obs: Any, *, update: bool = False) -> Array:
+        """Encode and filter a batch of observations: `[B, *encoded shape]`.
+
+        Args:
+            obs: A batch of observations, or a list of single ones.
+            update: Whether the filter learns from them.
+        """
+        encoded = self.preprocessor.transform_batch(obs)
+        return encoded if self.filter is None else self.filter(encoded, update=update)
+
+    def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
+        """Score stored actions under the current weights, for training.
+
+        Args:
+            batch: `"obs"`: encoded observations `[B, ...]` from `preprocess`; `"raw_action"`: `[B, width]`; for
+                masked actions `"mask"`; for models with memory `"state"` and `"seq_lens"`. Arrays or tensors.
+        """
+        return self._engine.evaluate(batch)
+
+    def initial_state(self, batch_size: int) -> Any:
+        """Return the state at the start of `batch_size` episodes, or None for a model without memory."""
+        return self._engine.initial_state(batch_size)
+
+    def stepper(self, n: int) -> Stepper:
+        """Return an object that acts in `n` environments and keeps their states."""
+        return Stepper(self, n)
+
+    # --- the object ------------------------------------------------------------------------------------------------
+
+    def explain(self) -> Explanation:
+        """Return why these parts were chosen."""
+        return self.resolution.explain()
+
+    def to(self, device: str) -> Policy:
+        """Move the policy to a device (`"cpu"`, `"cuda"`, …) and return it."""
+        self._engine.to(device)
+        return self
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write names and versions of the parts, the non-default config, weights and filter statistics; no pickle.
+
+        Raises:
+            SavedPolicyError: The config holds a class or a callable.
+        """
+        from rlcatalog.saving import save
+
+        save(self, directory)
+
+    def make_model(self) -> ModelV2:
+        """Build another model like this policy's, with fresh weights."""
+        resolution = self.resolution
+        choices = {slot: resolution.choices[slot].component for slot in MODEL_SLOTS}
+        model = self.catalog.model(
+            choices,
+            self.preprocessor.observation_space,
+            self.action_space,
+            resolution.num_outputs,
+            resolution.config,
+            self.framework,
+        )
+        views = sorted(set(model.view_requirements) - {"obs"})
+        if views:
+            raise NotServedError(
+                f"{type(model).__name__} asks for the views {views}; only the current observation is served so far."
+            )
+        return model
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _make_filter(self) -> Filter | None:
+        component = self.resolution.choices["filter"].component
+        if component is None:
+            return None
+        from rlcatalog.filtering import Filter
+
+        made = component.load("numpy")(self.preprocessor, self.config)
+        if not isinstance(made, Filter):
+            raise ModelContractError(f"filter {component.name!r} must be a subclass of rlcatalog.Filter, found {made!r}.")
+        return made
+
+    def _make_engine(self) -> Engine:
+        if self.framework == "torch":
+            from rlcatalog.torch.engine import TorchEngine
+
+            return TorchEngine(self)
+        from rlcatalog.tf.engine import TFEngine
+
+        return TFEngine(self)
+
+    def _checked_mask(self, mask: Any, batch_size: int) -> Array:
+        assert self.resolution.request.action is not None
+        info = self.resolution.request.action
+        if info.kind != "discrete":
+            raise NotServedError(f"{info.path}: masks are served for Discrete actions so far, found {info.describe()}.")
+        array = np.asarray(mask)
+        if array.shape != (batch_size, info.n):
+            raise ActionMaskError(f"mask: expected shape {(batch_size, info.n)}, found {array.shape}.")
+        array = array.astype(bool)
+        empty = np.flatnonzero(~array.any(axis=1))
+        if len(empty):
+            raise ActionMaskError(f"mask: row {int(empty[0])} allows no action; each row must allow at least one.")
+        return array
+
+
+class Stepper:
+    """Acts in `n` environments and keeps their states.
+
+    Args:
+        policy: The policy.
+        n: Number of environments.
+    """
+
+    def __init__(self, policy: Policy, n: int) -> None:
+        self.policy, self.n = policy, n
+        self._fresh = policy.initial_state(n)
+        self.state: Any = self._fresh
+
+    def reset(self, rows: Any = None) -> None:
+        """Start new episodes: in the given rows (indices or a boolean mask), or in all.
+
+        Args:
+            rows: Indices `[k]` or booleans `[n]`.
+        """
+        if self.state is None or rows is None:
+            self.state = self._fresh
+            return
+        fresh = []
+        for now, first in zip(self.state, self._fresh, strict=True):
+            now = now.copy()
+            now[rows] = first[rows]
+            fresh.append(now)
+        self.state = fresh
+
+    def step(self, obs: Any, *, done: Any = None, prev_reward: Any = None, mask: Any = None,
+             explore: bool = True) -> Step:  # fmt: skip
+        """Act, after starting new episodes where the last ones are done.
+
+        Args:
+            obs: Observations of all environments.
+            done: Booleans `[n]`: where the observation is the first of a new episode.
+            prev_reward: Rewards `[n]` of the last step.
+            mask: Action masks.
+            explore: Sample; else take the most likely action.
+        """
+        if done is not None and self.state is not None and np.any(done):
+            self.reset(np.asarray(done, bool))
+        step = self.policy.act(obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore)
+        self.state = step.state
+        return step

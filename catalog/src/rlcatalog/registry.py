@@ -1,0 +1,284 @@
+"""Who provides which name: conflicts, overrides, in-process registration, provenance."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcatalog import first_party
+from rlcatalog.declarations import Declaration
+from rlcatalog.errors import (
+    DuplicateNameError,
+    MissingFrameworkError,
+    MissingPluginError,
+    NotServedError,
+    PluginError,
+    UnknownNameError,
+    nearest,
+)
+from rlcatalog.loader import Loaded, PluginRecord
+
+#: Framework → the module whose presence says that it is installed.
+FRAMEWORKS = {"torch": "torch", "tf": "tensorflow"}
+_ALIASES = {"tf2": "tf"}
+
+
+def framework_name(framework: str) -> str:
+    """Return `"torch"` or `"tf"` for a framework's name or alias.
+
+    Raises:
+        UnknownNameError: The name is not one of them.
+    """
+    name = _ALIASES.get(framework, framework)
+    if name not in FRAMEWORKS:
+        raise UnknownNameError(f"Unknown framework {framework!r}.{nearest(str(framework), FRAMEWORKS)}"
+                               f" Known: 'torch', 'tf' ('tf2' is an alias of 'tf').")  # fmt: skip
+    return name
+
+
+def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
+    """Raise unless the framework is installed; nothing is imported.
+
+    Raises:
+        MissingFrameworkError: It is not; the message names the extra to install.
+    """
+    module = FRAMEWORKS[framework]
+    if importlib.util.find_spec(module) is None:
+        raise MissingFrameworkError(
+            f"framework={framework!r} needs the package {module!r}, which is not installed here."
+            f" Install it with: pip install '{distribution or 'rlcatalog'}[{framework}]'"
+        )
+
+
+@dataclass
+class Component:
+    """One named part and where it comes from.
+
+    Attributes:
+        declaration: What the plugin said about it.
+        distribution: Distribution that provides it; empty for one registered in process.
+        version: That distribution's version.
+        shadowed_by: Distribution of the component that overrides this one, or None.
+        objects: Classes by framework, for a component registered in process.
+    """
+
+    declaration: Declaration
+    distribution: str
+    version: str
+    shadowed_by: str | None = None
+    objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def kind(self) -> str:
+        """`"model"`, `"preprocessor"`, …"""
+        return self.declaration.kind
+
+    @property
+    def name(self) -> str:
+        """The name users write into a config."""
+        return self.declaration.name
+
+    @property
+    def in_process(self) -> bool:
+        """Whether it was registered by the running program."""
+        return not self.distribution
+
+    @property
+    def provider(self) -> str:
+        """Distribution and version as one text."""
+        return f"{self.distribution} {self.version}" if self.distribution else "registered in process"
+
+    def check_framework(self, framework: str) -> None:
+        """Raise unless the component has code for `framework` and the framework is installed."""
+        if framework in FRAMEWORKS:
+            if framework not in self.declaration.frameworks:
+                raise NotServedError(
+                    f"{self.kind} {self.name!r} ({self.provider}) has no code for framework={framework!r};"
+                    f" it serves: {', '.join(self.declaration.frameworks)}."
+                )
+            require_framework(framework, self.distribution)
+
+    def load(self, framework: str) -> Any:
+        """Import and return the target for a framework.
+
+        Raises:
+            NotServedError: The component has none for it.
+            MissingFrameworkError: The framework is not installed.
+            PluginError: The import failed, or the module lacks the class.
+        """
+        self.check_framework(framework)
+        if framework in self.objects:
+            return self.objects[framework]
+        target = self.declaration.targets[framework]
+        module, _, attribute = target.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"{self.kind} {self.name!r} ({self.provider}): its target {target!r} cannot be imported:"
+                f" {type(error).__name__}: {error}"
+            ) from error
+
+
+class Registry:
+    """All components of one catalog, by kind and name."""
+
+    def __init__(self) -> None:
+        self._active: dict[tuple[str, str], Component] = {}
+        self._shadowed: list[Component] = []
+        self._config_owner: dict[str, str] = {}
+        self.config_classes: dict[type, str] = {}
+        self.records: list[PluginRecord] = []
+
+    # --- filling ---------------------------------------------------------------------------------------------------
+
+    def add_plugin(self, record: PluginRecord, loaded: Loaded, reserved: Mapping[str, str]) -> None:
+        """Add what a plugin declared: everything, or nothing when a name is taken.
+
+        Args:
+            record: The plugin's record.
+            loaded: Its declarations.
+            reserved: Config keys that are taken, with their owner (the kernel's own).
+
+        Raises:
+            DuplicateNameError: A name or a config key belongs to another plugin.
+        """
+        own = [Component(d, record.distribution, record.version) for d in loaded.declarations]
+        names = [(c.kind, c.name) for c in own]
+        for key in names:
+            if names.count(key) > 1:
+                raise DuplicateNameError(f"{record.distribution} declares {key[0]} {key[1]!r} twice.")
+        for component in own:
+            self._check_name(component)
+        owners = {**reserved, **self._config_owner}
+        for struct in loaded.config_classes:
+            for key in struct.__struct_fields__:  # type: ignore[attr-defined]
+                if owners.get(key, record.distribution) != record.distribution:
+                    raise DuplicateNameError(
+                        f"config key {key!r} of {record.distribution} belongs to {owners[key]} already."
+                        f" Prefix it with the plugin's own name, or disable one: {_disable(owners[key], record)}."
+                    )
+        for component in own:
+            self._insert(component)
+        for struct in loaded.config_classes:
+            self.config_classes[struct] = record.distribution
+            self._config_owner.update(dict.fromkeys(struct.__struct_fields__, record.distribution))  # type: ignore[attr-defined]
+
+    def add_in_process(self, component: Component, override: bool) -> None:
+        """Add a component of the running program; it replaces an earlier one of the program's own.
+
+        Raises:
+            DuplicateNameError: The name is a plugin's and `override` is False.
+        """
+        key = (component.kind, component.name)
+        old = self._active.get(key)
+        if old is not None and not old.in_process:
+            if not override:
+                raise DuplicateNameError(
+                    f"{component.kind} {component.name!r} is provided by {old.provider}."
+                    " Register yours under another name, or pass override=True to shadow it."
+                )
+            old.shadowed_by = "this process"
+            self._shadowed.append(old)
+        self._active[key] = component
+
+    def _check_name(self, component: Component) -> None:
+        old = self._active.get((component.kind, component.name))
+        if old is None:
+            return
+        mine, theirs = _address(component), _address(old)
+        if component.declaration.overrides == theirs and old.declaration.overrides is None:
+            return
+        if old.declaration.overrides == mine and component.declaration.overrides is None:
+            return
+        both_override = component.declaration.overrides is not None and old.declaration.overrides is not None
+        what = f"both override {component.declaration.overrides}" if both_override else "have the same name"
+        raise DuplicateNameError(
+            f"{component.kind} {component.name!r}: {theirs} and {mine} {what}, and neither names the other as its"
+            f" victim; {old.distribution} keeps it. Ways out: let one declare overrides='distribution/name', put the"
+            f" one you want first with RLCATALOG_PREFER_PLUGINS={component.distribution}, or disable one with"
+            f" RLCATALOG_DISABLE_PLUGINS={old.distribution}."
+        )
+
+    def _insert(self, component: Component) -> None:
+        key = (component.kind, component.name)
+        old = self._active.get(key)
+        if old is not None and old.declaration.overrides == _address(component):
+            component.shadowed_by = old.distribution
+            self._shadowed.append(component)
+            return
+        if old is not None:
+            old.shadowed_by = component.distribution
+            self._shadowed.append(old)
+        self._active[key] = component
+
+    # --- asking ----------------------------------------------------------------------------------------------------
+
+    def active(self, kind: str) -> list[Component]:
+        """Return the components of a kind that lookups see, sorted by name."""
+        return [self._active[key] for key in sorted(self._active) if key[0] == kind]
+
+    def __iter__(self) -> Iterator[Component]:
+        everything = [*self._active.values(), *self._shadowed]
+        return iter(sorted(everything, key=lambda c: (c.kind, c.name, c.distribution)))
+
+    def get(self, kind: str, name: str, distribution: str | None = None) -> Component:
+        """Return a component by name, or by `distribution` and name even where it is shadowed.
+
+        Raises:
+            MissingPluginError: The name is known, its package is not usable here.
+            UnknownNameError: No such name.
+        """
+        if "/" in name and distribution is None:
+            distribution, _, name = name.partition("/")
+        if distribution is None:
+            found = self._active.get((kind, name))
+        else:
+            found = next((c for c in self if (c.kind, c.name, c.distribution) == (kind, name, distribution)), None)
+        if found is not None:
+            return found
+        names = [c.name for c in self.active(kind)]
+        label = kind.replace("_", " ")
+        self.explain_missing(f"{label} {name!r}", distribution or first_party.provider_of(kind, name))
+        have = f"Known: {', '.join(names)}." if names else f"No {label}s are installed. {first_party.install_hint()}"
+        raise UnknownNameError(f"Unknown {label} {name!r}.{nearest(name, names)} {have}")
+
+    def explain_missing(self, what: str, distribution: str | None) -> None:
+        """Raise MissingPluginError when `distribution`, which provides `what`, is not usable; else return.
+
+        Raises:
+            MissingPluginError: Always, unless `distribution` is None or loaded.
+        """
+        if distribution is None:
+            return
+        record = next((r for r in self.records if r.distribution == distribution), None)
+        if record is None:
+            raise MissingPluginError(f"{what} {first_party.how_to_get(distribution)}")
+        if record.status not in ("loaded", "shadowed"):
+            raise MissingPluginError(
+                f"{what} is provided by {distribution} {record.version}, which is {record.status}: {record.error}"
+            )
+
+    def mark_shadowed(self) -> None:
+        """Give plugins all of whose components are overridden the status `"shadowed"`."""
+        live = {c.distribution for c in self._active.values()}
+        for record in self.records:
+            victims = [c for c in self._shadowed if c.distribution == record.distribution]
+            if record.status == "loaded" and victims and record.distribution not in live:
+                record.status = "shadowed"
+                record.error = f"overridden by {', '.join(sorted({str(c.shadowed_by) for c in victims}))}"
+
+    def names(self, kinds: Iterable[str]) -> list[str]:
+        """Return the names of all active components of the given kinds."""
+        return sorted(c.name for kind in kinds for c in self.active(kind))
+
+
+def _address(component: Component) -> str:
+    return f"{component.distribution}/{component.name}"
+
+
+def _disable(owner: str, record: PluginRecord) -> str:
+    return f"RLCATALOG_DISABLE_PLUGINS={record.distribution if owner == 'rlcatalog' else owner}"

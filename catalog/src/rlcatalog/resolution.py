@@ -1,0 +1,127 @@
+"""The result of a lookup before anything is built, and its explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlcatalog.config import ModelConfig
+from rlcatalog.declarations import ModelSpec, Stage
+from rlcatalog.preprocessing import Preprocessor
+from rlcatalog.registry import Component
+from rlcatalog.request import Request
+from rlcatalog.selection import Choice
+from rlcatalog.slots import MODEL_SLOTS
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """Every choice of one lookup.
+
+    Attributes:
+        request: What was asked, complete.
+        config: The parsed model config.
+        framework: `"torch"` or `"tf"`.
+        choices: Slot → choice, for `preprocessor`, `filter`, `trunk`, `memory`, `head` and `action_dist`.
+        preprocessor: A preprocessor for the observation space, to read shapes from.
+        num_outputs: Number of outputs the action distribution needs.
+        config_keys: Says which config keys a component reads.
+        preprocessor_pins: Path → `"distribution/name"` of the codecs of a saved policy, or None.
+    """
+
+    request: Request
+    config: ModelConfig
+    framework: str
+    choices: dict[str, Choice]
+    preprocessor: Preprocessor
+    num_outputs: int
+    config_keys: Callable[[Component], list[str]]
+    preprocessor_pins: Mapping[str, str] | None = None
+
+    def component(self, slot: str) -> Component:
+        """Return the component that fills a slot that is never empty."""
+        found = self.choices[slot].component
+        assert found is not None
+        return found
+
+    def explain(self) -> Explanation:
+        """Return the choices with their reasons, and the shapes along the way."""
+        return Explanation(self, tuple(self._stages()))
+
+    def _stages(self) -> list[Stage]:
+        chosen = self.choices["preprocessor"].component
+        stages = [
+            Stage("observation", self.request.obs.shape),
+            Stage(f"preprocessor: {chosen.name if chosen else 'custom'}", self.preprocessor.shape),
+        ]
+        filled = [self.choices[slot].component for slot in MODEL_SLOTS]
+        parts = [component for component in filled if component is not None]
+        width: int | None = None
+        for component in parts:
+            spec = component.declaration
+            last = component is parts[-1]
+            request = replace(self.request, num_outputs=self.num_outputs if last else None, trunk_width=width)
+            if isinstance(spec, ModelSpec) and spec.describe is not None:
+                found = list(spec.describe(request))
+                stages += [Stage(f"{component.name}: {stage.name}", stage.shape) for stage in found]
+                shapes = [stage.shape for stage in found if stage.shape]
+                width = shapes[-1][-1] if shapes else None
+            else:
+                stages.append(Stage(f"{component.name}: output", (self.num_outputs,) if last else None))
+                width = None
+        stages.append(Stage(f"{self.component('action_dist').name}: inputs", (self.num_outputs,)))
+        action = self.request.action
+        stages.append(Stage("action", action.shape if action is not None else None))
+        return stages
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a lookup chose what it chose."""
+
+    resolution: Resolution
+    shapes: tuple[Stage, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the explanation as plain data, the `--json` form."""
+        found = self.resolution
+        slots = {"preprocessor": "preprocessor", "model": "trunk", "action_dist": "action_dist"}
+        action = found.request.action
+        return {
+            "observation_space": found.request.obs.describe(),
+            "action_space": action.describe() if action is not None else None,
+            "framework": found.framework,
+            **{name: self._choice(found.choices[slot]) for name, slot in slots.items()},
+            "filter": self._choice(found.choices["filter"]),
+            "memory": self._choice(found.choices["memory"]),
+            "head": self._choice(found.choices["head"]),
+            "plan": [
+                {"path": leaf.path, "kind": leaf.kind, "slice": [leaf.start, leaf.stop], "shape": list(leaf.shape)}
+                for leaf in found.preprocessor.leaves()
+            ],
+            "shapes": [
+                {"stage": stage.name, "shape": list(stage.shape) if stage.shape is not None else None}
+                for stage in self.shapes
+            ],
+        }
+
+    def _choice(self, choice: Choice) -> dict[str, Any]:
+        component = choice.component
+        return {
+            "chosen": component.name if component else None,
+            "distribution": component.distribution if component else None,
+            "version": component.version if component else None,
+            "reason": choice.why,
+            "config_keys": self.resolution.config_keys(component) if component else [],
+            "candidates": [
+                {
+                    "name": v.component.name,
+                    "distribution": v.component.distribution,
+                    "version": v.component.version,
+                    "rank": v.rank.name if v.rank is not None else None,
+                    "reason": v.why,
+                }
+                for v in choice.verdicts
+            ],
+        }

@@ -1,0 +1,142 @@
+"""The slots of a pipeline and who may fill them: preprocessor, filter, trunk, memory, head, action distribution."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rlcatalog import first_party
+from rlcatalog.declarations import ActionDistSpec, ModelSpec
+from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
+from rlcatalog.in_process import in_process_preprocessor
+from rlcatalog.registry import Component, Registry, framework_name
+from rlcatalog.request import Request
+from rlcatalog.selection import Choice, choose
+
+#: Slots of the model, from the inside out.
+MODEL_SLOTS = ("trunk", "memory", "head")
+
+
+class Slots:
+    """Chooses a component for each slot.
+
+    Args:
+        registry: The components.
+        prefer: Distributions that win a tie.
+    """
+
+    def __init__(self, registry: Registry, prefer: Sequence[str]) -> None:
+        self.registry, self.prefer = registry, prefer
+
+    def preprocessor(self, request: Request, pins: Mapping[str, str] | None) -> Choice:
+        info = request.obs
+        named = None
+        if info.path == "obs":
+            named = self.named("preprocessor", request.config.get("custom_preprocessor"), in_process_preprocessor)
+            if named is not None:
+                warnings.warn(
+                    "custom_preprocessor is deprecated: wrap the environment in a gymnasium.ObservationWrapper instead.",
+                    DeprecationWarning,
+                    stacklevel=4,
+                )
+        if named is None and pins is not None and info.path in pins:
+            named = self.registry.get("preprocessor", pins[info.path])
+        found = self.registry.active("preprocessor")
+        choice = choose("preprocessor", found, request, named=named, prefer=self.prefer)
+        if choice.component is None:
+            for leaf in info.walk():
+                if leaf is not info and not leaf.children:
+                    self.preprocessor(replace(request, obs=leaf), None)
+            provider = first_party.provider_of("space", info.kind)
+            self.registry.explain_missing(f"{info.path}: the preprocessor for {info.describe()}", provider)
+            raise UnsupportedSpaceError(
+                f"{info.path}: no installed preprocessor takes {info.describe()}."
+                f" Installed: {', '.join(c.name for c in found) or 'none'}."
+                " Wrap the environment to change the space, or install a plugin that declares a codec for it."
+            )
+        return choice
+
+    def filter(self, request: Request) -> Choice:
+        name = request.config["observation_filter"]
+        if name == "NoFilter":
+            return Choice("filter", None, "observation_filter is 'NoFilter'")
+        return choose("filter", self.registry.active("filter"), request, named=self.registry.get("filter", name))
+
+    def action_dist(self, request: Request, named: Component | None) -> Choice:
+        found = self.registry.active("action_dist")
+        choice = choose("action_dist", found, request, named=named, prefer=self.prefer)
+        if choice.component is None:
+            assert request.action is not None
+            info = request.action
+            provider = first_party.provider_of("action_space", info.kind)
+            self.registry.explain_missing(f"{info.path}: the action distribution for {info.describe()}", provider)
+            reasons = "; ".join(f"{v.component.name}: {v.why}" for v in choice.verdicts) or "none is installed"
+            raise UnsupportedSpaceError(f"{info.path}: no installed distribution takes {info.describe()} ({reasons}).")
+        return choice
+
+    def model(
+        self, request: Request, custom: Component | None, pins: Mapping[str, Any]
+    ) -> dict[str, Choice]:
+        choices = {}
+        for slot in MODEL_SLOTS:
+            found = [c for c in self.registry.active("model") if slot_of(c) == slot]
+            named = custom if custom is not None and slot_of(custom) == slot else self.pinned(slot, pins)
+            if pins and named is None:
+                choices[slot] = Choice(slot, None, "empty when the policy was saved")
+                continue
+            choices[slot] = choose(slot, found, request, named=named, prefer=self.prefer)
+        if choices["trunk"].component is None:
+            provider = first_party.provider_of("model", "fallback")
+            if not any(slot_of(c) == "trunk" for c in self.registry.active("model")):
+                self.registry.explain_missing("the default model", provider)
+            reasons = "; ".join(f"{v.component.name}: {v.why}" for v in choices["trunk"].verdicts) or "none installed"
+            raise NoMatchError(f"No installed model fits {request.obs.describe()} ({reasons}).")
+        return choices
+
+    def named(self, kind: str, value: Any, in_process: Any) -> Component | None:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return self.registry.get(kind, value)
+        component: Component = in_process(value)
+        return component
+
+    def pinned(self, slot: str, pins: Mapping[str, Any]) -> Component | None:
+        kind = "model" if slot in MODEL_SLOTS else slot
+        return self.registry.get(kind, pins[slot]) if pins.get(slot) else None
+
+    def framework(self, framework: str | None, *custom: Component | None) -> str:
+        if framework is not None:
+            return framework_name(framework)
+        for component in custom:
+            if component is not None and component.in_process and len(component.declaration.frameworks) == 1:
+                return component.declaration.frameworks[0]
+        return "torch"
+
+    def size(self, component: Component | None, request: Request, action_space: Any) -> int:
+        assert component is not None
+        assert isinstance(component.declaration, ActionDistSpec)
+        assert request.action is not None
+        if component.objects:
+            cls = next(iter(component.objects.values()))
+            return output_size(cls.required_model_output_shape(action_space, dict(request.config)))
+        assert component.declaration.size is not None
+        return output_size(component.declaration.size(request.action, request.config))
+
+
+def slot_of(component: Component) -> str:
+    """Return the slot a model component belongs into."""
+    assert isinstance(component.declaration, ModelSpec)
+    return component.declaration.slot
+
+
+def output_size(size: Any) -> int:
+    """Return a distribution's size, given as a number or a shape, as an int."""
+    if isinstance(size, list | tuple):
+        product = 1
+        for n in size:
+            product *= int(n)
+        return product
+    return int(size)

@@ -1,0 +1,33 @@
+"""TensorFlow 2: base classes for models, building blocks, and the installed parts' classes by name.
+
+`from rlcatalog.tf import TFModelV2, FullyConnectedNetwork, Categorical, normc_initializer`
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlcatalog.exports import lookup, names
+from rlcatalog.registry import require_framework
+
+require_framework("tf")
+
+_OWN = {
+    "TFModelV2": "rlcatalog.tf.model",
+    "RecurrentNetwork": "rlcatalog.tf.model",
+    "RecurrentTFModelV2": "rlcatalog.tf.model",
+    "Dense": "rlcatalog.tf.nn",
+    "DenseStack": "rlcatalog.tf.nn",
+    "FreeLogStd": "rlcatalog.tf.nn",
+    "activation": "rlcatalog.tf.nn",
+    "initial_value": "rlcatalog.tf.nn",
+    "normc_initializer": "rlcatalog.tf.nn",
+}
+
+
+def __getattr__(name: str) -> Any:
+    return lookup(__name__, name, _OWN, "tf")
+
+
+def __dir__() -> list[str]:
+    return names(_OWN, "tf")

@@ -1,0 +1,24 @@
+"""Operations that TensorFlow spells differently from NumPy and PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
+    """Give the last axis of `x` the given shape; other axes may be unknown while tracing."""
+    if len(shape) == 1:
+        return x
+    return tf.reshape(x, tf.concat([tf.shape(x)[:-1], shape], axis=0))
+
+
+def flatten_rows(x: Any) -> Any:
+    """Return `x` as `[B, n]`."""
+    if x.shape.rank == 2:
+        return x
+    size = 1
+    for n in x.shape[1:]:
+        size *= n
+    return tf.reshape(x, [-1, size])

@@ -1,0 +1,127 @@
+"""What PyTorch does for a `Policy`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlcatalog.distribution import ActionDistribution
+from rlcatalog.errors import ModelContractError
+from rlcatalog.model import ModelV2
+from rlcatalog.policy import Evaluation, Policy
+from rlcatalog.structures import parts_of
+
+Array = np.ndarray[Any, Any]
+
+
+class TorchEngine:
+    """Runs a policy's model and distribution in PyTorch.
+
+    Args:
+        policy: The policy.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.model: Any = policy.model
+        self.dist_class: Any = policy.dist_class
+        self.scalar = policy.adapter.scalar
+        self.width = policy.adapter.width
+        self.has_value = type(self.model).value_function is not ModelV2.value_function
+        self.initial = [torch.as_tensor(np.asarray(part)) for part in self.model.get_initial_state()]
+        self.device = torch.device("cpu")
+
+    def act(self, obs: Array, state: Any, mask: Array | None, explore: bool) -> tuple[Any, ...]:
+        """Return raw actions, logp, value or None, inputs and new state, as NumPy arrays."""
+        model = self.model
+        if model.training:
+            model.eval()
+        with torch.inference_mode():
+            states = self._states(state, len(obs))
+            inputs, new_state = model({"obs": self.tensor(obs), "is_training": False}, states, self._ones(states))
+            if mask is not None:
+                inputs = self.dist_class.masked(inputs, self.tensor(mask))
+            dist = self.dist_class(inputs, model)
+            sample = dist.sample() if explore else dist.deterministic_sample()
+            raw, logp = self._score(dist, sample)
+            value = self.numpy(model.value_function()) if self.has_value else None
+            return (
+                self.numpy(raw),
+                self.numpy(logp),
+                value,
+                self.numpy(inputs),
+                [self.numpy(part) for part in new_state] if states else None,
+            )
+
+    def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
+        """Score stored actions; see `Policy.evaluate`."""
+        model = self.model
+        if not model.training:
+            model.train()
+        obs = self.tensor(batch["obs"])
+        states, seq_lens = [], None
+        if self.initial:
+            seq_lens = self.tensor(batch["seq_lens"]) if "seq_lens" in batch else self._ones([obs])
+            states = self._states(batch.get("state"), len(seq_lens))
+        inputs, _ = model({"obs": obs, "is_training": True}, states, seq_lens)
+        if batch.get("mask") is not None:
+            inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())
+        dist = self.dist_class(inputs, model)
+        raw = self.tensor(batch["raw_action"])
+        logp = dist.logp(raw[:, 0] if self.scalar and raw.ndim == 2 else raw)
+        kind = getattr(dist, "entropy_kind", "exact")
+        entropy = dist.entropy() if kind == "exact" else dist.entropy_estimate()
+        return Evaluation(logp, entropy, kind, model.value_function() if self.has_value else None, dist)
+
+    def initial_state(self, batch_size: int) -> Any:
+        """Return the state of that many fresh episodes, or None."""
+        if not self.initial:
+            return None
+        return [np.repeat(part[None].cpu().numpy(), batch_size, axis=0) for part in self.initial]
+
+    def to(self, device: str) -> None:
+        """Move the model to a device."""
+        self.device = torch.device(device)
+        self.model.to(self.device)
+
+    def tensor(self, value: Any) -> torch.Tensor:
+        """Return an array or tensor as a tensor on the device; float64 becomes float32."""
+        tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+        if tensor.dtype is torch.float64:
+            tensor = tensor.float()
+        return tensor if tensor.device == self.device else tensor.to(self.device)
+
+    def numpy(self, tensor: torch.Tensor) -> Array:
+        """Return a tensor as an array."""
+        return tensor.numpy() if tensor.device.type == "cpu" else tensor.cpu().numpy()
+
+    def _score(self, dist: ActionDistribution, sample: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a sample in its flat form `[B, width]` and its logp."""
+        parts = parts_of(sample)
+        if parts is not None:
+            flat = [part.reshape(part.shape[0], -1) for part in parts]
+            raw = torch.cat(flat, dim=1)
+            return self._checked(raw), dist.logp(raw)
+        logp = dist.logp(sample)
+        return self._checked(sample if sample.ndim == 2 else sample.reshape(sample.shape[0], -1)), logp
+
+    def _checked(self, raw: torch.Tensor) -> torch.Tensor:
+        if raw.shape[1] != self.width:
+            raise ModelContractError(
+                f"{getattr(self.dist_class, '__name__', self.dist_class)}.sample() gave {raw.shape[1]} values per"
+                f" action; {self.policy.action_space} takes {self.width}."
+            )
+        return raw
+
+    def _states(self, state: Any, batch_size: int) -> list[torch.Tensor]:
+        if not self.initial:
+            return []
+        if state is None:
+            state = self.initial_state(batch_size)
+        return [self.tensor(part) for part in state]
+
+    def _ones(self, like: list[torch.Tensor]) -> torch.Tensor | None:
+        return torch.ones(len(like[0]), dtype=torch.int32, device=self.device) if like else None

@@ -1,0 +1,144 @@
+"""Activations, initialisers and dense stacks in PyTorch, under the names of `rlcatalog.neutral`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlcatalog.neutral import INITIALIZERS, DenseSpec, activation_name, initializer_name
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
+    "linear": None,
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+    "elu": F.elu,
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "sigmoid": torch.sigmoid,
+    "softplus": F.softplus,
+    "leaky_relu": F.leaky_relu,
+    "selu": F.selu,
+    "softmax": lambda x: torch.softmax(x, dim=-1),
+}
+
+
+def activation(value: Any) -> Callable[[Tensor], Tensor] | None:
+    """Return the function for an activation's name or callable; None for "linear".
+
+    Args:
+        value: A neutral name, an nn.Module class or instance, or a function.
+    """
+    name = activation_name(value)
+    if isinstance(name, str):
+        return ACTIVATIONS[name]
+    return name() if isinstance(name, type) else name  # type: ignore[no-any-return]
+
+
+def normc_(tensor: Tensor, std: float = 1.0) -> Tensor:
+    """Fill a weight `[out, in]` with normal values and scale each row to the L2 norm `std`."""
+    with torch.no_grad():
+        tensor.normal_()
+        return tensor.mul_(std / tensor.square().sum(dim=1, keepdim=True).sqrt())
+
+
+def normc_initializer(std: float = 1.0) -> Callable[[Tensor], None]:
+    """Return RLlib's initialiser: rows of L2 norm `std`, written into the tensor it is called with."""
+
+    def initialize(tensor: Tensor) -> None:
+        normc_(tensor, std)
+
+    return initialize
+
+
+_INITIALIZERS: dict[str, Callable[..., Tensor]] = {
+    "normc": normc_,
+    "xavier_uniform": nn.init.xavier_uniform_,
+    "xavier_normal": nn.init.xavier_normal_,
+    "kaiming_uniform": nn.init.kaiming_uniform_,
+    "kaiming_normal": nn.init.kaiming_normal_,
+    "orthogonal": nn.init.orthogonal_,
+    "uniform": nn.init.uniform_,
+    "normal": nn.init.normal_,
+    # Keras cuts at two standard deviations; torch at absolute bounds.
+    "truncated_normal": lambda t, mean, std: nn.init.trunc_normal_(t, mean, std, mean - 2 * std, mean + 2 * std),
+    "constant": nn.init.constant_,
+    "zeros": nn.init.zeros_,
+    "ones": nn.init.ones_,
+}
+
+
+def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any]) -> None:
+    """Fill a parameter in place.
+
+    Args:
+        tensor: Weight `[out, in, ...]` or bias `[out]`.
+        value: A neutral name, or a callable that fills a tensor in place.
+        config: Arguments for it.
+    """
+    name = initializer_name(value, dict(config))
+    if isinstance(name, str):
+        _INITIALIZERS[name](tensor, **{**INITIALIZERS[name], **config})
+    else:
+        name(tensor, **config)
+
+
+def dense(inputs: int, spec: DenseSpec) -> nn.Linear:
+    """Return one initialised linear layer; its activation is applied by the caller."""
+    # Made without torch's own initialisation, which would be overwritten.
+    layer = nn.utils.skip_init(nn.Linear, inputs, spec.size)
+    initialize(layer.weight, spec.weights, spec.weights_config)
+    initialize(layer.bias, spec.bias, spec.bias_config)
+    return layer
+
+
+class DenseStack(nn.Module):
+    """Dense layers with their activations.
+
+    Args:
+        inputs: Width of the input.
+        specs: The layers.
+
+    Attributes:
+        outputs: Width of the output.
+    """
+
+    def __init__(self, inputs: int, specs: Sequence[DenseSpec]) -> None:
+        super().__init__()
+        widths = [inputs, *(spec.size for spec in specs)]
+        self.layers = nn.ModuleList(dense(n, spec) for n, spec in zip(widths, specs, strict=False))
+        self.outputs = widths[-1]
+        self._activations = [activation(spec.activation) for spec in specs]
+        # An nn.Module with parameters of its own (PReLU) must be registered to be trained.
+        self.activation_modules = nn.ModuleList(a for a in self._activations if isinstance(a, nn.Module))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `[B, inputs]` to `[B, outputs]`."""
+        for layer, activate in zip(self.layers, self._activations, strict=True):
+            x = layer(x)
+            if activate is not None:
+                x = activate(x)
+        return x
+
+
+class FreeLogStd(nn.Module):
+    """Appends a trained vector, the same for every row, to the means: the `free_log_std` option.
+
+    Args:
+        size: Number of log standard deviations.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.log_std = nn.Parameter(torch.zeros(size))
+
+    def forward(self, means: Tensor) -> Tensor:
+        """Map `[B, size]` to `[B, 2 size]`."""
+        return torch.cat([means, self.log_std.expand(means.shape[0], -1)], dim=1)
+
+
+LOG_2PI = math.log(2 * math.pi)

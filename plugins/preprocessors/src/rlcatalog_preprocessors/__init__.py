@@ -1,0 +1,1 @@
+"""Preprocessors of rlcatalog: one codec per kind of Gymnasium space."""
