@@ -66,9 +66,7 @@ def assemble(
     return construct(mixed, (obs_space, action_space, num_outputs, fresh_config(), name), {}, {})
 
 
-def construct(
-    cls: type, standard: tuple[Any, ...], kwargs: Mapping[str, Any], held: Mapping[str, Any]
-) -> ModelV2:
+def construct(cls: type, standard: tuple[Any, ...], kwargs: Mapping[str, Any], held: Mapping[str, Any]) -> ModelV2:
     """Build one model and check that it is one."""
     check_class(cls)
     check_kwargs(cls, kwargs)

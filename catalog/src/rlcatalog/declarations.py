@@ -160,7 +160,9 @@ class ModelSpec(Declaration):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.slot not in ("trunk", "memory", "head"):
-            raise DeclarationError(f"ModelSpec({self.name!r}): slot must be trunk, memory or head, found {self.slot!r}.")
+            raise DeclarationError(
+                f"ModelSpec({self.name!r}): slot must be trunk, memory or head, found {self.slot!r}."
+            )
 
 
 @dataclass(frozen=True)

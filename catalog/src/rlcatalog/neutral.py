@@ -112,9 +112,7 @@ class DenseSpec:
         return self.activation if isinstance(self.activation, str) else getattr(self.activation, "__name__", "custom")
 
 
-def dense_specs(
-    sizes: Sequence[int], activation: Any, config: Mapping[str, Any], prefix: str
-) -> list[DenseSpec]:
+def dense_specs(sizes: Sequence[int], activation: Any, config: Mapping[str, Any], prefix: str) -> list[DenseSpec]:
     """Return the layers of a dense stack, with the initialisers that stand in a config under a prefix.
 
     Args:

@@ -111,6 +111,11 @@ class Policy:
         self.model = self.make_model()
         self._engine = self._make_engine()
 
+    @property
+    def has_value(self) -> bool:
+        """Whether the model has a value branch."""
+        return type(self.model).value_function is not ModelV2.value_function
+
     # --- acting ----------------------------------------------------------------------------------------------------
 
     def act(
@@ -229,7 +234,9 @@ class Policy:
 
         made = component.load("numpy")(self.preprocessor, self.config)
         if not isinstance(made, Filter):
-            raise ModelContractError(f"filter {component.name!r} must be a subclass of rlcatalog.Filter, found {made!r}.")
+            raise ModelContractError(
+                f"filter {component.name!r} must be a subclass of rlcatalog.Filter, found {made!r}."
+            )
         return made
 
     def _make_engine(self) -> Engine:

@@ -64,7 +64,9 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
     (target / MANIFEST).write_text(text + "\n", encoding="utf-8")  # last: a directory without it is no policy
 
 
-def load(catalog: Catalog, directory: str | os.PathLike[str], obs_space: Any = None, action_space: Any = None) -> Policy:
+def load(
+    catalog: Catalog, directory: str | os.PathLike[str], obs_space: Any = None, action_space: Any = None
+) -> Policy:
     """Restore a policy from a directory; see `rlcatalog.load`."""
     source = Path(directory)
     manifest = _manifest(source)

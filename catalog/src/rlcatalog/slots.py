@@ -76,9 +76,7 @@ class Slots:
             raise UnsupportedSpaceError(f"{info.path}: no installed distribution takes {info.describe()} ({reasons}).")
         return choice
 
-    def model(
-        self, request: Request, custom: Component | None, pins: Mapping[str, Any]
-    ) -> dict[str, Choice]:
+    def model(self, request: Request, custom: Component | None, pins: Mapping[str, Any]) -> dict[str, Choice]:
         choices = {}
         for slot in MODEL_SLOTS:
             found = [c for c in self.registry.active("model") if slot_of(c) == slot]

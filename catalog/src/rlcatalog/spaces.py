@@ -36,9 +36,7 @@ class Repeated(gymnasium.Space[list[Any]]):
         )
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Repeated) and self.max_len == other.max_len and self.child_space == other.child_space
-        )
+        return isinstance(other, Repeated) and self.max_len == other.max_len and self.child_space == other.child_space
 
     def __repr__(self) -> str:
         return f"Repeated({self.child_space}, {self.max_len})"

@@ -85,9 +85,7 @@ def plan(config: Mapping[str, Any], inputs: int, num_outputs: int | None) -> Pla
     if shared.no_final_linear and hidden:
         # The last hidden layer is the output: as wide as asked for, with its activation and initialisers.
         last = hidden.pop()
-        logits = DenseSpec(
-            computed, last.activation, last.weights, last.weights_config, last.bias, last.bias_config
-        )
+        logits = DenseSpec(computed, last.activation, last.weights, last.weights_config, last.bias, last.bias_config)
     else:
         logits = output_spec(computed)
     return Plan(inputs, hidden, logits, trained, shared.vf_share_layers, num_outputs)

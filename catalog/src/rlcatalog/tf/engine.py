@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog.model import ModelV2
 from rlcatalog.policy import Evaluation, Policy
 from rlcatalog.structures import parts_of
 from rlcatalog.tf.ops import flatten_rows
@@ -33,7 +32,7 @@ class TFEngine:
         self.model: Any = model
         self.dist_class: Any = self.policy.dist_class
         self.scalar, self.width = self.policy.adapter.scalar, self.policy.adapter.width
-        self.has_value = type(model).value_function is not ModelV2.value_function
+        self.has_value = self.policy.has_value
         self.initial = [np.asarray(part) for part in model.get_initial_state()]
         space = self.policy.preprocessor.observation_space
         dtype = np.dtype(space.dtype)
@@ -41,7 +40,9 @@ class TFEngine:
         self._signature = tf.TensorSpec([None, *self.policy.preprocessor.shape], self.dtype)
         self._traced: dict[tuple[bool, bool], Any] = {}
         if _unbuilt(model):
-            self._forward(tf.zeros([1, *self.policy.preprocessor.shape], self.dtype), self._states(None, 1), None, False)
+            self._forward(
+                tf.zeros([1, *self.policy.preprocessor.shape], self.dtype), self._states(None, 1), None, False
+            )
 
     def act(self, obs: Array, state: Any, mask: Array | None, explore: bool) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, inputs and new state, as NumPy arrays."""

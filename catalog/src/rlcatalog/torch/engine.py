@@ -10,7 +10,6 @@ import torch
 
 from rlcatalog.distribution import ActionDistribution
 from rlcatalog.errors import ModelContractError
-from rlcatalog.model import ModelV2
 from rlcatalog.policy import Evaluation, Policy
 from rlcatalog.structures import parts_of
 
@@ -30,7 +29,7 @@ class TorchEngine:
         self.dist_class: Any = policy.dist_class
         self.scalar = policy.adapter.scalar
         self.width = policy.adapter.width
-        self.has_value = type(self.model).value_function is not ModelV2.value_function
+        self.has_value = policy.has_value
         self.initial = [torch.as_tensor(np.asarray(part)) for part in self.model.get_initial_state()]
         self.device = torch.device("cpu")
 

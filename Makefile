@@ -1,0 +1,58 @@
+# The verbs of daily work. `make demo` and `make test` set up all they need in .venv, with plain pip.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+SEED ?= 0
+STEPS ?= 100000
+OUT ?= runs/cartpole-$(SEED)
+
+PACKAGES := $(wildcard catalog/pyproject.toml builtin_models/*/pyproject.toml builtin_dists/*/pyproject.toml \
+	plugins/*/pyproject.toml)
+
+# TensorFlow's start-up notices are of no use here.
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+
+.PHONY: demo test learn lint bench docs clean
+
+demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
+	$(BIN)/rlcatalog explain CartPole-v1
+	$(BIN)/rlcatalog train CartPole-v1 --steps $(STEPS) --seed $(SEED) --out $(OUT)
+	$(BIN)/rlcatalog evaluate $(OUT) --episodes 100
+	@echo "picture: $(OUT)/learning_curve.png"
+
+test: $(VENV)/.dev  ## all tests, a short learning run included
+	$(BIN)/python -m pytest -m "not learn" $(PYTEST_ARGS)
+
+learn: $(VENV)/.dev  ## long learning runs that must reach a known return
+	$(BIN)/python -m pytest -m learn $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev  ## style, types, and the generated file
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev  ## speed, as ratios to hand-written floors measured in the same run
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+docs: $(VENV)/.dev  ## regenerate what is generated: install hints and the key table
+	$(BIN)/python tools/first_party.py
+	$(BIN)/python tools/config_table.py
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.build: requirements/build.txt | $(BIN)/pip
+	$(BIN)/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+$(VENV)/.demo: requirements/demo.txt $(PACKAGES) $(VENV)/.build
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
+	touch $@
+
+$(VENV)/.dev: requirements/dev.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
+	touch $@ $(VENV)/.demo

@@ -1,0 +1,68 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rlcatalog import first_party
+from rlcatalog.loader import PluginRecord
+from rlcatalog.registry import Component
+
+_COLOURS = {"loaded": "green", "shadowed": "yellow", "disabled": "yellow"}
+
+
+def print_list(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> None:
+    """Print the plugins and their components."""
+    console = Console()
+    if not plugins:
+        console.print(f"No plugins are installed. {first_party.install_hint()}", soft_wrap=True)
+        return
+    table = Table("plugin", "distribution", "version", "status", title="Plugins", title_justify="left")
+    for record in plugins:
+        colour = _COLOURS.get(record.status, "red")
+        table.add_row(record.name, record.distribution, record.version, f"[{colour}]{record.status}[/]")
+    console.print(table)
+    for record in plugins:
+        if record.error is not None:
+            console.print(f"{record.name}: {record.status}: {record.error}", markup=False, soft_wrap=True)
+    table = Table("kind", "name", "frameworks", "summary", "distribution", title="Components", title_justify="left")
+    for part in components:
+        frameworks = ", ".join(part.declaration.frameworks)
+        table.add_row(part.kind, part.name, frameworks, escape(part.declaration.summary), part.distribution)
+    console.print(table)
+
+
+def print_explanation(env_id: str, found: dict[str, Any]) -> None:
+    """Print the choices with their reasons, and the shapes along the way."""
+    console = Console()
+    console.print(f"[bold]{env_id}[/]  framework: {found['framework']}")
+    console.print(f"observation: {found['observation_space']}", markup=False, soft_wrap=True)
+    console.print(f"action: {found['action_space']}", markup=False, soft_wrap=True)
+    table = Table("slot", "candidate", "rank", "reason", "provided by", title="Choices", title_justify="left")
+    for slot in ("preprocessor", "filter", "model", "memory", "head", "action_dist"):
+        choice = found[slot]
+        if choice["chosen"] is None:
+            if choice["candidates"]:
+                table.add_row(slot, "-", "", escape(choice["reason"]), "")
+            continue
+        for index, candidate in enumerate(choice["candidates"]):
+            first = index == 0
+            name = f"[bold green]{candidate['name']}[/]" if first else f"[dim]{candidate['name']}[/]"
+            provider = f"{candidate['distribution']} {candidate['version']}".strip() or "this process"
+            table.add_row(slot if first else "", name, candidate["rank"] or "-", escape(candidate["reason"]), provider)
+        table.add_section()
+    console.print(table)
+    shapes = Table("stage", "shape", title="Shapes", title_justify="left")
+    for stage in found["shapes"]:
+        shape = "known after build" if stage["shape"] is None else tuple(stage["shape"])
+        shapes.add_row(escape(stage["stage"]), str(shape))
+    console.print(shapes)
+    keys = {slot: found[slot]["config_keys"] for slot in ("preprocessor", "filter", "model", "action_dist")}
+    for slot, names in keys.items():
+        if names:
+            console.print(f"[bold]{slot}[/] reads: {', '.join(names)}", soft_wrap=True)

@@ -1,0 +1,132 @@
+"""Plugins made up for a test: objects behind made-up entry points, or installations in a folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from email.message import Message
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import importlib_metadata
+import pytest
+
+import rlcatalog
+
+
+class MadeUpDistribution:
+    """The part of a distribution that discovery reads; `metadata` is a new object at each access, as in real ones."""
+
+    def __init__(self, name: str, version: str = "1.0", requires: Sequence[str] = ()) -> None:
+        self._fields = [("Name", name), ("Version", version), *(("Requires-Dist", line) for line in requires)]
+
+    @property
+    def metadata(self) -> Message:
+        message = Message()
+        for key, value in self._fields:
+            message[key] = value
+        return message
+
+
+@dataclass(frozen=True)
+class MadeUpEntryPoint:
+    """An entry point whose `load` hands out an object, or raises it when it is an exception."""
+
+    name: str
+    value: str
+    dist: MadeUpDistribution | None
+    plugin: Any = None
+
+    def load(self) -> Any:
+        if isinstance(self.plugin, BaseException):
+            raise self.plugin
+        return self.plugin
+
+
+@pytest.fixture
+def entry_point() -> Callable[..., MadeUpEntryPoint]:
+    """Make an entry point: `entry_point("some-dist", plugin, name=…, version=…, requires=[…])`."""
+
+    def make(
+        distribution: str,
+        plugin: Any = None,
+        *,
+        name: str | None = None,
+        value: str | None = None,
+        version: str = "1.0",
+        requires: Sequence[str] = (),
+    ) -> MadeUpEntryPoint:
+        name = name or distribution.replace("-", "_")
+        return MadeUpEntryPoint(
+            name, value or f"{name}.plugin", MadeUpDistribution(distribution, version, requires), plugin
+        )
+
+    return make
+
+
+@pytest.fixture
+def plugin() -> Callable[..., ModuleType]:
+    """Make a plugin module from its hooks' results: `plugin(rlcatalog_models=[spec])`."""
+
+    def make(**hooks: Any) -> ModuleType:
+        module = ModuleType("made_up_plugin")
+        for name, returned in hooks.items():
+            setattr(module, name, rlcatalog.hookimpl(_returning(returned)))
+        return module
+
+    return make
+
+
+def _returning(value: Any) -> Callable[[], Any]:
+    def hook() -> Any:
+        return value
+
+    return hook
+
+
+@pytest.fixture
+def install() -> Callable[..., Path]:
+    """Write an installed plugin: `install(folder, "some-dist", source, extra={"some_dist_config": source})`."""
+
+    def make(
+        folder: Path,
+        distribution: str,
+        source: str,
+        *,
+        requires: Sequence[str] = ("rlcatalog>=0.1",),
+        entry_point: str | None = None,
+        extra: dict[str, str] | None = None,
+    ) -> Path:
+        module = distribution.replace("-", "_")
+        info = folder / f"{module}-1.0.dist-info"
+        info.mkdir(parents=True)
+        lines = ["Metadata-Version: 2.1", f"Name: {distribution}", "Version: 1.0"]
+        lines += [f"Requires-Dist: {line}" for line in requires]
+        (info / "METADATA").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (info / "entry_points.txt").write_text(
+            f"[rlcatalog.plugins]\n{entry_point or module} = {module}\n", encoding="utf-8"
+        )
+        for name, text in {module: source, **(extra or {})}.items():
+            (folder / f"{name}.py").write_text(text, encoding="utf-8")
+        return info
+
+    return make
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], list[Any]]]:
+    """Make the plugins of a folder importable and return their entry points; forget their modules afterwards."""
+    before, folders = set(sys.modules), []
+
+    def use(folder: Path) -> list[Any]:
+        folders.append(folder)
+        monkeypatch.syspath_prepend(str(folder))
+        return [ep for dist in importlib_metadata.distributions(path=[str(folder)]) for ep in dist.entry_points]
+
+    yield use
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and any(Path(file).is_relative_to(folder) for folder in folders):
+            del sys.modules[name]

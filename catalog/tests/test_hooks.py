@@ -1,0 +1,281 @@
+"""The hooks: pinned, compared with the page that documents them, and each one at work."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rlcatalog import (
+    ActionDistSpec,
+    Catalog,
+    CommandSpec,
+    EnvWrapperSpec,
+    Filter,
+    FilterSpec,
+    Match,
+    ModelSpec,
+    NoMatch,
+    Preprocessor,
+    PreprocessorSpec,
+    Rank,
+    Stage,
+    hookspecs,
+)
+from rlcatalog.declarations import HOOK_RETURNS
+
+#: Every hook and what its list holds. None takes an argument.
+HOOKS = {
+    "rlcatalog_preprocessors": "PreprocessorSpec",
+    "rlcatalog_filters": "FilterSpec",
+    "rlcatalog_env_wrappers": "EnvWrapperSpec",
+    "rlcatalog_models": "ModelSpec",
+    "rlcatalog_action_dists": "ActionDistSpec",
+    "rlcatalog_commands": "CommandSpec",
+}
+
+PAGE = Path(__file__).parents[2] / "docs/hooks.md"
+
+BOX, DISCRETE = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
+
+# --- the list of hooks -----------------------------------------------------------------------------------------------
+
+
+def specified():
+    """Return the functions that pluggy takes for hooks of ours."""
+    return {name: f for name, f in vars(hookspecs).items() if getattr(f, "rlcatalog_spec", None) is not None}
+
+
+def test_the_hooks_are_these():
+    assert set(specified()) == set(HOOKS)
+    assert {name: spec.__name__ for name, spec in HOOK_RETURNS.items()} == HOOKS
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_hook_takes_nothing_returns_a_list_of_declarations_and_is_documented(name):
+    signature = inspect.signature(specified()[name])
+    assert list(signature.parameters) == []
+    assert signature.return_annotation == f"list[{HOOKS[name]}]"
+    assert specified()[name].__doc__
+
+
+def test_the_page_of_the_hooks_gives_every_signature_and_no_other():
+    text = PAGE.read_text(encoding="utf-8")
+    found = re.findall(r"^\s*def (rlcatalog_\w+)\((.*?)\) -> (.+?):?(?: \.\.\.)?$", text, re.MULTILINE)
+    assert {name: (arguments, returns) for name, arguments, returns in found} == {
+        name: ("", f"list[{spec}]") for name, spec in HOOKS.items()
+    }
+    for name in HOOKS:
+        assert re.search(rf"^#+ .*{name}", text, re.MULTILINE), f"{name} has no heading"
+    assert set(re.findall(r"rlcatalog_\w+(?=\()", text)) == set(HOOKS)
+
+
+# --- each hook at work -----------------------------------------------------------------------------------------------
+
+
+class Sum(Preprocessor):
+    """Encodes a Box as its sum."""
+
+    def _init_shape(self, obs_space, options):
+        return (1,)
+
+    def transform(self, observation):
+        return np.array([observation.sum()], np.float32)
+
+
+class Halve(Filter):
+    """Halves everything."""
+
+    def __call__(self, encoded, *, update=False):
+        return encoded / 2
+
+
+class Clipped(gym.Wrapper):
+    """A wrapper that can be recognised."""
+
+
+def clipped(env, config):
+    """Wrap an environment; the config arrives too."""
+    wrapper = Clipped(env)
+    wrapper.seen_max_seq_len = config["max_seq_len"]
+    return wrapper
+
+
+class Net:
+    """Stands for a model class."""
+
+
+class Dist:
+    """Stands for a distribution class."""
+
+
+def greet():
+    """Stand for a command."""
+
+
+@pytest.fixture
+def targets(monkeypatch):
+    """Make the classes above importable as `hook_targets`."""
+    module = ModuleType("hook_targets")
+    for thing in (Sum, Halve, clipped, Net, Dist, greet):
+        setattr(module, thing.__name__, thing)
+    monkeypatch.setitem(sys.modules, "hook_targets", module)
+
+
+def always(request):
+    return Match(Rank.GENERIC, "fits everything")
+
+
+def only_boxes(request):
+    return always(request) if request.obs.kind == "box" else NoMatch("takes boxes")
+
+
+def only_cartpole(request):
+    if request.env.spec is not None and request.env.spec.id == "CartPole-v1":
+        return Match(Rank.SPECIFIC, "it is CartPole")
+    return NoMatch("is for CartPole")
+
+
+DECLARATIONS = {
+    "rlcatalog_preprocessors": PreprocessorSpec(
+        "sum", {"numpy": "hook_targets:Sum"}, "the sum of a Box", match=only_boxes
+    ),
+    "rlcatalog_filters": FilterSpec("halve", {"numpy": "hook_targets:Halve"}, "half of everything", match=always),
+    "rlcatalog_env_wrappers": EnvWrapperSpec(
+        "clip", {"numpy": "hook_targets:clipped"}, "a wrapper", match=only_cartpole
+    ),
+    "rlcatalog_models": ModelSpec(
+        "net",
+        {"torch": "hook_targets:Net", "tf": "hook_targets:Net"},
+        "a model",
+        match=always,
+        describe=lambda request: [Stage("hidden", (7,)), Stage("logits", (request.num_outputs,))],
+    ),
+    "rlcatalog_action_dists": ActionDistSpec(
+        "dist", {"torch": "hook_targets:Dist"}, "a distribution", match=always, size=lambda action, config: action.n
+    ),
+    "rlcatalog_commands": CommandSpec("greet", {"cli": "hook_targets:greet"}, "says hello"),
+}
+
+
+@pytest.fixture
+def catalog_with(entry_point, plugin, targets):
+    """Make a catalog of plugins that implement one hook each."""
+
+    def make(*hooks):
+        points = [entry_point(f"only-{hook}", plugin(**{hook: [DECLARATIONS[hook]]})) for hook in hooks]
+        return Catalog(points, environ={"RLCATALOG_STRICT_PLUGINS": "1"})
+
+    return make
+
+
+def test_every_hook_is_tried_below():
+    assert set(DECLARATIONS) == set(HOOKS)
+    assert {hook: type(spec).__name__ for hook, spec in DECLARATIONS.items()} == HOOKS
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_plugin_may_implement_one_hook_only(catalog_with, hook):
+    catalog = catalog_with(hook)
+    declared = DECLARATIONS[hook]
+    (component,) = catalog.components()
+    assert component.declaration is declared
+    assert (component.kind, component.name, component.version) == (declared.kind, declared.name, "1.0")
+    assert component.distribution == f"only-{hook}".replace("_", "-")
+    assert catalog.registry.get(declared.kind, declared.name) is component
+    assert [r.status for r in catalog.plugins] == ["loaded"]
+
+
+def test_a_hook_may_return_a_tuple_or_nothing(entry_point, plugin):
+    module = plugin(rlcatalog_models=(DECLARATIONS["rlcatalog_models"],), rlcatalog_filters=[])
+    catalog = Catalog([entry_point("some", module)], environ={"RLCATALOG_STRICT_PLUGINS": "1"})
+    assert [c.name for c in catalog.components()] == ["net"]
+
+
+def test_a_declared_preprocessor_encodes(catalog_with):
+    encoded = catalog_with("rlcatalog_preprocessors").preprocessor_for(BOX).transform(np.array([1, 0, 1], np.float32))
+    assert encoded.tolist() == [2.0]
+
+
+PARTS = ("rlcatalog_preprocessors", "rlcatalog_models", "rlcatalog_action_dists")
+
+
+def test_a_declared_model_and_distribution_are_chosen(catalog_with):
+    found = catalog_with(*PARTS).explain(BOX, DISCRETE).as_dict()
+    assert (found["model"]["chosen"], found["model"]["reason"]) == ("net", "fits everything")
+    assert found["model"]["distribution"] == "only-rlcatalog-models"
+    assert found["action_dist"]["chosen"] == "dist"
+    shapes = [(stage["stage"], stage["shape"]) for stage in found["shapes"]]
+    assert shapes[1:5] == [
+        ("preprocessor: sum", [1]), ("net: hidden", [7]), ("net: logits", [2]), ("dist: inputs", [2]),
+    ]  # fmt: skip
+
+
+def test_their_classes_are_handed_out(catalog_with, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *args: object())  # whether installed or not
+    catalog = catalog_with(*PARTS)
+    assert catalog.registry.get("model", "net").load("tf") is Net
+    assert catalog.action_dist(DISCRETE, framework="torch") == (Dist, 2)
+
+
+def test_a_declared_filter_is_chosen_by_name(catalog_with):
+    catalog = catalog_with(*PARTS, "rlcatalog_filters")
+    assert catalog.explain(BOX, DISCRETE).as_dict()["filter"]["chosen"] is None
+    resolution = catalog.resolve(BOX, DISCRETE, {"observation_filter": "halve"})
+    choice = resolution.choices["filter"]
+    assert choice.component is not None
+    assert (choice.component.name, choice.why) == ("halve", "named in the config")
+    made = choice.component.load("numpy")(resolution.preprocessor, resolution.config.values)
+    assert made(np.array([4.0])).tolist() == [2.0]
+
+
+def test_a_declared_wrapper_wraps_the_environments_it_matches(catalog_with):
+    catalog = catalog_with("rlcatalog_env_wrappers")
+    env = gym.make("CartPole-v1")
+    wrapped = catalog.wrap_env(env, {"max_seq_len": 5})
+    assert isinstance(wrapped, Clipped)
+    assert wrapped.env is env
+    assert wrapped.seen_max_seq_len == 5
+    other = gym.make("MountainCar-v0")
+    assert catalog.wrap_env(other) is other
+    assert Catalog([], environ={}).wrap_env(env) is env
+
+
+def test_a_declared_command_is_listed_and_loaded(catalog_with):
+    catalog = catalog_with("rlcatalog_commands")
+    assert catalog.registry.names(["command"]) == ["greet"]
+    assert catalog.registry.get("command", "greet").load("cli") is greet
+
+
+def test_a_declared_command_runs(tmp_path, install):
+    source = (
+        "from rlcatalog import CommandSpec, hookimpl\n\n\ndef greet(name: str, loud: bool = False) -> None:\n"
+        '    print(f"hello {name}".upper() if loud else f"hello {name}")\n\n\n@hookimpl\ndef rlcatalog_commands():\n'
+        '    return [CommandSpec("greet-someone", {"cli": "polite_plugin:greet"}, "says hello to someone")]\n'
+    )
+    install(tmp_path, "polite-plugin", source)
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "rlcatalog", *arguments],
+            env=clean | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    greeted = run("greet-someone", "Ada", "--loud")
+    assert (greeted.returncode, greeted.stdout) == (0, "HELLO ADA\n"), greeted.stderr
+    overview = run("--help")
+    assert "greet-someone" in overview.stdout
+    assert "says hello to someone" in overview.stdout
+    listing = run("list", "--kind", "command", "--json")
+    names = {part["name"]: part["frameworks"] for part in json.loads(listing.stdout)["components"]}
+    assert names["greet-someone"] == ["cli"]

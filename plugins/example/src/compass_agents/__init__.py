@@ -1,0 +1,1 @@
+"""Parts for agents that steer by a compass."""

@@ -1,0 +1,14 @@
+"""The config keys this package owns."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class CompassConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of the gated network."""
+
+    compass_width: Annotated[int, Meta(ge=1, description="width of the gated layer")] = 64

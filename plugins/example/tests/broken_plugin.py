@@ -1,0 +1,8 @@
+"""A variant of the plugin that does not load: its hook is misspelt."""
+
+from rlcatalog import ModelSpec, hookimpl
+
+
+@hookimpl
+def rlcatalog_model():
+    return [ModelSpec("glu", {"torch": "compass_agents.torch:GatedNetwork"}, "one gated linear layer")]

@@ -1,0 +1,144 @@
+"""The example plugin as its author would test it, and the guide it was made from."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rlcatalog.errors import DeclarationError, PluginWarning
+from rlcatalog.testing import PluginEntryPoint, isolated_catalog
+
+PACKAGE = Path(__file__).resolve().parents[1]
+INSTALLED = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-gaussian")
+ACTIONS = gym.spaces.Discrete(3)
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(PACKAGE / "src"))
+    yield
+    for name in [name for name in sys.modules if name.startswith("compass_agents")]:
+        del sys.modules[name]
+
+
+def catalog(environ=None):
+    return isolated_catalog(PluginEntryPoint("compass_agents.plugin", "compass-agents"), *INSTALLED, environ=environ)
+
+
+def test_guide_is_the_package():
+    """Each titled block of the guide is a file here, to the letter."""
+    guide = (PACKAGE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^`([\w./]+)`\n\n```\w+\n(.*?)^```", guide, re.S | re.M)
+    assert {name for name, _ in blocks} == {
+        "pyproject.toml",
+        *(f"src/compass_agents/{name}.py" for name in ("plugin", "config", "spaces", "preprocessor", "torch", "tf")),
+    }
+    for name, text in blocks:
+        assert (PACKAGE / name).read_text(encoding="utf-8") == text, name
+
+
+def test_loads():
+    [record] = [r for r in catalog().plugins if r.distribution == "compass-agents"]
+    assert (record.status, record.error) == ("loaded", None)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_own_model_by_name(framework):
+    config = {"custom_model": "glu", "compass_width": 8}
+    policy = catalog().build(gym.spaces.Box(-1, 1, (4,)), ACTIONS, config, framework)
+    assert policy.explain().as_dict()["model"]["distribution"] == "compass-agents"
+    weights = policy.model.get_weights()
+    obs = np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)
+    a, b = np.split(obs @ weights["gated.weight"].T + weights["gated.bias"], 2, axis=1)
+    features = a / (1 + np.exp(-b))
+    step = policy.act(obs)
+    np.testing.assert_allclose(step.dist_inputs, features @ weights["logits.weight"].T, atol=1e-5)
+    np.testing.assert_allclose(step.value, (features @ weights["value.weight"].T)[:, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_override_takes_the_place_of_fcnet(framework):
+    found = catalog()
+    box = gym.spaces.Box(-1, 1, (4,))
+    policy = found.build(box, ACTIONS, {"fcnet_hiddens": [16]}, framework)
+    assert type(policy.model).__name__ == "NormalizedNetwork"
+    assert policy.act(np.zeros((2, 4), np.float32)).dist_inputs.shape == (2, 3)
+    victim = found.registry.get("model", "rlcatalog-fcnet/fcnet")
+    assert victim.shadowed_by == "compass-agents"
+
+
+def test_override_can_be_disabled():
+    found = catalog({"RLCATALOG_DISABLE_PLUGINS": "compass-agents"})
+    policy = found.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS)
+    assert type(policy.model).__name__ == "FullyConnectedNetwork"
+
+
+def test_own_space_alone_and_nested():
+    from compass_agents.spaces import Compass
+
+    found = catalog()
+    encode = found.preprocessor_for(Compass(4)).transform
+    np.testing.assert_allclose([encode(i) for i in range(4)], [[1, 0], [0, 1], [-1, 0], [0, -1]], atol=1e-6)
+    space = gym.spaces.Dict({"heading": Compass(8), "speed": gym.spaces.Box(0, 1, (1,))})
+    observations = [space.sample() for _ in range(6)]
+    preprocessor = found.preprocessor_for(space)
+    angle = np.array([obs["heading"] for obs in observations]) * np.pi / 4
+    speed = np.array([obs["speed"][0] for obs in observations])
+    expected = np.stack([np.cos(angle), np.sin(angle), speed], axis=1)
+    np.testing.assert_allclose(preprocessor.transform_batch(observations), expected, atol=1e-6)
+    assert found.build(space, ACTIONS).act(observations).action.shape == (6,)
+
+
+def test_without_the_plugin_the_space_is_refused_by_name():
+    from compass_agents.spaces import Compass
+
+    from rlcatalog.errors import UnsupportedSpaceError
+
+    space = gym.spaces.Dict({"heading": Compass(8)})
+    with pytest.raises(UnsupportedSpaceError, match=re.escape("obs['heading']: no installed preprocessor takes")):
+        isolated_catalog(*INSTALLED).build(space, ACTIONS)
+
+
+def test_trains_under_ppo(recwarn):
+    from compass_agents.spaces import Compass
+
+    from rlcatalog_ppo import PPO
+
+    class Steering(gym.Env):
+        """Reward for turning towards heading 0."""
+
+        observation_space, action_space = Compass(8), gym.spaces.Discrete(3)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.heading, self.steps = int(self.np_random.integers(8)), 0
+            return self.heading, {}
+
+        def step(self, action):
+            self.heading = (self.heading + int(action) - 1) % 8
+            self.steps += 1
+            return self.heading, float(np.cos(self.heading * np.pi / 4)), False, self.steps == 16, {}
+
+    config = {"model": {"custom_model": "glu"}, "num_envs": 2, "rollout_length": 32, "minibatch_size": 32, "seed": 0}
+    algo = PPO(Steering, config, catalog=catalog())
+    before = algo.policy.model.get_weights()
+    result = algo.train()
+    assert result["timesteps_total"] == 64
+    assert any(np.any(before[name] != value) for name, value in algo.policy.model.get_weights().items())
+
+
+def test_broken_variant_is_reported_and_harms_nobody():
+    spec = importlib.util.spec_from_file_location("broken_plugin", Path(__file__).with_name("broken_plugin.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    entry = PluginEntryPoint(module, "compass-agents")
+    with pytest.warns(PluginWarning, match="'rlcatalog_model' is not a hook of rlcatalog. Did you mean"):
+        found = isolated_catalog(entry, *INSTALLED)
+    assert [r.status for r in found.plugins if r.distribution == "compass-agents"] == ["failed"]
+    assert found.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS).act(np.zeros((1, 4), np.float32)).logp.shape == (1,)
+    with pytest.raises(DeclarationError, match="rlcatalog_model"):
+        isolated_catalog(entry, environ={"RLCATALOG_STRICT_PLUGINS": "1"})

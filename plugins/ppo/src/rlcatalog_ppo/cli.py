@@ -1,0 +1,124 @@
+"""The commands `train` and `evaluate`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+import rlcatalog
+from rlcatalog.cli_values import key_values
+from rlcatalog.config import plain
+from rlcatalog.errors import ConfigError, SavedPolicyError
+from rlcatalog_ppo import run
+
+
+def train(
+    env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
+    framework: Annotated[str | None, typer.Option(help="torch (tf is not served yet).")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; repeatable.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of PPO, such as lr=0.0003; repeatable."),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Environment steps to train for.")] = 100_000,
+    seed: Annotated[int, typer.Option(help="Seed of environments, weights and sampling.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-SEED when missing.")] = None,
+) -> None:
+    """Train a policy with PPO; leaves learning_curve.png, metrics.jsonl, config.json and the saved policy."""
+    from rlcatalog_ppo.ppo import PPO
+
+    given = key_values(settings or [], "--set")
+    clash = sorted(set(given) & {"model", "framework", "seed"})
+    if clash:
+        raise ConfigError(f"--set: {clash[0]!r} has an option of its own: --{clash[0]}.")
+    config: dict[str, Any] = {"total_steps": steps, **given, "model": key_values(model or [], "--model"), "seed": seed}
+    if framework is not None:
+        config["framework"] = framework
+    algo = PPO(env_id, config)
+    folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    run.write_config(folder, _resolved(env_id, steps, algo))
+    results = []
+    with _progress() as progress, (folder / run.METRICS).open("w", encoding="utf-8") as metrics:
+        task = progress.add_task(f"training on {env_id}", total=steps, value="-")
+        while not results or results[-1]["timesteps_total"] < steps:
+            results.append(algo.train())
+            metrics.write(json.dumps(results[-1]) + "\n")
+            metrics.flush()
+            mean = results[-1]["episode_return_mean"]
+            progress.update(
+                task, completed=results[-1]["timesteps_total"], value="-" if mean is None else f"{mean:.1f}"
+            )
+    algo.save(folder / run.POLICY)
+    algo.stop()
+    run.draw(folder / run.CURVE, results, f"PPO on {env_id}, seed {seed}")
+    print(f"policy: {folder / run.POLICY}")
+    print(f"learning curve: {folder / run.CURVE}")
+
+
+def evaluate(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that train wrote, or a saved policy.")],
+    episodes: Annotated[int, typer.Option(min=1, help="Fresh episodes to play.")] = 100,
+    env: Annotated[str | None, typer.Option(help="Environment, for a policy saved without a run.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the environments.")] = 10_000,
+    explore: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
+) -> None:
+    """Play episodes with a saved policy and print the mean return."""
+    from rlcatalog_ppo.environments import maker
+    from rlcatalog_ppo.evaluation import play
+
+    source = directory / run.POLICY if (directory / run.POLICY).is_dir() else directory
+    policy = rlcatalog.load(source)
+    env_config: dict[str, Any] = {}
+    if env is None:
+        if source == directory:
+            raise SavedPolicyError(
+                f"{directory}: a policy without its run does not say its environment; pass --env ID."
+            )
+        saved = run.read_config(directory)
+        env, env_config = saved["env"], saved["algorithm"]["env_config"]
+    make = maker(env, env_config, policy.config, rlcatalog.default_catalog())
+    returns: list[float] = []
+    with _progress() as progress:
+        task = progress.add_task(f"playing {env}", total=episodes, value="-")
+
+        def note(value: float) -> None:
+            returns.append(value)
+            progress.update(task, advance=1, value=f"{statistics.fmean(returns):.1f}")
+
+        play(policy, make, episodes, seed=seed, explore=explore, on_episode=note)
+    print(f"mean return {statistics.fmean(returns):.2f}")
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("mean return {task.fields[value]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+
+
+def _resolved(env_id: str, steps: int, algo: Any) -> dict[str, Any]:
+    from msgspec.structs import asdict
+
+    algorithm = plain({**asdict(algo.config), "model": None})
+    algorithm.pop("model")
+    return {
+        "env": env_id,
+        "steps": steps,
+        "framework": algo.policy.framework,
+        "algorithm": algorithm,
+        "model": algo.policy.config,
+        "parts": {slot: choice.component.name for slot, choice in algo.policy.resolution.choices.items()
+                  if choice.component is not None},
+        "rlcatalog": rlcatalog.__version__,
+    }  # fmt: skip

@@ -1,0 +1,98 @@
+"""The algorithm's own keys; the model config stands among them under `model`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from rlcatalog.config import convert, keys_of, plain
+from rlcatalog.errors import ConfigError, UnknownConfigKeyError, nearest
+
+_Positive = Annotated[int, Meta(ge=1)]
+_Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
+_NotNegative = Annotated[float, Meta(ge=0.0)]
+
+
+class PPOConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of PPO; the defaults learn CartPole and are sane beyond it."""
+
+    framework: Annotated[str | None, Meta(description="torch or tf; a custom class decides when missing")] = None
+    model: Annotated[dict[str, Any], Meta(description="the model config")] = {}
+    env_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the environment")] = {}
+    seed: Annotated[int | None, Meta(description="seed of environments, weights and sampling")] = None
+    num_envs: Annotated[_Positive, Meta(description="environments stepped side by side")] = 8
+    rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 128
+    num_epochs: Annotated[_Positive, Meta(description="passes over each rollout")] = 10
+    minibatch_size: Annotated[_Positive, Meta(description="steps per optimiser step")] = 256
+    lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 1e-3
+    anneal_lr: Annotated[bool, Meta(description="lower the learning rate to 0 over total_steps, where that is set")] = (
+        True
+    )
+    total_steps: Annotated[
+        _Positive | None, Meta(description="environment steps the learning rate is lowered over")
+    ] = None
+    gamma: Annotated[_Fraction, Meta(description="discount per step")] = 0.99
+    lambda_: Annotated[_Fraction, Meta(description="lambda of the advantage estimate (GAE)")] = 0.95
+    clip_param: Annotated[_NotNegative, Meta(description="how far the probability ratio may move from 1")] = 0.2
+    vf_loss_coeff: Annotated[_NotNegative, Meta(description="weight of the value loss")] = 0.5
+    entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
+    grad_clip: Annotated[_NotNegative | None, Meta(description="largest norm of the gradient, or None")] = 0.5
+
+
+#: RLlib's names of other eras → today's.
+_ALIASES = {
+    "lambda": "lambda_",
+    "num_sgd_iter": "num_epochs",
+    "sgd_minibatch_size": "minibatch_size",
+    "rollout_fragment_length": "rollout_length",
+    "num_envs_per_worker": "num_envs",
+    "num_envs_per_env_runner": "num_envs",
+}
+
+
+def parse(config: Mapping[str, Any] | None) -> PPOConfig:
+    """Check an algorithm's config; the caller's object is not changed.
+
+    Raises:
+        UnknownConfigKeyError: A key PPO does not know.
+        ConfigError: A value of the wrong type or out of range.
+    """
+    rows = {row.name: row for row in keys_of(PPOConfig, "rlcatalog-ppo")}
+    values: dict[str, Any] = {}
+    for key, value in (config or {}).items():
+        name, value = _canonical(key, value)
+        if name == "observation_filter":  # RLlib keeps this key beside the model's
+            values["model"] = {**values.get("model", {}), name: value}
+        elif name not in rows:
+            raise UnknownConfigKeyError(
+                f"Unknown PPO config key {key!r}.{nearest(str(key), [*rows, *_ALIASES])} Keys of the model stand under"
+                f" 'model'. Known: {', '.join(rows)}."
+            )
+        elif name == "model":
+            # Parsed by the catalog, which knows its keys; classes and callables are kept.
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"PPO config key 'model': expected a dict, found {value!r}.")
+            values["model"] = {**value, **values.get("model", {})}
+        else:
+            values[name] = convert(plain(value), rows[name])
+    found = PPOConfig(**values)
+    if found.minibatch_size > found.num_envs * found.rollout_length:
+        raise ConfigError(
+            f"minibatch_size={found.minibatch_size} is larger than a rollout: num_envs * rollout_length ="
+            f" {found.num_envs * found.rollout_length}. Lower it, or lengthen the rollout."
+        )
+    return found
+
+
+def _canonical(key: str, value: Any) -> tuple[str, Any]:
+    if key == "use_pytorch":
+        warnings.warn("'use_pytorch' is now framework='torch' or 'tf'.", DeprecationWarning, stacklevel=4)
+        return "framework", "torch" if value else "tf"
+    if key in _ALIASES:
+        warnings.warn(f"PPO config key {key!r} is now called {_ALIASES[key]!r}.", DeprecationWarning, stacklevel=4)
+        return _ALIASES[key], value
+    return key, value

@@ -1,0 +1,58 @@
+"""Making environments from an id or a callable."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rlcatalog import Catalog
+from rlcatalog.errors import ConfigError, UnknownNameError
+
+
+def maker(
+    env: str | Callable[..., Any], env_config: Mapping[str, Any], model: Mapping[str, Any], catalog: Catalog
+) -> Callable[[], Any]:
+    """Return a function that makes one environment, with the wrappers of the installed plugins.
+
+    Args:
+        env: A Gymnasium id, or a callable that takes the environment's config, or nothing.
+        env_config: The environment's config.
+        model: The model config, for the wrappers.
+        catalog: Where the wrappers are looked up.
+    """
+    if not isinstance(env, str) and not callable(env):
+        raise ConfigError(f"env: expected a Gymnasium id or a callable, found {env!r}.")
+
+    def make() -> Any:
+        if isinstance(env, str):
+            try:
+                made = gymnasium.make(env, **env_config)
+            except (gymnasium.error.Error, ImportError) as error:
+                raise UnknownNameError(
+                    f"Environment {env!r} cannot be made: {type(error).__name__}: {error}"
+                ) from error
+        else:
+            made = env(dict(env_config)) if _takes_config(env) else env()
+        return catalog.wrap_env(made, model)
+
+    return make
+
+
+def vector(make: Callable[[], Any], n: int) -> SyncVectorEnv:
+    """Return `n` environments stepped side by side.
+
+    An episode's last observation stands in `info["final_obs"]`; the observation returned is the next episode's first.
+    """
+    return SyncVectorEnv([make] * n, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def _takes_config(env: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(env).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)

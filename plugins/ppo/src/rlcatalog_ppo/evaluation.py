@@ -1,0 +1,56 @@
+"""Playing episodes with a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlcatalog import Policy
+from rlcatalog_ppo.environments import vector
+
+
+def play(
+    policy: Policy,
+    make_env: Callable[[], Any],
+    episodes: int,
+    *,
+    seed: int | None = None,
+    explore: bool = False,
+    on_episode: Callable[[float], None] | None = None,
+) -> list[float]:
+    """Play fresh episodes and return their undiscounted returns.
+
+    Each environment plays its share to the end: taking the first episodes to finish would favour short ones.
+
+    Args:
+        policy: The policy.
+        make_env: Makes one environment.
+        episodes: How many.
+        seed: Seed of the environments.
+        explore: Sample actions; else take the most likely ones.
+        on_episode: Called with each return as it comes.
+    """
+    n = min(episodes, 20)
+    share = np.full(n, episodes // n) + (np.arange(n) < episodes % n)
+    envs, stepper = vector(make_env, n), policy.stepper(n)
+    returns: list[float] = []
+    running = np.zeros(n)
+    obs, _ = envs.reset(seed=seed)
+    done = None
+    try:
+        while len(returns) < episodes:
+            obs, reward, terminated, truncated, _ = envs.step(stepper.step(obs, done=done, explore=explore).action)
+            running += reward
+            done = terminated | truncated
+            for i in np.flatnonzero(done):
+                if share[i] > 0:
+                    share[i] -= 1
+                    returns.append(float(running[i]))
+                    if on_episode is not None:
+                        on_episode(returns[-1])
+                running[i] = 0.0
+    finally:
+        envs.close()
+    return returns

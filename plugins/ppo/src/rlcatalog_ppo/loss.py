@@ -1,0 +1,60 @@
+"""The losses of PPO, written once for both frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from rlcatalog.policy import Evaluation
+from rlcatalog_ppo.config import PPOConfig
+
+
+class Ops(Protocol):
+    """The few operations that frameworks spell differently."""
+
+    def exp(self, x: Any) -> Any:
+        """Return e to the x."""
+
+    def clip(self, x: Any, low: float, high: float) -> Any:
+        """Return x cut to [low, high]."""
+
+    def minimum(self, x: Any, y: Any) -> Any:
+        """Return the smaller one, element by element."""
+
+    def mean(self, x: Any) -> Any:
+        """Return the mean of all elements."""
+
+    def std(self, x: Any) -> Any:
+        """Return the standard deviation of all elements."""
+
+
+class Losses(NamedTuple):
+    """Scalars of one minibatch; `total` is what is minimised."""
+
+    total: Any
+    policy_loss: Any
+    vf_loss: Any
+    entropy: Any
+    log_ratio: Any
+
+
+def losses(evaluation: Evaluation, batch: Mapping[str, Any], config: PPOConfig, ops: Ops) -> Losses:
+    """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9).
+
+    Args:
+        evaluation: The current policy's view of the minibatch.
+        batch: `"logp"`, `"advantage"` and `"target"` of the minibatch, `[B]` each.
+        config: Coefficients.
+        ops: The framework's operations.
+    """
+    advantage = batch["advantage"]
+    advantage = (advantage - ops.mean(advantage)) / (ops.std(advantage) + 1e-8)
+    log_ratio = evaluation.logp - batch["logp"]
+    ratio = ops.exp(log_ratio)
+    clipped = ops.clip(ratio, 1.0 - config.clip_param, 1.0 + config.clip_param)
+    policy_loss = -ops.mean(ops.minimum(ratio * advantage, clipped * advantage))
+    error = evaluation.value - batch["target"]
+    vf_loss = 0.5 * ops.mean(error * error)
+    entropy = ops.mean(evaluation.entropy)
+    total = policy_loss + config.vf_loss_coeff * vf_loss - config.entropy_coeff * entropy
+    return Losses(total, policy_loss, vf_loss, entropy, log_ratio)

@@ -1,0 +1,151 @@
+"""PPO: collect with the current policy, improve it, repeat. Framework-neutral; `torch.py` holds what differs."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlcatalog import Catalog, Policy, default_catalog
+from rlcatalog.errors import NotServedError
+from rlcatalog.registry import framework_name
+from rlcatalog_ppo.config import PPOConfig, parse
+from rlcatalog_ppo.environments import maker, vector
+from rlcatalog_ppo.evaluation import play
+from rlcatalog_ppo.rollout import Collector, check_policy
+
+
+class PPO:
+    """Proximal policy optimisation (Schulman et al. 2017) over a catalog lookup.
+
+    Args:
+        env: A Gymnasium id, or a callable that makes the environment (from its config, or from nothing).
+        config: The algorithm's keys (see `PPOConfig`), the model config under `model`.
+        catalog: Where the parts are looked up; the default catalog when missing.
+
+    Attributes:
+        config: The checked config.
+        policy: The policy that is trained.
+
+    Raises:
+        CatalogError: The config or a space is not served; see `rlcatalog.errors`.
+
+    Example:
+        >>> algo = PPO(env="CartPole-v1", config={"model": {"fcnet_hiddens": [64, 64]}, "lr": 3e-4})
+        >>> result = algo.train()
+    """
+
+    def __init__(
+        self,
+        env: str | Callable[..., Any],
+        config: Mapping[str, Any] | None = None,
+        *,
+        catalog: Catalog | None = None,
+    ) -> None:
+        catalog = catalog or default_catalog()
+        self.config: PPOConfig = parse(config)
+        if self.config.framework is not None and framework_name(self.config.framework) == "tf":
+            raise _not_yet()
+        catalog.parse_config(self.config.model)  # before environments are made
+        self._make_env = maker(env, self.config.env_config, self.config.model, catalog)
+        self._rng = np.random.default_rng(self.config.seed)
+        self._envs = vector(self._make_env, self.config.num_envs)
+        spaces = self._envs.single_observation_space, self._envs.single_action_space
+        if catalog.resolve(*spaces, self.config.model, self.config.framework).framework == "tf":
+            raise _not_yet()
+        self.policy: Policy = self._build(catalog, spaces)
+        check_policy(self.policy)
+        self._collector = Collector(self.policy, self._envs, self.config.seed, self.config.gamma)
+        self._learner = self._make_learner()
+        self._steps = self._iterations = 0
+        self._seconds = 0.0
+
+    def train(self) -> dict[str, Any]:
+        """Collect one rollout, improve the policy on it and report.
+
+        Returns:
+            `training_iteration`, `timesteps_total`, `episodes_total`, `episode_return_mean` and `episode_len_mean`
+            over the last 100 episodes (None before the first has ended), `time_total_s` in seconds,
+            `steps_per_second`, and the learner's figures under `info["learner"]`.
+        """
+        start, config = time.perf_counter(), self.config
+        rollout = self._collector.collect(config.rollout_length)
+        advantages = rollout.advantages(config.gamma, config.lambda_)
+        batch = {
+            "obs": rollout.obs,
+            "raw_action": rollout.raw_action,
+            "logp": rollout.logp,
+            "advantage": advantages,
+            "target": advantages + rollout.value,
+        }
+        rows = {name: array.reshape(-1, *array.shape[2:]) for name, array in batch.items()}
+        learned = self._learner.update(rows, self._lr())
+        self._steps += advantages.size
+        self._iterations += 1
+        seconds = time.perf_counter() - start
+        self._seconds += seconds
+        return self._report(learned, advantages.size / seconds)
+
+    def evaluate(self, episodes: int = 10, *, seed: int | None = None, explore: bool = False) -> list[float]:
+        """Return the undiscounted returns of fresh episodes played by the current policy."""
+        return play(self.policy, self._make_env, episodes, seed=seed, explore=explore)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Save the policy (see `Policy.save`)."""
+        self.policy.save(directory)
+
+    def stop(self) -> None:
+        """Close the environments."""
+        self._envs.close()
+
+    def _build(self, catalog: Catalog, spaces: tuple[Any, Any]) -> Policy:
+        if self.config.seed is not None:
+            from rlcatalog_ppo.torch import seed
+
+            seed(self.config.seed)
+        return catalog.build(*spaces, self.config.model, self.config.framework)
+
+    def _make_learner(self) -> Any:
+        from rlcatalog_ppo.torch import TorchLearner
+
+        return TorchLearner(self.policy, self.config, self._rng)
+
+    def _lr(self) -> float:
+        config = self.config
+        if not config.anneal_lr or config.total_steps is None:
+            return config.lr
+        return config.lr * max(0.0, 1.0 - self._steps / config.total_steps)
+
+    def _report(self, learned: dict[str, Any], steps_per_second: float) -> dict[str, Any]:
+        episodes = self._collector.episodes
+        mean = float(np.mean(episodes.returns)) if episodes.returns else None
+        return {
+            "training_iteration": self._iterations,
+            "timesteps_total": self._steps,
+            "episodes_total": episodes.total,
+            "episode_return_mean": mean,
+            "episode_reward_mean": mean,  # RLlib's older name
+            "episode_len_mean": float(np.mean(episodes.lengths)) if episodes.lengths else None,
+            "time_total_s": self._seconds,
+            "steps_per_second": steps_per_second,
+            "info": {"learner": learned},
+        }
+
+
+class PPOTrainer(PPO):
+    """Deprecated name of `PPO`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn("PPOTrainer is now called PPO.", DeprecationWarning, stacklevel=2)
+        super().__init__(*args, **kwargs)
+
+
+def _not_yet() -> NotServedError:
+    return NotServedError(
+        "PPO trains with framework='torch' only so far; framework='tf' is not served yet. rlcatalog.build(...,"
+        " framework='tf') gives the same policy for a training loop of your own."
+    )
