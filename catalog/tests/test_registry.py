@@ -179,7 +179,7 @@ def test_components_of_different_kinds_may_share_a_name(entry_point, plugin):
 
 
 def test_an_override_must_carry_its_victims_name():
-    with pytest.raises(DeclarationError, match=r"an override answers to its victim's name.*Name this component 'fcnet'"):
+    with pytest.raises(DeclarationError, match=r"answers to its victim's name.*Name this component 'fcnet'"):
         model("mynet", "rlcatalog-fcnet/fcnet")
     with pytest.raises(DeclarationError, match="overrides must be 'distribution/name', found 'fcnet'"):
         model("fcnet", "fcnet")

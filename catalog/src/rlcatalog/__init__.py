@@ -45,7 +45,40 @@ _LAZY = {
     "wrap_env": "lookups",
 }
 
-__all__ = ["MODEL_DEFAULTS", "__version__", *sorted(_LAZY)]
+__all__ = [
+    "MODEL_DEFAULTS",
+    "ActionDistSpec",
+    "ActionDistribution",
+    "Catalog",
+    "CommandSpec",
+    "EnvWrapperSpec",
+    "Filter",
+    "FilterSpec",
+    "Match",
+    "ModelCatalog",
+    "ModelSpec",
+    "ModelV2",
+    "NoMatch",
+    "Policy",
+    "Preprocessor",
+    "PreprocessorSpec",
+    "Rank",
+    "Request",
+    "SpaceInfo",
+    "Stage",
+    "Step",
+    "TupleActions",
+    "ViewRequirement",
+    "__version__",
+    "build",
+    "default_catalog",
+    "explain",
+    "hookimpl",
+    "load",
+    "one_hot",
+    "restore_original_dimensions",
+    "wrap_env",
+]
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog, default_catalog

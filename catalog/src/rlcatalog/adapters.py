@@ -46,7 +46,7 @@ class ActionAdapter:
         Raises:
             NotServedError: A part of the map cannot be inverted (clipping).
         """
-        return _invert(self.info, action, self.bounds)
+        return np.asarray(_invert(self.info, action, self.bounds))
 
 
 def raw_width(info: SpaceInfo) -> int:
@@ -88,7 +88,8 @@ def _adapter(info: SpaceInfo, bounds: str) -> Callable[[Array], Any]:
 
 
 def _box(info: SpaceInfo, bounds: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[Array], Any]:
-    assert info.low is not None and info.high is not None
+    assert info.low is not None
+    assert info.high is not None
     low, high = info.low, info.high
     if dtype.kind in "iub":  # raw values count from 0
         return lambda raw: np.clip(np.rint(raw.reshape(shape)) + low.astype("int64"), low, high).astype(dtype)
@@ -98,19 +99,20 @@ def _box(info: SpaceInfo, bounds: str, shape: tuple[int, ...], dtype: np.dtype[A
         value = raw.reshape(shape).astype(dtype, copy=False)
         if scale is not None:
             value = value * scale + middle
-        return np.minimum(np.maximum(value, low), high).astype(dtype, copy=False)
+        return np.minimum(np.maximum(value, low), high).astype(dtype, copy=False)  # type: ignore[no-any-return]
 
     return adapt
 
 
 def _affine(info: SpaceInfo) -> tuple[Array, Array]:
-    assert info.low is not None and info.high is not None
+    assert info.low is not None
+    assert info.high is not None
     finite = np.isfinite(info.low) & np.isfinite(info.high)
     low, high = np.where(finite, info.low, -1), np.where(finite, info.high, 1)
     return (high - low) / 2, (high + low) / 2
 
 
-def _invert(info: SpaceInfo, action: Any, bounds: str) -> Array:
+def _invert(info: SpaceInfo, action: Any, bounds: str) -> Any:
     if info.kind in ("tuple", "dict"):
         parts = [action[key] for key in info.keys] if info.kind == "dict" else action
         return np.concatenate(
@@ -128,4 +130,4 @@ def _invert(info: SpaceInfo, action: Any, bounds: str) -> Array:
     if bounds != "affine":
         raise NotServedError(f"{info.path}: clipping has no inverse; the raw action must be kept when it is drawn.")
     scale, middle = _affine(info)
-    return np.asarray((action - middle) / scale).reshape(flat).astype(np.float32)
+    return ((action - middle) / scale).reshape(flat).astype(np.float32)

@@ -18,7 +18,7 @@ from rlcatalog.errors import CatalogError, PluginWarning, UnsupportedSpaceError
 from rlcatalog.in_process import in_process_dist, in_process_model, in_process_preprocessor
 from rlcatalog.loader import PluginRecord, load
 from rlcatalog.preprocessing import Preprocessor
-from rlcatalog.registry import Component, Registry, framework_name, require_framework
+from rlcatalog.registry import Component, Registry, require_framework
 from rlcatalog.request import Request
 from rlcatalog.resolution import Explanation, Resolution
 from rlcatalog.slots import MODEL_SLOTS, Slots

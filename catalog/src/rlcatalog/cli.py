@@ -5,68 +5,21 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-import click
 import typer
-from typer.core import TyperGroup
 
+from rlcatalog import first_party
 from rlcatalog.catalog import default_catalog
 from rlcatalog.cli_values import key_values
-from rlcatalog.errors import CatalogError, PluginWarning, UnknownNameError
-from rlcatalog.registry import Component
+from rlcatalog.errors import CatalogError, CatalogWarning, UnknownNameError, nearest
 
 _JSON = typer.Option("--json", help="Print JSON for machines instead of tables.")
 _MODEL = typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; may be given again.")
 
 
-class _Commands(TyperGroup):
-    """The kernel's commands and the plugins'."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        plugins = default_catalog().registry.names(["command"])
-        return [*super().list_commands(ctx), *(name for name in plugins if name not in self.commands)]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        found = super().get_command(ctx, cmd_name)
-        return found or _PluginCommand(default_catalog().registry.get("command", cmd_name))
-
-
-class _PluginCommand(click.Command):
-    """A plugin's command: one line for the overview; its code is imported when it is called.
-
-    Args:
-        component: What the plugin declared.
-    """
-
-    def __init__(self, component: Component) -> None:
-        super().__init__(component.name, help=component.declaration.summary)
-        self._component = component
-
-    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
-                     **extra: Any) -> click.Context:  # fmt: skip
-        """Hand over to the real command."""
-        inner = typer.Typer(add_completion=False)
-        inner.command(self.name)(self._component.load("cli"))
-        return typer.main.get_command(inner).make_context(info_name, args, parent, **extra)
-
-
-app = typer.Typer(
-    cls=_Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    help="Model catalog for reinforcement learning: what is installed, what fits, and why.",
-)
-
-
-@app.callback()
-def _root() -> None:
-    # A callback keeps typer from folding a single command into the program itself.
-    pass
-
-
-@app.command("list")
-def list_command(
+def list_parts(
     kind: Annotated[
         str | None, typer.Option(help="Only components of this kind: model, preprocessor, action_dist, …")
     ] = None,
@@ -102,7 +55,6 @@ def list_command(
     print_list(catalog.plugins, components)
 
 
-@app.command()
 def explain(
     env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
     framework: Annotated[str | None, typer.Option(help="torch or tf.")] = None,
@@ -141,24 +93,71 @@ def make_env(env_id: str) -> Any:
         raise UnknownNameError(f"Environment {env_id!r} cannot be made: {type(error).__name__}: {error}") from error
 
 
-def main() -> None:
+#: The kernel's own commands.
+_OWN: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain}
+
+
+def make_app(argv: Sequence[str]) -> typer.Typer:
+    """Return the program with the kernel's commands and the plugins'.
+
+    A plugin's code is imported only where its command is called; the others are shown by their declaration.
+
+    Args:
+        argv: The arguments.
+
+    Raises:
+        CatalogError: The command called does not exist, or its plugin cannot be used.
+    """
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        help="Model catalog for reinforcement learning: what is installed, what fits, and why.",
+    )
+    for name, function in _OWN.items():
+        app.command(name)(function)
+    registry = default_catalog().registry
+    called = next((argument for argument in argv if not argument.startswith("-")), None)
+    known = [*_OWN, *registry.names(["command"])]
+    if called is not None and called not in known:
+        registry.explain_missing(f"command {called!r}", first_party.provider_of("command", called))
+        raise UnknownNameError(f"Unknown command {called!r}.{nearest(called, known)} Known: {', '.join(known)}.")
+    for component in registry.active("command"):
+        if component.name not in _OWN:
+            if component.name == called:
+                app.command(called)(component.load("cli"))
+            else:
+                app.command(component.name, help=component.declaration.summary)(_placeholder)
+    return app
+
+
+def _placeholder() -> None:
+    pass
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; an error of ours is one readable line and exit status 1."""
-
-    # Plugins that failed stand in `list`; here they get a line each on standard error, without a traceback's look.
-    def show(message: Warning | str, category: type[Warning], *rest: Any, **kwargs: Any) -> None:
-        if issubclass(category, PluginWarning):
-            print(f"warning: {message}", file=sys.stderr)
-        else:
-            previous(message, category, *rest, **kwargs)
-
-    previous, warnings.showwarning = warnings.showwarning, show
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    previous, warnings.showwarning = warnings.showwarning, _show
     try:
-        app()
+        make_app(arguments)(arguments)
     except CatalogError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
     finally:
         warnings.showwarning = previous
+
+
+def _show(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: Any = None,
+    line: str | None = None,
+) -> None:
+    # A plugin that failed stands in `list`; here it gets a line without the look of a traceback.
+    place = "" if issubclass(category, CatalogWarning | DeprecationWarning) else f"{filename}:{lineno}: "
+    print(f"warning: {place}{message}", file=sys.stderr)
 
 
 def _print_json(data: Any) -> None:

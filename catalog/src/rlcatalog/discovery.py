@@ -54,7 +54,7 @@ def candidates(entry_points: Iterable[Any]) -> list[Candidate]:
     found: dict[tuple[str, str, str], Candidate] = {}
     for entry_point in entry_points:
         dist = entry_point.dist
-        metadata = dist.metadata if dist is not None else {}  # parsed anew at each access, hence read once
+        metadata: Any = dist.metadata if dist is not None else {}  # parsed anew at each access, hence read once
         name = normalize(metadata["Name"]) if dist is not None else ""
         key = (name, entry_point.name, entry_point.value)
         if key not in found:

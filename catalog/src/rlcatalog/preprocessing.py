@@ -75,6 +75,8 @@ class Preprocessor:
         info: SpaceInfo | None = None,
         catalog: Catalog | None = None,
     ) -> None:
+        self._processed: Any = None
+        self._unchecked = True
         self._obs_space = obs_space
         self._options = dict(options or {})
         self._catalog = catalog
@@ -179,7 +181,7 @@ class Preprocessor:
         self._unchecked = mode != "never"
 
     @property
-    def observation_space(self) -> gymnasium.Space[Any]:
+    def observation_space(self) -> Any:
         """The space of encoded observations."""
         if self._processed is None:
             from gymnasium.spaces import Box
@@ -205,7 +207,7 @@ class Preprocessor:
         raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(found)}.")
 
     def _compile(self) -> None:
-        self._processed: Any = None
+        self._processed = None
         self._write = self.writer(0)
         self._write_batch = self.batch_writer(0)
 

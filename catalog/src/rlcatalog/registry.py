@@ -73,7 +73,7 @@ class Component:
 
     @property
     def kind(self) -> str:
-        """`"model"`, `"preprocessor"`, …"""
+        """The kind: `"model"`, `"preprocessor"`, …"""
         return self.declaration.kind
 
     @property

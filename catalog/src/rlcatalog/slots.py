@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,7 @@ class Slots:
             named = self.named("preprocessor", request.config.get("custom_preprocessor"), in_process_preprocessor)
             if named is not None:
                 warnings.warn(
-                    "custom_preprocessor is deprecated: wrap the environment in a gymnasium.ObservationWrapper instead.",
+                    "custom_preprocessor is deprecated: use a gymnasium.ObservationWrapper around the environment.",
                     DeprecationWarning,
                     stacklevel=4,
                 )

@@ -61,10 +61,11 @@ class TorchEngine:
         if not model.training:
             model.train()
         obs = self.tensor(batch["obs"])
-        states, seq_lens = [], None
+        states: list[torch.Tensor] = []
+        seq_lens = None
         if self.initial:
             seq_lens = self.tensor(batch["seq_lens"]) if "seq_lens" in batch else self._ones([obs])
-            states = self._states(batch.get("state"), len(seq_lens))
+            states = self._states(batch.get("state"), len(obs) if seq_lens is None else len(seq_lens))
         inputs, _ = model({"obs": obs, "is_training": True}, states, seq_lens)
         if batch.get("mask") is not None:
             inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())

@@ -90,7 +90,7 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any]) -> None:
 def dense(inputs: int, spec: DenseSpec) -> nn.Linear:
     """Return one initialised linear layer; its activation is applied by the caller."""
     # Made without torch's own initialisation, which would be overwritten.
-    layer = nn.utils.skip_init(nn.Linear, inputs, spec.size)
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, spec.size)  # type: ignore[no-untyped-call]
     initialize(layer.weight, spec.weights, spec.weights_config)
     initialize(layer.bias, spec.bias, spec.bias_config)
     return layer

@@ -25,9 +25,10 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        assert isinstance(config, dict) and "env" in config
-    except (OSError, ValueError, AssertionError) as error:
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(config, dict) or not {"env", "algorithm"} <= config.keys():
+            raise ValueError("it names no environment")
+    except (OSError, ValueError) as error:
         raise SavedPolicyError(f"{folder}: not a folder that `rlcatalog train` wrote: {path.name}: {error}") from error
     return config
 

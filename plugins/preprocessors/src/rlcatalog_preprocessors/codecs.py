@@ -106,7 +106,7 @@ class OneHotPreprocessor(Preprocessor):
 
         def write(batch: Any, out: Array) -> None:
             index = np.asarray(batch, np.int64).reshape(len(out)) - first
-            if len(index) and not (0 <= index.min() and index.max() < n):
+            if len(index) and not (index.min() >= 0 and index.max() < n):
                 raise ValueError(f"values outside [{first}, {first + n})")
             out[np.arange(len(out)), index + start] = 1.0
 
