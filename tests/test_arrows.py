@@ -21,7 +21,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 #: Top-level modules of each framework.
 FRAMEWORK_MODULES = {"torch": {"torch"}, "tf": {"tensorflow", "keras"}}
-OTHER = {"torch": "tf", "tf": "torch"}
 
 
 @dataclass(frozen=True)
@@ -119,10 +118,9 @@ def imports(source: str, module: str = "m", is_package: bool = False) -> Iterato
 
 
 def framework_of(path: Path) -> str | None:
-    """Return the framework a file may import: that of its name, or of the folder of the kernel it stands in."""
-    if path.stem in OTHER:
-        return path.stem
-    return next((part for part in path.parent.parts[-1:] if part in OTHER), None)
+    """Return the framework a file may import: `torch.py`'s or `tf.py`'s, in the kernel that of the folder."""
+    name = path.parts[1] if path.parts[0] == "rlcatalog" else path.stem
+    return name if name in FRAMEWORK_MODULES else None
 
 
 def violations(source: str, path: Path, module: str) -> list[str]:
@@ -177,7 +175,8 @@ OFFENDERS = [
     ("import torch", "rlcatalog_fcnet/tf.py", "rlcatalog_fcnet", "tf code imports torch"),
     ("from rlcatalog.torch.nn import dense", "rlcatalog_fcnet/tf.py", "rlcatalog_fcnet", "imports rlcatalog.torch.nn"),
     ("from .torch import Net", "rlcatalog_fcnet/tf.py", "rlcatalog_fcnet", "imports rlcatalog_fcnet.torch.Net"),
-    ("def f():\n    from .torch import Net", "rlcatalog_fcnet/tf.py", "rlcatalog_fcnet", "imports rlcatalog_fcnet.torch"),
+    ("def f():\n    from .torch import Net", "rlcatalog_fcnet/tf.py", "rlcatalog_fcnet", "tf code imports"),
+    ("import torch", "rlcatalog_fcnet/torch/net.py", "rlcatalog_fcnet", "framework-neutral code imports torch"),
     ("from rlcatalog import torch", "rlcatalog_fcnet/config.py", "rlcatalog_fcnet", "imports rlcatalog.torch"),
     ("from . import tf", "rlcatalog/__init__.py", "rlcatalog", "framework-neutral code imports rlcatalog.tf"),
     ("from ..tf import nn", "rlcatalog/torch/__init__.py", "rlcatalog", "torch code imports rlcatalog.tf.nn"),

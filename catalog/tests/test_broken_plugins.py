@@ -9,14 +9,26 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
+from types import ModuleType
 
 import gymnasium as gym
 import importlib_metadata
 import numpy as np
 import pytest
 
-from rlcatalog import Catalog, Request, SpaceInfo
-from rlcatalog.errors import CatalogError, PluginWarning
+from rlcatalog import (
+    ActionDistSpec,
+    Catalog,
+    EnvWrapperSpec,
+    Match,
+    ModelSpec,
+    Preprocessor,
+    PreprocessorSpec,
+    Rank,
+    Request,
+    SpaceInfo,
+)
+from rlcatalog.errors import CatalogError, PluginError, PluginWarning
 
 GOOD = """
 from rlcatalog import Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, hookimpl
@@ -351,6 +363,50 @@ def test_a_match_function_that_fails_is_a_candidate_that_does_not_match(write, i
     (verdict,) = [v for v in choice.verdicts if v.component.name == "bad"]
     assert verdict.rank is None
     assert reason in verdict.why
+
+
+FUNCTIONS = {
+    "describe raises": ({"describe": lambda request: 1 / 0}, {}, "ZeroDivisionError: division by zero"),
+    "describe exits": ({"describe": lambda request: sys.exit(4)}, {}, "SystemExit: 4"),
+    "describe returns nonsense": ({"describe": lambda request: [("hidden", 3)]}, {}, "('hidden', 3)"),
+    "size raises": ({}, {"size": lambda action, config: 1 / 0}, "ZeroDivisionError: division by zero"),
+    "size returns nonsense": ({}, {"size": lambda action, config: None}, "None"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_of_the_chosen_part_that_fails_names_the_part_and_its_plugin(entry_point, plugin, monkeypatch, name):
+    of_model, of_dist, says = FUNCTIONS[name]
+    parts = ModuleType("made_up_parts")
+    parts.Codec = type("Codec", (Preprocessor,), {"_init_shape": lambda self, space, options: (3,)})
+    monkeypatch.setitem(sys.modules, "made_up_parts", parts)
+
+    def fits(request):
+        return Match(Rank.GENERIC, "fits")
+
+    module = plugin(
+        rlcatalog_preprocessors=[PreprocessorSpec("codec", {"numpy": "made_up_parts:Codec"}, "", match=fits)],
+        rlcatalog_models=[ModelSpec("net", {"torch": "m:C"}, "", match=fits, **of_model)],
+        rlcatalog_action_dists=[
+            ActionDistSpec("dist", {"torch": "m:C"}, "", match=fits, **{"size": lambda action, config: 2, **of_dist})
+        ],
+    )
+    catalog = Catalog([entry_point("some-dist", module)], environ={})
+    with pytest.raises(PluginError) as raised:
+        catalog.explain(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2))
+    what = "model 'net'" if of_model else "action_dist 'dist'"
+    assert f"{what} (some-dist 1.0)" in str(raised.value)
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize("name", MATCHERS)
+def test_a_wrappers_match_function_that_fails_leaves_the_environment_alone(entry_point, plugin, name):
+    namespace = {"Match": Match}
+    exec(f"def match(request):\n    {MATCHERS[name][0]}", namespace)
+    spec = EnvWrapperSpec("wrapper", {"numpy": "a_module_nobody_has:wrap"}, "", match=namespace["match"])
+    catalog = Catalog([entry_point("some-dist", plugin(rlcatalog_env_wrappers=[spec]))], environ={})
+    env = gym.make("CartPole-v1")
+    assert catalog.wrap_env(env) is env
 
 
 # --- real processes --------------------------------------------------------------------------------------------------

@@ -232,6 +232,11 @@ def entry_points_that_cannot_be_parsed(folder):
     (info / "entry_points.txt").write_text("[rlcatalog.plugins]\nno equals sign\n", encoding="utf-8")
 
 
+def metadata_without_a_name(folder):
+    remains_without_metadata(folder)
+    (folder / "leftover-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\n", encoding="utf-8")
+
+
 def an_entry_point_that_names_no_module(folder):
     entry_points_that_cannot_be_parsed(folder)
     target = folder / "leftover-1.0.dist-info" / "entry_points.txt"
@@ -241,7 +246,12 @@ def an_entry_point_that_names_no_module(folder):
 @pytest.mark.usefixtures("fresh_scan")
 @pytest.mark.parametrize(
     "damage",
-    [remains_without_metadata, entry_points_that_cannot_be_parsed, an_entry_point_that_names_no_module],
+    [
+        remains_without_metadata,
+        metadata_without_a_name,
+        entry_points_that_cannot_be_parsed,
+        an_entry_point_that_names_no_module,
+    ],
     ids=lambda damage: damage.__name__,
 )
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.PluginWarning")

@@ -25,8 +25,8 @@ from rlcatalog.errors import (
     SavedPolicyError,
     UnknownNameError,
 )
-from rlcatalog.spaces import Repeated, Simplex
 from rlcatalog.spacejson import space_from_json, space_to_json
+from rlcatalog.spaces import Repeated, Simplex
 from rlcatalog.torch import Categorical, FullyConnectedNetwork, TorchModelV2
 from rlcatalog_preprocessors.codecs import NoPreprocessor
 
@@ -638,7 +638,7 @@ SPACES = [
     spaces.Sequence(spaces.Box(-1, 1, (2,), np.float32)),
     spaces.Sequence(spaces.Discrete(3), stack=True),
     spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), None),
-    spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(4, start=1)),
+    spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(4)),
     spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1, (2,), np.float32)]),
     spaces.Tuple([spaces.Discrete(2), spaces.Tuple([spaces.MultiBinary(2)])]),
     spaces.Tuple([]),
@@ -698,7 +698,7 @@ def test_unknown_kinds_are_refused():
         space_from_json({"kind": "hologram"})
 
 
-def test_tensorflow_is_what_tf_policies_hold(directory):
+def test_tensorflow_is_what_tf_policies_hold():
     # The control of the tests above: framework="tf" is not torch under another name.
     policy = build("discrete", "tf")
     assert all(isinstance(variable, tf.Variable) for variable in policy.model.variables())

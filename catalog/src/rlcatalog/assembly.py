@@ -97,6 +97,8 @@ def check_kwargs(cls: type, kwargs: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: It does not; the message names it and the accepted ones.
     """
+    if not kwargs:
+        return
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return

@@ -33,8 +33,12 @@ class ActionDistribution:
     # --- to implement ----------------------------------------------------------------------------------------------
 
     def sample(self) -> Any:
-        """Draw raw actions, fresh at each call: `[B]` for a single Discrete, else `[B, width]`."""
+        """Draw raw actions, fresh at each call and without gradient: `[B]` for a single Discrete, else `[B, width]`."""
         raise NotImplementedError(f"{type(self).__name__} must implement sample().")
+
+    def rsample(self) -> Any:
+        """Draw raw actions through which gradients reach the inputs, where the distribution has such a form."""
+        return self.sample()
 
     def deterministic_sample(self) -> Any:
         """Return the most likely raw actions."""
@@ -85,8 +89,8 @@ class ActionDistribution:
         return self.logp(self.last_sample)
 
     def entropy_estimate(self) -> Any:
-        """Return an unbiased estimate `[B]` of the entropy: minus the log density of a fresh draw."""
-        return -self.logp(self.sample())
+        """Return an unbiased estimate `[B]` of the entropy: minus the log density of a fresh (reparameterised) draw."""
+        return -self.logp(self.rsample())
 
     def multi_kl(self, other: ActionDistribution) -> Any:
         """Return the divergence per component; the same as `kl` for a distribution of one component."""

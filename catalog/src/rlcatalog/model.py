@@ -123,7 +123,10 @@ class ModelV2:
             inputs["obs"] = self._preprocessor.restore(obs, self._reshape)
         elif "obs_flat" not in inputs:
             inputs["obs_flat"] = self._flat(obs)
-        with self.context() if self._has_context else _NO_CONTEXT:
+        if self._has_context:
+            with self.context():
+                result = self._run(inputs, state, seq_lens)
+        else:
             result = self._run(inputs, state, seq_lens)
         if not (isinstance(result, tuple | list) and len(result) == 2):
             raise ModelContractError(

@@ -140,7 +140,10 @@ class Policy:
             ObservationError: An observation does not lie in the space.
             ActionMaskError: The mask has the wrong shape, or a row allows nothing.
         """
-        return self.act_encoded(self.preprocess(obs), state, prev_reward=prev_reward, mask=mask, explore=explore)
+        encoded = self.preprocessor.encode_batch(obs)
+        if self.filter is not None:
+            encoded = self.filter(encoded)
+        return self.act_encoded(encoded, state, prev_reward=prev_reward, mask=mask, explore=explore)
 
     def act_encoded(
         self,

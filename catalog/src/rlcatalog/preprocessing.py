@@ -154,6 +154,10 @@ class Preprocessor:
 
     def transform_batch(self, batch: Any) -> Array:
         """Encode a vector environment's batch, or a list of observations, into a fresh array `[B, *shape]`."""
+        return self.encode_batch(batch)
+
+    def encode_batch(self, batch: Any) -> Array:
+        """Like `transform_batch`, but the array may be, or share memory with, the batch: for reading at once."""
         batch = self._stacked(batch)
         self._check_rows(batch)
         try:

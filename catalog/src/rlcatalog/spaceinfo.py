@@ -82,8 +82,8 @@ class SpaceInfo:
         if "gymnasium.spaces.space.Space" not in classes:
             raise UnsupportedSpaceError(
                 f"{path}: expected a gymnasium.Space, found {space!r}"
-                f" ({type(space).__module__}.{type(space).__name__}). Pass env.observation_space or env.action_space; spaces of the old 'gym' package must be rebuilt with"
-                " gymnasium.spaces."
+                f" ({type(space).__module__}.{type(space).__name__}). Pass env.observation_space or env.action_space;"
+                " spaces of the old 'gym' package must be rebuilt with gymnasium.spaces."
             )
         # The class itself decides, not a base: a subclass of Box with a meaning of its own may have its own codec and
         # still falls back to Box's (see `is_a`).

@@ -95,7 +95,6 @@ def test_own_space_alone_and_nested():
 
 def test_without_the_plugin_the_space_is_refused_by_name():
     from compass_agents.spaces import Compass
-
     from rlcatalog.errors import UnsupportedSpaceError
 
     space = gym.spaces.Dict({"heading": Compass(8)})
@@ -105,7 +104,6 @@ def test_without_the_plugin_the_space_is_refused_by_name():
 
 def test_trains_under_ppo(recwarn):
     from compass_agents.spaces import Compass
-
     from rlcatalog_ppo import PPO
 
     class Steering(gym.Env):

@@ -26,7 +26,8 @@ class Categorical(ActionDistribution):
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         if temperature <= 0:
             raise ValueError(f"temperature must be positive, found {temperature}.")
-        inputs = torch.as_tensor(inputs)
+        if not isinstance(inputs, Tensor):
+            inputs = torch.as_tensor(inputs)
         super().__init__(inputs if temperature == 1.0 else inputs / temperature, model)
         self._log_probs: Tensor | None = None
 
@@ -50,17 +51,23 @@ class Categorical(ActionDistribution):
     def sample(self) -> Tensor:
         """Draw int64 `[B]` by an exponential race: argmax of logits - log E with E ~ Exp(1), the Gumbel-max trick."""
         race = torch.empty_like(self.inputs).exponential_().log_()
-        self.last_sample = (self.inputs - race).argmax(dim=-1)
-        return self.last_sample
+        return self._remembered((self.inputs - race).argmax(dim=-1, keepdim=True))
 
     def deterministic_sample(self) -> Tensor:
         """Return the most likely value, int64 `[B]`."""
-        self.last_sample = self.inputs.argmax(dim=-1)
+        return self._remembered(self.inputs.argmax(dim=-1, keepdim=True))
+
+    def _remembered(self, index: Tensor) -> Tensor:
+        self._index = index
+        self.last_sample = index.squeeze(-1)
         return self.last_sample
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log probability `[B]` of values `[B]` or `[B, 1]`."""
-        index = torch.as_tensor(actions, device=self.inputs.device).long().reshape(-1, 1)
+        if actions is self.last_sample:  # just drawn: its index is at hand
+            index = self._index
+        else:
+            index = torch.as_tensor(actions, device=self.inputs.device).long().reshape(-1, 1)
         return self.log_probs.gather(-1, index).squeeze(-1)
 
     def entropy(self) -> Tensor:

@@ -34,10 +34,14 @@ class DiagGaussian(ActionDistribution):
         return size(SpaceInfo.read(action_space, "action"), model_config or {})
 
     def sample(self) -> Any:
-        """Draw `[B, d]`, reparameterised, anew at each call."""
-        noise = tf.random.normal(tf.shape(self.mean), dtype=self.mean.dtype)
-        self.last_sample = self.mean + tf.exp(self.log_std) * noise
+        """Draw `[B, d]`, anew at each call, without gradient."""
+        self.last_sample = tf.stop_gradient(self.rsample())
         return self.last_sample
+
+    def rsample(self) -> Any:
+        """Draw `[B, d]`, reparameterised: mean + std * noise."""
+        noise = tf.random.normal(tf.shape(self.mean), dtype=self.mean.dtype)
+        return self.mean + tf.exp(self.log_std) * noise
 
     def deterministic_sample(self) -> Any:
         """Return the means `[B, d]`."""

@@ -26,7 +26,8 @@ class DiagGaussian(ActionDistribution):
     framework_of_class = "torch"
 
     def __init__(self, inputs: Any, model: Any = None) -> None:
-        super().__init__(torch.as_tensor(inputs), model)
+        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
+        self._noise: Tensor | None = None
         self.mean, self.log_std = self.inputs.chunk(2, dim=-1)
 
     @staticmethod
@@ -35,19 +36,28 @@ class DiagGaussian(ActionDistribution):
         return size(SpaceInfo.read(action_space, "action"), model_config or {})
 
     def sample(self) -> Tensor:
-        """Draw `[B, d]`, reparameterised."""
-        self.last_sample = torch.addcmul(self.mean, self.log_std.exp(), torch.randn_like(self.mean))
+        """Draw `[B, d]`, without gradient."""
+        with torch.no_grad():
+            self._noise = torch.randn_like(self.mean)
+            self.last_sample = torch.addcmul(self.mean, self.log_std.exp(), self._noise)
         return self.last_sample
+
+    def rsample(self) -> Tensor:
+        """Draw `[B, d]`, reparameterised: mean + std * noise."""
+        return torch.addcmul(self.mean, self.log_std.exp(), torch.randn_like(self.mean))
 
     def deterministic_sample(self) -> Tensor:
         """Return the means `[B, d]`."""
-        self.last_sample = self.mean
+        self.last_sample, self._noise = self.mean, None
         return self.last_sample
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]` of values `[B, d]`, summed over d."""
-        x = torch.as_tensor(actions, device=self.inputs.device).reshape(self.mean.shape)
-        z = (x - self.mean) * torch.exp(-self.log_std)
+        if actions is self.last_sample and self._noise is not None and not self.inputs.requires_grad:
+            z = self._noise  # just drawn, and nobody asks for a gradient
+        else:
+            x = torch.as_tensor(actions, device=self.inputs.device).reshape(self.mean.shape)
+            z = (x - self.mean) * torch.exp(-self.log_std)
         return -(0.5 * z.square() + self.log_std).sum(dim=-1) - _HALF_LOG_2PI * self.mean.shape[-1]
 
     def entropy(self) -> Tensor:

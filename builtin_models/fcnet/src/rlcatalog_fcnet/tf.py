@@ -52,7 +52,7 @@ class FullyConnectedNetwork(TFModelV2):
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
-        if self._features is None or self.value is None:
+        if self._features is None:
             reason = "it was built as a trunk" if self.logits is None else "call the model first"
             raise StaleOutputError(f"FullyConnectedNetwork has no value estimate: {reason}.")
         return self.value(self._features)[:, 0]

@@ -44,11 +44,11 @@ class FullyConnectedNetwork(TorchModelV2):
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         x = input_dict["obs_flat"].float()
-        features = self.hidden(x)
-        if self.logits is None:
+        features, logits = self.hidden(x), self.logits
+        if logits is None:
             return features, state
         self._features = features if self.value_hidden is None else self.value_hidden(x)
-        output = self.logits(features)
+        output = logits(features)
         if self._logits_activation is not None:
             output = self._logits_activation(output)
         if self.free_log_std is not None:
@@ -57,7 +57,7 @@ class FullyConnectedNetwork(TorchModelV2):
 
     def value_function(self) -> Tensor:
         """Return the value estimates `[B]` of the last forward pass."""
-        if self._features is None or self.value is None:
+        if self._features is None:
             reason = "it was built as a trunk" if self.logits is None else "call the model first"
             raise StaleOutputError(f"FullyConnectedNetwork has no value estimate: {reason}.")
         return self.value(self._features).squeeze(1)

@@ -31,7 +31,7 @@ class TorchEngine:
         self.width = policy.adapter.width
         self.has_value = policy.has_value
         self.initial = [torch.as_tensor(np.asarray(part)) for part in self.model.get_initial_state()]
-        self.device = torch.device("cpu")
+        self.device, self.on_cpu = torch.device("cpu"), True
 
     def act(self, obs: Array, state: Any, mask: Array | None, explore: bool) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, inputs and new state, as NumPy arrays."""
@@ -39,21 +39,17 @@ class TorchEngine:
         if model.training:
             model.eval()
         with torch.inference_mode():
-            states = self._states(state, len(obs))
-            inputs, new_state = model({"obs": self.tensor(obs), "is_training": False}, states, self._ones(states))
+            states = self._states(state, len(obs)) if self.initial else []
+            seq_lens = self._ones(states) if states else None
+            inputs, new_state = model({"obs": self.tensor(obs), "is_training": False}, states, seq_lens)
             if mask is not None:
                 inputs = self.dist_class.masked(inputs, self.tensor(mask))
             dist = self.dist_class(inputs, model)
             sample = dist.sample() if explore else dist.deterministic_sample()
             raw, logp = self._score(dist, sample)
             value = self.numpy(model.value_function()) if self.has_value else None
-            return (
-                self.numpy(raw),
-                self.numpy(logp),
-                value,
-                self.numpy(inputs),
-                [self.numpy(part) for part in new_state] if states else None,
-            )
+            found = [self.numpy(part) for part in new_state] if states else None
+            return raw, self.numpy(logp), value, self.numpy(inputs), found
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
@@ -85,36 +81,37 @@ class TorchEngine:
     def to(self, device: str) -> None:
         """Move the model to a device."""
         self.device = torch.device(device)
+        self.on_cpu = self.device.type == "cpu"
         self.model.to(self.device)
 
     def tensor(self, value: Any) -> torch.Tensor:
         """Return an array or tensor as a tensor on the device; float64 becomes float32."""
-        tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+        if isinstance(value, torch.Tensor):
+            tensor = value
+        else:
+            tensor = torch.from_numpy(value if value.flags.c_contiguous else np.ascontiguousarray(value))
         if tensor.dtype is torch.float64:
             tensor = tensor.float()
-        return tensor if tensor.device == self.device else tensor.to(self.device)
+        return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
 
     def numpy(self, tensor: torch.Tensor) -> Array:
         """Return a tensor as an array."""
-        return tensor.numpy() if tensor.device.type == "cpu" else tensor.cpu().numpy()
+        return tensor.numpy() if self.on_cpu else tensor.cpu().numpy()
 
-    def _score(self, dist: ActionDistribution, sample: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a sample in its flat form `[B, width]` and its logp."""
-        parts = parts_of(sample)
-        if parts is not None:
-            flat = [part.reshape(part.shape[0], -1) for part in parts]
-            raw = torch.cat(flat, dim=1)
-            return self._checked(raw), dist.logp(raw)
-        logp = dist.logp(sample)
-        return self._checked(sample if sample.ndim == 2 else sample.reshape(sample.shape[0], -1)), logp
-
-    def _checked(self, raw: torch.Tensor) -> torch.Tensor:
+    def _score(self, dist: ActionDistribution, sample: Any) -> tuple[Array, torch.Tensor]:
+        """Return a sample in its flat form, an array `[B, width]`, and its logp."""
+        if not isinstance(sample, torch.Tensor):
+            parts = parts_of(sample) or []
+            sample = torch.cat([part.reshape(part.shape[0], -1) for part in parts], dim=1)
+        raw = self.numpy(sample)
+        if raw.ndim != 2:
+            raw = raw.reshape(len(raw), -1)
         if raw.shape[1] != self.width:
             raise ModelContractError(
                 f"{getattr(self.dist_class, '__name__', self.dist_class)}.sample() gave {raw.shape[1]} values per"
                 f" action; {self.policy.action_space} takes {self.width}."
             )
-        return raw
+        return raw, dist.logp(sample)
 
     def _states(self, state: Any, batch_size: int) -> list[torch.Tensor]:
         if not self.initial:

@@ -83,11 +83,19 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
     def _run(self, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         return nn.Module.__call__(self, inputs, state, seq_lens)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # A tensor under a name that is a plain attribute already is one still: forward() stores its features this
+        # way at every step, and nn.Module's own __setattr__ costs two microseconds.
+        if type(value) is torch.Tensor and name in self.__dict__:
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
+
     def _flatten(self, obs: torch.Tensor) -> torch.Tensor:
         return obs.reshape(obs.shape[0], -1)
 
     def _remember(self, output: Any) -> None:
-        self.__dict__["_last_output"] = output  # nn.Module.__setattr__ would cost a microsecond
+        self.__dict__["_last_output"] = output
 
     def __getstate__(self) -> dict[str, Any]:
         # Outputs of the last pass belong to a graph that cannot be copied or pickled.

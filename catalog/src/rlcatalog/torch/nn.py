@@ -87,10 +87,16 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any]) -> None:
         name(tensor, **config)
 
 
+class Linear(nn.Linear):
+    """A linear layer that leaves its initial values to its maker; torch's own would be computed for nothing."""
+
+    def reset_parameters(self) -> None:
+        """Do nothing."""
+
+
 def dense(inputs: int, spec: DenseSpec) -> nn.Linear:
     """Return one initialised linear layer; its activation is applied by the caller."""
-    # Made without torch's own initialisation, which would be overwritten.
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, spec.size)  # type: ignore[no-untyped-call]
+    layer = Linear(inputs, spec.size)
     initialize(layer.weight, spec.weights, spec.weights_config)
     initialize(layer.bias, spec.bias, spec.bias_config)
     return layer

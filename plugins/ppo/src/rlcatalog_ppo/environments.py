@@ -36,7 +36,7 @@ def maker(
                     f"Environment {env!r} cannot be made: {type(error).__name__}: {error}"
                 ) from error
         else:
-            made = env(dict(env_config)) if _takes_config(env) else env()
+            made = env(dict(env_config)) if _takes_config(env, required=not env_config) else env()
         return catalog.wrap_env(made, model)
 
     return make
@@ -50,9 +50,11 @@ def vector(make: Callable[[], Any], n: int) -> SyncVectorEnv:
     return SyncVectorEnv([make] * n, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
-def _takes_config(env: Callable[..., Any]) -> bool:
+def _takes_config(env: Callable[..., Any], required: bool) -> bool:
+    """Whether the callable has a positional parameter (one without default, where `required`)."""
     try:
         parameters = inspect.signature(env).parameters.values()
     except (TypeError, ValueError):
         return False
-    return any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return any(p.default is p.empty for p in positional) if required else bool(positional)

@@ -26,16 +26,23 @@ class NoPreprocessor(Preprocessor):
         """Return a fresh array of the space's dtype."""
         self.check_shape(observation)
         try:
-            return self._exact(np.array(observation, self._dtype), self.shape)
+            return _exact(np.array(observation, self._dtype), self.shape)
         except (TypeError, ValueError) as error:
             self._explain(observation, error)
 
     def transform_batch(self, batch: Any) -> Array:
         """Return a fresh array `[B, *shape]` of the space's dtype."""
-        self._check_rows(batch)
+        return np.array(self.encode_batch(batch))
+
+    def encode_batch(self, batch: Any) -> Array:
+        """Return the batch itself where it is an array of the space's dtype."""
+        if self._unchecked:
+            self._check_rows(batch)
         try:
-            array = np.array(batch, self._dtype)
-            return self._exact(array, (len(array), *self.shape))
+            array = np.asarray(batch, self._dtype)
+            if array.shape[1:] != self.shape:
+                raise ValueError(f"rows of shape {array.shape[1:]} instead of {self.shape}")
+            return array
         except (TypeError, ValueError) as error:
             self._explain_batch(batch, error)
 
@@ -44,7 +51,7 @@ class NoPreprocessor(Preprocessor):
 
         def write(obs: Any, out: Array) -> None:
             # A wrong shape must not be broadcast into the slice.
-            out[start:stop] = self._exact(np.asarray(obs), shape).ravel()
+            out[start:stop] = _exact(np.asarray(obs), shape).ravel()
 
         return write
 
@@ -53,7 +60,7 @@ class NoPreprocessor(Preprocessor):
 
         def write(batch: Any, out: Array) -> None:
             rows = len(out)
-            out[:, start:stop] = self._exact(np.asarray(batch), (rows, *shape)).reshape(rows, size)
+            out[:, start:stop] = _exact(np.asarray(batch), (rows, *shape)).reshape(rows, size)
 
         return write
 
@@ -76,11 +83,11 @@ class NoPreprocessor(Preprocessor):
             self.refuse(f"{expected}: values within [{low[index]}, {high[index]}]{f' at {at}' if at else ''}",
                         array[index])  # fmt: skip
 
-    @staticmethod
-    def _exact(array: Array, shape: tuple[int, ...]) -> Array:
-        if array.shape != shape:
-            raise ValueError(f"shape {array.shape} instead of {shape}")
-        return array
+
+def _exact(array: Array, shape: tuple[int, ...]) -> Array:
+    if array.shape != shape:
+        raise ValueError(f"shape {array.shape} instead of {shape}")
+    return array
 
 
 class OneHotPreprocessor(Preprocessor):

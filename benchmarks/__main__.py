@@ -1,0 +1,29 @@
+"""`python -m benchmarks [kernel] [torch] [tf] [ppo]`: print the tables; all of them when none is named."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+from benchmarks.harness import HEADER
+
+#: Each in a process of its own: the frameworks' thread settings and imports must not meet.
+PARTS = ("kernel", "torch", "tf", "ppo")
+
+
+def main(names: list[str]) -> int:
+    """Run the named parts."""
+    if len(names) == 1:
+        if names[0] != "ppo":
+            print(HEADER, flush=True)
+        importlib.import_module(f"benchmarks.cases_{names[0]}").run()
+        return 0
+    for name in names or PARTS:
+        print(f"\n## {name}\n", flush=True)
+        subprocess.run([sys.executable, "-m", "benchmarks", name], check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

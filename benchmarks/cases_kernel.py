@@ -1,0 +1,106 @@
+"""The kernel: import, discovery, repeated lookups, build."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium as gym
+
+import rlcatalog
+from benchmarks.harness import Case, Result, report
+
+_PLUGIN = """
+from rlcatalog import Match, ModelSpec, NoMatch, Rank, hookimpl
+
+@hookimpl
+def rlcatalog_models():
+    return [ModelSpec("net_{i}", {{"torch": "bench_plugin_{i}.torch:Net"}}, "a net", config="bench_plugin_{i}.config:Keys")]
+"""
+_CONFIG = """
+from typing import Annotated
+import msgspec
+from msgspec import Meta
+
+class Keys(msgspec.Struct, frozen=True, kw_only=True):
+    bench_{i}_width: Annotated[int, Meta(ge=1, description="width")] = 64
+"""
+_METADATA = "Metadata-Version: 2.1\nName: bench-plugin-{i}\nVersion: 1.0\nRequires-Dist: rlcatalog<0.2,>=0.1\n"
+
+
+def _seconds(code: str, path: Path | None = None) -> float:
+    """Run code in a fresh process; it prints the seconds it measured."""
+    paths = f"import sys; sys.path.insert(0, {str(path)!r})\n" if path else ""
+    run = subprocess.run([sys.executable, "-c", paths + code], capture_output=True, text=True, check=True)
+    return float(run.stdout.split()[-1])
+
+
+def _process(code: str) -> float:
+    timed = f"import time; t = time.perf_counter()\n{code}\nprint(time.perf_counter() - t)"
+    return _seconds(timed)
+
+
+def import_time(rounds: int = 9) -> None:
+    """Print the time of `import rlcatalog` above bare Python, in fresh processes."""
+    costs = [_process("import rlcatalog") for _ in range(rounds)]
+    cost = statistics.median(costs) * 1e3
+    mark = "met" if cost <= 60 else "**missed**"
+    print(f"| import rlcatalog, above bare Python | {cost:.1f} ms | | | 60 ms | {mark} |")
+
+
+def discovery(rounds: int = 5) -> None:
+    """Print the cost of a plugin between 100 and 500 of them, and whether it is linear."""
+    code = (
+        "import time, rlcatalog\nfrom rlcatalog.discovery import scan\nimport importlib_metadata, msgspec, pluggy\n"
+        "from rlcatalog import Catalog\nt = time.perf_counter()\nfound = [e for e in scan() if e.name.startswith('bench')]\n"
+        "c = Catalog(found)\nassert len(c.components()) == {n}\nprint(time.perf_counter() - t)"
+    )
+    times: dict[int, list[float]] = {100: [], 200: [], 500: []}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {n: _plugins(Path(folder) / str(n), n) for n in times}
+        for n, path in paths.items():
+            _seconds(code.format(n=n), path)  # writes the byte code
+        for _ in range(rounds):
+            for n, path in paths.items():
+                times[n].append(_seconds(code.format(n=n), path))
+    cost = {n: statistics.median(values) * 1e3 for n, values in times.items()}
+    margin = (cost[500] - cost[100]) / 400
+    mark = "met" if margin <= 1 else "**missed**"
+    print(f"| discovery, a plugin more (100 to 500) | {margin:.2f} ms | | | 1 ms | {mark} |")
+    print(f"| discovery, 200 plugins against 100 | {cost[200]:.0f} ms | {cost[100]:.0f} ms"
+          f" | {cost[200] / cost[100]:.2f} | | for scale |")  # fmt: skip
+
+
+def _plugins(folder: Path, n: int) -> Path:
+    for i in range(n):
+        package = folder / f"bench_plugin_{i}"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "plugin.py").write_text(_PLUGIN.format(i=i))
+        (package / "config.py").write_text(_CONFIG.format(i=i))
+        info = folder / f"bench_plugin_{i}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(_METADATA.format(i=i) + "\n" + "A line of description.\n" * 40)
+        (info / "entry_points.txt").write_text(f"[rlcatalog.plugins]\nbench-{i} = bench_plugin_{i}.plugin\n")
+    return folder
+
+
+def lookups() -> Iterator[Case]:
+    """A repeated lookup: same space objects, equal config."""
+    catalog = rlcatalog.default_catalog()
+    box, discrete = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
+    nested = gym.spaces.Dict({f"part{i}": gym.spaces.Box(-1, 1, (3,)) for i in range(20)})
+    config = {"fcnet_hiddens": [64, 64], "fcnet_activation": "relu", "vf_share_layers": False}
+    for name, space in (("CartPole", box), ("a 20-leaf Dict", nested)):
+        yield Case(f"repeated lookup, {name}", lambda s=space: catalog.resolve(s, discrete, dict(config), "torch"), None, 20)
+
+
+def run() -> list[Result]:
+    """Print the kernel's cases."""
+    import_time()
+    discovery()
+    return report(lookups())

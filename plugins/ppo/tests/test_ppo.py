@@ -1,0 +1,246 @@
+"""PPO: its estimates and losses against independent ones, its interface, and a short learning run."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import rlcatalog
+from rlcatalog.errors import ConfigError, NotServedError, UnknownConfigKeyError, UnknownNameError
+from rlcatalog.torch import TorchModelV2
+from rlcatalog_ppo import PPO, PPOTrainer
+from rlcatalog_ppo.config import parse
+from rlcatalog_ppo.evaluation import play
+from rlcatalog_ppo.loss import losses
+from rlcatalog_ppo.rollout import Collector, Rollout
+from rlcatalog_ppo.torch import TorchOps
+
+SMALL = {"num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 2, "seed": 0}
+
+
+class Clock(gym.Env):
+    """Observes the step it is at; reward 1 per step; truncated after `limit` steps."""
+
+    observation_space = gym.spaces.Box(0, 100, (1,))
+    action_space = gym.spaces.Discrete(2, start=3)
+
+    def __init__(self, config=None):
+        self.limit = (config or {}).get("limit", 5)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.array([self.t], np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.t += 1
+        return np.array([self.t], np.float32), 1.0, False, self.t == self.limit, {}
+
+
+def test_advantages_equal_the_definition():
+    """Sum of discounted TD errors, cut at episode ends, written as the double sum of the paper."""
+    rng = np.random.default_rng(0)
+    T, N, gamma, lam = 7, 3, 0.9, 0.8
+    reward, value = rng.normal(size=(2, T, N)).astype(np.float32)
+    done, last = rng.random((T, N)) < 0.3, rng.normal(size=N).astype(np.float32)
+    rollout = Rollout(None, None, None, value, reward, done, last)
+    following = np.concatenate([value[1:], last[None]])
+    delta = reward + gamma * following * ~done - value
+    expected = np.zeros((T, N))
+    for n in range(N):
+        for t in range(T):
+            weight = 1.0
+            for k in range(t, T):
+                expected[t, n] += weight * delta[k, n]
+                if done[k, n]:
+                    break
+                weight *= gamma * lam
+    np.testing.assert_allclose(rollout.advantages(gamma, lam), expected, atol=1e-5)
+
+
+def test_losses_equal_numpy():
+    rng = np.random.default_rng(1)
+    logp, old, advantage, value, target, entropy = rng.normal(size=(6, 32)).astype(np.float32)
+    config = parse({"clip_param": 0.3, "vf_loss_coeff": 0.7, "entropy_coeff": 0.01})
+    tensors = [torch.from_numpy(x) for x in (logp, entropy, value)]
+    evaluation = rlcatalog.policy.Evaluation(tensors[0], tensors[1], "exact", tensors[2], None)
+    batch = {k: torch.from_numpy(v) for k, v in {"logp": old, "advantage": advantage, "target": target}.items()}
+    found = losses(evaluation, batch, config, TorchOps)
+    a = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
+    ratio = np.exp(logp - old)
+    policy_loss = -np.minimum(ratio * a, np.clip(ratio, 0.7, 1.3) * a).mean()
+    vf_loss = 0.5 * ((value - target) ** 2).mean()
+    total = policy_loss + 0.7 * vf_loss - 0.01 * entropy.mean()
+    np.testing.assert_allclose([found.policy_loss, found.vf_loss, found.total], [policy_loss, vf_loss, total], rtol=1e-5)
+
+
+def test_truncation_adds_the_value_of_the_last_observation():
+    policy = rlcatalog.build(env=Clock())
+    envs = gym.vector.SyncVectorEnv([Clock] * 2, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+    collector = Collector(policy, envs, 0, gamma=0.5)
+    rollout = collector.collect(10)
+    at_end = policy.act(np.array([[5.0]], np.float32)).value[0]
+    expected = np.ones((10, 2))
+    expected[[4, 9]] += 0.5 * at_end
+    np.testing.assert_allclose(rollout.reward, expected, rtol=1e-5)
+    assert rollout.done.sum() == 4
+    assert rollout.obs[:, 0, 0].tolist() == [0, 1, 2, 3, 4] * 2
+    assert list(collector.episodes.returns) == [5.0] * 4
+
+
+def test_train_reports_and_changes_weights(tmp_path):
+    algo = PPO(env=Clock, config={**SMALL, "env_config": {"limit": 8}})
+    before = algo.policy.model.get_weights()
+    result = algo.train()
+    assert result["training_iteration"] == 1
+    assert result["timesteps_total"] == 32
+    assert result["episode_return_mean"] == result["episode_reward_mean"] == 8.0
+    assert {"policy_loss", "vf_loss", "entropy", "kl", "model"} <= result["info"]["learner"].keys()
+    json.dumps(result)
+    assert all(np.any(before[name] != value) for name, value in algo.policy.model.get_weights().items())
+    algo.save(tmp_path)
+    obs = np.full((1, 1), 2.0, np.float32)
+    np.testing.assert_array_equal(rlcatalog.load(tmp_path).act(obs).dist_inputs, algo.policy.act(obs).dist_inputs)
+    assert algo.evaluate(3) == [8.0] * 3
+    algo.stop()
+
+
+def test_same_seed_same_result():
+    runs = [PPO("CartPole-v1", SMALL).train()["info"]["learner"]["policy_loss"] for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+def test_continuous_actions_and_structured_observations():
+    class Both(gym.Env):
+        observation_space = gym.spaces.Dict({"a": gym.spaces.Discrete(3), "b": gym.spaces.Box(-1, 1, (2, 2))})
+        action_space = gym.spaces.Box(-1, 1, (2,))
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return self.observation_space.sample(), {}
+
+        def step(self, action):
+            assert self.action_space.contains(action)
+            return self.observation_space.sample(), 0.0, False, bool(self.np_random.random() < 0.2), {}
+
+    result = PPO(Both, {**SMALL, "model": {"free_log_std": True}}).train()
+    assert np.isfinite(result["info"]["learner"]["policy_loss"])
+
+
+def test_custom_loss_and_metrics_reach_the_result():
+    class Regularised(TorchModelV2, torch.nn.Module):
+        def __init__(self, *args):
+            TorchModelV2.__init__(self, *args)
+            torch.nn.Module.__init__(self)
+            self.logits, self.value = torch.nn.Linear(1, self.num_outputs), torch.nn.Linear(1, 1)
+
+        def forward(self, input_dict, state, seq_lens):
+            self._out = self.value(input_dict["obs"])
+            return self.logits(input_dict["obs"]), state
+
+        def value_function(self):
+            return self._out[:, 0]
+
+        def custom_loss(self, policy_loss, loss_inputs):
+            self.seen = len(loss_inputs["obs"])
+            return [policy_loss, 1000 * self.logits.weight.square().sum()]
+
+        def metrics(self):
+            return {"norm": self.logits.weight.detach().square().sum()}
+
+    algo = PPO(Clock, {**SMALL, "lr": 0.01, "model": {"custom_model": Regularised}})
+    norms = [algo.train()["info"]["learner"]["model"]["norm"] for _ in range(20)]
+    assert algo.policy.model.seen == 16
+    assert norms[-1] < 0.2 * norms[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "message"),
+    [
+        ({"learning_rate": 1}, UnknownConfigKeyError, "Unknown PPO config key 'learning_rate'"),
+        ({"gama": 1}, UnknownConfigKeyError, "Did you mean 'gamma'"),
+        ({"lr": "fast"}, ConfigError, "expected 'float', got 'str'"),
+        ({"gamma": 1.5}, ConfigError, "'gamma'"),
+        ({"model": {"fcnet_hidden": []}}, UnknownConfigKeyError, "Did you mean 'fcnet_hiddens'"),
+        ({"minibatch_size": 10**6}, ConfigError, "larger than a rollout"),
+        ({"framework": "tf"}, NotServedError, "framework='tf' is not served yet"),
+        ({"framework": "jax"}, UnknownNameError, "Unknown framework 'jax'"),
+    ],
+)
+def test_bad_config(config, error, message):
+    with pytest.raises(error, match=message):
+        PPO("CartPole-v1", config)
+
+
+def test_unknown_environment_names_itself():
+    with pytest.raises(UnknownNameError, match="Environment 'Nowhere-v0' cannot be made"):
+        PPO("Nowhere-v0")
+
+
+def test_models_it_cannot_train_are_refused():
+    class Remembering(TorchModelV2):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.logits = torch.nn.Linear(1, self.num_outputs)
+
+        def forward(self, input_dict, state, seq_lens):
+            return self.logits(input_dict["obs"]), [state[0] + 1]
+
+        def value_function(self):
+            return torch.zeros(1)
+
+        def get_initial_state(self):
+            return [np.zeros(2, np.float32)]
+
+    with pytest.raises(NotServedError, match="does not train models with memory yet; Remembering has a state"):
+        PPO(Clock, {**SMALL, "model": {"custom_model": Remembering}})
+
+    class Valueless(TorchModelV2):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.logits = torch.nn.Linear(1, self.num_outputs)
+
+        def forward(self, input_dict, state, seq_lens):
+            return self.logits(input_dict["obs"]), state
+
+    with pytest.raises(NotServedError, match="needs a value estimate"):
+        PPO(Clock, {**SMALL, "model": {"custom_model": Valueless}})
+
+
+def test_old_names_warn():
+    with pytest.warns(DeprecationWarning, match="PPOTrainer is now called PPO"):
+        PPOTrainer(Clock, SMALL)
+    with pytest.warns(DeprecationWarning, match="'num_sgd_iter' is now called 'num_epochs'"):
+        assert parse({"num_sgd_iter": 3}).num_epochs == 3
+    with pytest.warns(DeprecationWarning, match="use_pytorch"):
+        assert parse({"use_pytorch": True}).framework == "torch"
+
+
+def test_evaluation_counts_long_and_short_episodes_alike():
+    """Half the environments have episodes of 2 steps, half of 20: the first ones to end are not the first ones."""
+    limits = iter([2, 20] * 10)
+    returns = play(rlcatalog.build(env=Clock()), lambda: Clock({"limit": next(limits)}), 20)
+    assert sorted(returns) == [2.0] * 10 + [20.0] * 10
+
+
+def test_learns_cartpole_a_little():
+    """A short run: the mean return of the last episodes is several times that of a random policy (about 22)."""
+    algo = PPO("CartPole-v1", {"seed": 0, "num_epochs": 5})
+    for _ in range(25):
+        result = algo.train()
+    assert result["episode_return_mean"] > 80
+
+
+@pytest.mark.learn
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_learns_cartpole(seed):
+    steps = 100_000
+    algo = PPO("CartPole-v1", {"seed": seed, "total_steps": steps})
+    while algo.train()["timesteps_total"] < steps:
+        pass
+    assert np.mean(algo.evaluate(100, seed=10_000)) >= 475
+
+

@@ -1,0 +1,142 @@
+"""The command line, in processes of its own: what a stranger types and what it prints."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def rlcatalog(*arguments, cwd=None, code=0, **environ):
+    import os
+
+    run = subprocess.run(
+        [sys.executable, "-m", "rlcatalog", *arguments],
+        capture_output=True, text=True, cwd=cwd, env={**os.environ, "COLUMNS": "200", **environ}, check=False,
+    )  # fmt: skip
+    assert run.returncode == code, run.stdout + run.stderr
+    return run
+
+
+def test_list_json():
+    found = json.loads(rlcatalog("list", "--json").stdout)
+    assert set(found) == {"plugins", "components"}
+    assert all(set(p) == {"name", "distribution", "version", "status", "error"} for p in found["plugins"])
+    assert {p["status"] for p in found["plugins"]} == {"loaded"}
+    keys = {"kind", "name", "distribution", "version", "frameworks", "summary"}
+    assert all(set(c) == keys for c in found["components"])
+    parts = {(c["kind"], c["name"]): c for c in found["components"]}
+    assert parts["model", "fcnet"]["frameworks"] == ["torch", "tf"]
+    assert parts["command", "train"]["distribution"] == "rlcatalog-ppo"
+
+
+def test_list_one_kind():
+    found = json.loads(rlcatalog("list", "--kind", "action_dist", "--json").stdout)
+    assert [c["name"] for c in found["components"]] == ["categorical", "diag_gaussian"]
+    assert "Nothing of kind 'dists'" in rlcatalog("list", "--kind", "dists", code=1).stderr
+
+
+def test_list_for_people():
+    text = rlcatalog("list").stdout
+    assert "rlcatalog-fcnet" in text
+    assert "one of n values, from n logits" in text
+
+
+def explained(env_id, *options):
+    return json.loads(rlcatalog("explain", env_id, *options, "--json").stdout)
+
+
+def test_explain_json():
+    found = explained("CartPole-v1", "--model", "fcnet_hiddens=[32]")
+    for slot, name in (("preprocessor", "none"), ("model", "fcnet"), ("action_dist", "categorical")):
+        choice = found[slot]
+        assert choice["chosen"] == name
+        assert choice["distribution"].startswith("rlcatalog-")
+        assert choice["version"]
+        assert choice["reason"]
+        assert all({"name", "rank", "reason"} <= set(c) for c in choice["candidates"])
+        assert choice["candidates"][0]["name"] == name
+    shapes = [(s["stage"], s["shape"]) for s in found["shapes"]]
+    assert shapes == [
+        ("observation", [4]),
+        ("preprocessor: none", [4]),
+        ("fcnet: hidden 1 (tanh)", [32]),
+        ("fcnet: value", []),
+        ("fcnet: logits (linear)", [2]),
+        ("categorical: inputs", [2]),
+        ("action", []),
+    ]
+    assert found["plan"] == [{"path": "obs", "kind": "box", "slice": [0, 4], "shape": [4]}]
+
+
+def test_another_space_another_choice():
+    cartpole, pendulum, frozen = (explained(e) for e in ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1"))
+    assert pendulum["action_dist"]["chosen"] == "diag_gaussian"
+    assert pendulum["action_dist"]["reason"] != cartpole["action_dist"]["reason"]
+    assert frozen["preprocessor"]["chosen"] == "onehot"
+    loser = next(c for c in pendulum["action_dist"]["candidates"] if c["name"] == "categorical")
+    assert loser["rank"] is None
+    assert loser["reason"] == "takes Discrete, not box"
+
+
+def test_explain_for_people():
+    text = rlcatalog("explain", "Pendulum-v1", "--framework", "tf").stdout
+    assert "framework: tf" in text
+    assert "the action is a Box of 1 floats" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["explain", "CartPole-v1", "--model", "fcnet_hidden=[3]"], "Did you mean 'fcnet_hiddens'?"),
+        (["explain", "CartPole-v1", "--model", "fcnet_hiddens"], "--model: expected KEY=VALUE, found 'fcnet_hiddens'"),
+        (["explain", "CartPole-v1", "--model", "fcnet_hiddens=wide"], "expected 'array', got 'str'; found 'wide'"),
+        (["explain", "CartPole-v1", "--model", "custom_model=resnet"], "Unknown model 'resnet'. Known: fcnet"),
+        (["explain", "CartPole-v1", "--framework", "jax"], "Unknown framework 'jax'. Known: 'torch', 'tf'"),
+        (["explain", "CartPole-v1", "--model", "use_lstm=true"], "will be provided by rlcatalog-lstm"),
+        (["explain", "Nowhere-v0"], "Environment 'Nowhere-v0' cannot be made"),
+        (["trian", "CartPole-v1"], "Unknown command 'trian'. Did you mean 'train'?"),
+        (["train", "CartPole-v1", "--set", "gama=0.9"], "Did you mean 'gamma'?"),
+        (["train", "CartPole-v1", "--set", "seed=1"], "--set: 'seed' has an option of its own: --seed"),
+        (["train", "CartPole-v1", "--framework", "tf"], "framework='tf' is not served yet"),
+        (["evaluate", "nowhere"], "nowhere: not a saved policy"),
+    ],
+)
+def test_errors_are_one_readable_line(arguments, message, tmp_path):
+    run = rlcatalog(*arguments, cwd=tmp_path, code=1)
+    assert message in run.stderr
+    assert run.stderr.startswith("error: ")
+    assert "Traceback" not in run.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_train_and_evaluate(tmp_path):
+    out = tmp_path / "run"
+    settings = ["--set", "num_envs=2", "--set", "rollout_length=64", "--set", "minibatch_size=64", "--seed", "3"]
+    text = rlcatalog("train", "CartPole-v1", "--steps", "256", "--model", "fcnet_hiddens=[16]", *settings, "--out", str(out))
+    assert "training on CartPole-v1" in text.stdout
+    assert "mean return" in text.stdout
+    assert {p.name for p in out.iterdir()} == {"learning_curve.png", "metrics.jsonl", "config.json", "policy"}
+    assert (out / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["timesteps_total"] for line in lines] == [128, 256]
+    config = json.loads((out / "config.json").read_text())
+    assert config["env"] == "CartPole-v1"
+    assert config["algorithm"]["seed"] == 3
+    assert config["model"]["fcnet_hiddens"] == [16]
+    assert config["parts"] == {"preprocessor": "none", "action_dist": "categorical", "trunk": "fcnet"}
+    printed = rlcatalog("evaluate", str(out), "--episodes", "4").stdout
+    assert float(printed.strip().rpartition("mean return ")[2]) > 0
+    assert "pass --env ID" in rlcatalog("evaluate", str(out / "policy"), code=1).stderr
+    assert "mean return" in rlcatalog("evaluate", str(out / "policy"), "--env", "CartPole-v1", "--episodes", "2").stdout
+
+
+def test_neither_framework_is_imported():
+    code = (
+        "import sys\nfrom rlcatalog.cli import main\n"
+        "for arguments in (['list', '--json'], ['explain', 'CartPole-v1', '--json'], ['--help']):\n"
+        "    try:\n        main(arguments)\n    except SystemExit as stop:\n        assert not stop.code, stop.code\n"
+        "found = {'torch', 'tensorflow', 'keras', 'matplotlib'} & set(sys.modules)\n"
+        "assert not found, found\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

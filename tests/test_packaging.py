@@ -1,0 +1,544 @@
+"""Every package works alone: built as a wheel, unpacked into an empty environment beside the kernel, run from outside.
+
+The third parties come from a folder of links to the packages of this environment, so that nothing is downloaded; a
+framework is left out of the folder where its absence is the point.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+pytestmark = pytest.mark.packaging
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: Distribution → its folder, the kernel first.
+FOLDERS = {
+    tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"]: path.parent
+    for pattern in ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*")
+    for path in sorted(ROOT.glob(f"{pattern}/pyproject.toml"))
+}
+PLUGINS = [name for name in FOLDERS if name != "rlcatalog"]
+
+#: The smallest set that builds a policy for CartPole.
+GROUP = ["rlcatalog", "rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical"]
+
+FRAMEWORKS = {"torch": "torch", "tf": "tensorflow"}
+
+
+def module_of(distribution: str) -> str:
+    return distribution.replace("-", "_")
+
+
+def needed_by(distribution: str) -> list[str]:
+    """Return a package and the packages of this repository it requires, directly or not."""
+    found, waiting = [], [distribution]
+    while waiting:
+        name = waiting.pop()
+        if name in FOLDERS and name not in found:
+            found.append(name)
+            project = tomllib.loads((FOLDERS[name] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+            waiting += [Requirement(line).name for line in project["dependencies"]]
+    return found
+
+
+# --- wheels ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory) -> dict[str, Path]:
+    """Build every package of the repository; distribution → wheel."""
+    folder = tmp_path_factory.mktemp("wheels")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--quiet",
+         "--disable-pip-version-check", "--wheel-dir", folder, *FOLDERS.values()],
+        check=True, timeout=120,
+    )  # fmt: skip
+    built = {path.name.split("-")[0]: path for path in folder.iterdir()}
+    assert set(built) == {module_of(name) for name in FOLDERS}
+    return {name: built[module_of(name)] for name in FOLDERS}
+
+
+def wrong_contents(wheel: Path, distribution: str) -> list[str]:
+    """Say what a wheel holds that it should not, and what it lacks."""
+    module = module_of(distribution)
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        info = next(name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info"))
+        entry_points = archive.read(f"{info}/entry_points.txt").decode() if f"{info}/entry_points.txt" in names else ""
+    wrong = [f"a second top entry: {top}" for top in sorted({n.split("/")[0] for n in names} - {module, info})]
+    wrong += [f"not for users: {n}" for n in names if {"tests", "__pycache__", "conftest.py"} & set(n.split("/"))]
+    wrong += [f"not for users: {n}" for n in names if n.split("/")[-1].startswith("test_")]
+    expected = "rlcatalog = rlcatalog.cli:main" if distribution == "rlcatalog" else f"{module}.plugin"
+    if expected not in entry_points:
+        wrong.append(f"no entry point {expected!r}")
+    if f"{module}/py.typed" not in names:
+        wrong.append("no py.typed")
+    return wrong
+
+
+@pytest.mark.parametrize("distribution", FOLDERS)
+def test_a_wheel_holds_one_package_and_all_of_it(wheels, distribution):
+    assert wrong_contents(wheels[distribution], distribution) == []
+    source = FOLDERS[distribution] / "src"
+    files = {p.relative_to(source).as_posix() for p in source.rglob("*") if p.is_file() and p.suffix != ".pyc"}
+    with zipfile.ZipFile(wheels[distribution]) as archive:
+        assert files == {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def test_the_contents_check_finds_a_second_package_and_tests(wheels, tmp_path):
+    """A check that could not fail would prove nothing."""
+    bad = tmp_path / wheels["rlcatalog-fcnet"].name
+    with zipfile.ZipFile(wheels["rlcatalog-fcnet"]) as good, zipfile.ZipFile(bad, "w") as archive:
+        for name in good.namelist():
+            if not name.endswith(("py.typed", "entry_points.txt")):
+                archive.writestr(name, good.read(name))
+        archive.writestr("helpers/__init__.py", "")
+        archive.writestr("rlcatalog_fcnet/tests/test_x.py", "")
+    assert wrong_contents(bad, "rlcatalog-fcnet") == [
+        "a second top entry: helpers",
+        "not for users: rlcatalog_fcnet/tests/test_x.py",
+        "not for users: rlcatalog_fcnet/tests/test_x.py",
+        "no entry point 'rlcatalog_fcnet.plugin'",
+        "no py.typed",
+    ]
+
+
+# --- environments ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment of its own, and how to run it from outside the repository."""
+
+    folder: Path
+
+    @property
+    def site(self) -> Path:
+        (found,) = self.folder.glob("lib/python*/site-packages")
+        return found
+
+    def install(self, wheel: Path) -> None:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(self.site)
+
+    def uninstall(self, distribution: str) -> None:
+        (record,) = self.site.glob(f"{module_of(distribution)}-*.dist-info/RECORD")
+        with record.open(newline="", encoding="utf-8") as lines:
+            paths = [self.site / row[0] for row in csv.reader(lines)]
+        for path in paths:
+            path.unlink()
+        for name in (module_of(distribution), record.parent.name):
+            for folder in sorted((self.site / name).rglob("*/"), reverse=True):
+                for compiled in folder.glob("*.pyc"):
+                    compiled.unlink()
+                folder.rmdir()
+            (self.site / name).rmdir()  # fails if RECORD forgot a file
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
+        return subprocess.run(
+            [self.folder / "bin" / "python", "-I", "-B", *arguments],
+            cwd=self.folder, env=clean | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"},
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    def probe(self, code: str, **data) -> dict:
+        """Run `code`, which finds `data` and fills `report`, and return the report."""
+        process = self.run("-c", f"{PRELUDE}\n{code}\nprint('report:', json.dumps(report))", json.dumps(data))
+        if process.returncode != 0:
+            raise ProbeError(process.stderr)
+        return json.loads(process.stdout.rpartition("report:")[2])
+
+
+class ProbeError(AssertionError):
+    """A probe failed; the message is its standard error."""
+
+
+@pytest.fixture(scope="session")
+def third_parties(tmp_path_factory):
+    """Make a folder of links to what is installed here, this repository's packages and some others left out."""
+    ours = {module_of(name) for name in FOLDERS}
+
+    @cache
+    def make(*without: str) -> Path:
+        folder = tmp_path_factory.mktemp("third_parties")
+        for site in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+            for path in Path(site).iterdir():
+                name = path.name.partition("-")[0].partition(".")[0].lower()
+                ignored = path.suffix in (".pth", ".egg-link") or path.name.startswith(("_editable", "__editable"))
+                if not ignored and name not in ours and not name.startswith("rlcatalog") and name not in without:
+                    (folder / path.name).symlink_to(path)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory, wheels, third_parties):
+    """Make an empty environment with some of our wheels, and third parties without some frameworks."""
+
+    def make(*distributions: str, without: tuple[str, ...] = ()) -> Environment:
+        made = Environment(tmp_path_factory.mktemp("environment") / "venv")
+        venv.EnvBuilder(with_pip=False, symlinks=True).create(made.folder)
+        (made.site / "third_parties.pth").write_text(f"{third_parties(*without)}\n", encoding="utf-8")
+        for name in distributions:
+            made.install(wheels[name])
+        return made
+
+    return make
+
+
+# --- what runs inside ------------------------------------------------------------------------------------------------
+
+PRELUDE = """
+import contextlib, importlib, importlib.util, json, pkgutil, sys
+from pathlib import Path
+
+data, report = json.loads(sys.argv[1]), {}
+prefix = Path(sys.prefix).resolve()
+
+
+def absent(names):
+    for name in names:
+        assert importlib.util.find_spec(name) is None, f"{name} is there"
+
+
+def import_all(package):
+    package = importlib.import_module(package)
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(found.name)
+
+
+def files_are_here(*packages):
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in packages:
+            assert Path(module.__file__).resolve().is_relative_to(prefix), module.__file__
+"""
+
+#: One package beside the kernel: nothing else is there, it loads, every module imports, its parts work.
+ALONE = """
+absent(data["siblings"])
+import gymnasium as gym
+import numpy as np
+import rlcatalog
+from rlcatalog.request import Request
+
+catalog = rlcatalog.Catalog(environ={})
+report["plugins"] = [[r.distribution, r.status, r.error] for r in catalog.plugins]
+import_all(data["module"])
+files_are_here("rlcatalog", data["module"])
+
+spaces = gym.spaces
+box = spaces.Box(-1, 1, (4,), np.float32)
+samples = [
+    box, spaces.Discrete(3), spaces.Box(0, 255, (84, 84, 3), np.uint8), spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(3), spaces.Dict({"a": box}), spaces.Tuple([box, spaces.Discrete(2)]), spaces.Text(3),
+    spaces.Sequence(box), spaces.OneOf([box, spaces.Discrete(2)]),
+]
+for name, module in list(sys.modules.items()):  # and a plugin's own kinds of space
+    if name.partition(".")[0] == data["module"] != "rlcatalog":
+        kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == name]
+        for kind in kinds:
+            if issubclass(kind, gym.Space):
+                with contextlib.suppress(TypeError):  # made with one number, or not at all
+                    samples.append(kind(4))
+values = catalog.schema.defaults()
+
+
+def fits(component, *wanted, **more):
+    requests = ((s, Request(*[rlcatalog.SpaceInfo.read(s, path) for path in wanted], values, **more)) for s in samples)
+    match = component.declaration.match
+    return [s for s, request in requests if match is not None and isinstance(match(request), rlcatalog.Match)]
+
+
+def tensor(array, framework):
+    if framework == "torch":
+        return importlib.import_module("torch").as_tensor(array)
+    return importlib.import_module("tensorflow").constant(array)
+
+
+def work(component, framework):
+    name = component.name
+    if component.kind == "preprocessor":
+        for space in fits(component, "obs"):
+            made = catalog.preprocessor_for(space)
+            assert made.component is component
+            assert made.transform(space.sample()).shape == made.shape
+            return True
+    elif component.kind == "action_dist":
+        for space in fits(component, "obs", "action"):
+            cls, size = catalog.action_dist(space, {}, name, framework)
+            dist = cls(tensor(np.zeros((2, size), np.float32), framework))
+            assert np.isfinite(np.asarray(dist.logp(dist.sample()))).all()
+            return True
+    elif component.kind == "model" and component.declaration.slot == "trunk":
+        shape = (4,)
+        for space in fits(component, "obs", encoded_shape=shape, num_outputs=2) or [box]:
+            shape = space.shape
+            model = catalog.model_v2(space, spaces.Discrete(2), 2, {"custom_model": name}, framework)
+            output, state = model({"obs": tensor(np.zeros((3, *shape), np.float32), framework)})
+            assert tuple(output.shape) == (3, 2)
+            assert tuple(model.value_function().shape) == (3,)
+            return True
+    component.load(framework)
+    return False
+
+
+report["worked"], report["imported"] = [], []
+for component in catalog.components():
+    if component.distribution == data["distribution"]:
+        for framework in component.declaration.frameworks:
+            done = report["worked" if work(component, framework) else "imported"]
+            done.append(f"{component.kind}/{component.name}/{framework}")
+report["components"] = [
+    f"{c.kind}/{c.name}/{framework}" for c in catalog.components() if c.distribution == data["distribution"]
+    for framework in c.declaration.frameworks
+]
+"""
+
+#: Without any framework: everything answers, and what needs one names the extra.
+WITHOUT_FRAMEWORKS = """
+absent(["torch", "tensorflow"])
+import rlcatalog
+from rlcatalog.errors import MissingFrameworkError
+
+catalog = rlcatalog.Catalog(environ={})
+report["statuses"] = [r.status for r in catalog.plugins]
+report["said"] = {}
+for component in catalog.components():
+    if component.distribution == data["distribution"]:
+        for framework in component.declaration.frameworks:
+            try:
+                component.load(framework)
+            except MissingFrameworkError as error:
+                report["said"][f"{component.name}/{framework}"] = str(error)
+for framework in ("torch", "tf"):
+    try:
+        importlib.import_module(f"rlcatalog.{framework}")
+    except MissingFrameworkError as error:
+        report["said"][framework] = str(error)
+"""
+
+#: One framework of two: a policy acts with it, the other one's extra is named.
+ONE_FRAMEWORK = """
+absent([data["missing_module"], *data["siblings"]])
+import gymnasium as gym
+import rlcatalog
+from rlcatalog.errors import MissingFrameworkError
+
+env = gym.make("CartPole-v1")
+policy = rlcatalog.build(env=env, config={"fcnet_hiddens": [8]}, framework=data["framework"])
+obs, _ = env.reset(seed=0)
+step = policy.act(obs[None])
+assert env.action_space.contains(step.action[0]), step.action
+report["shapes"] = [list(step.action.shape), list(step.dist_inputs.shape), list(step.value.shape)]
+try:
+    rlcatalog.build(env=env, framework=data["missing"])
+except MissingFrameworkError as error:
+    report["said"] = str(error)
+files_are_here(*data["ours"])
+report["modules"] = [name for name in sys.modules if name in ("torch", "tensorflow")]
+"""
+
+
+def siblings_of(*distributions: str) -> list[str]:
+    return [module_of(name) for name in FOLDERS if name not in distributions]
+
+
+# --- each package alone ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def alone(environment) -> dict[str, Future]:
+    """Start the slow probes, two at a time; distribution → its report to come."""
+    pool = ThreadPoolExecutor(2)
+
+    def probe(distribution: str) -> dict:
+        needed = needed_by(distribution)
+        return environment(*needed).probe(
+            ALONE, distribution=distribution, module=module_of(distribution), siblings=siblings_of(*needed)
+        )
+
+    reports = {name: pool.submit(probe, name) for name in FOLDERS}
+    pool.shutdown(wait=False)
+    return reports
+
+
+@pytest.mark.parametrize("distribution", FOLDERS)
+def test_a_package_works_alone_beside_the_kernel(alone, distribution):
+    report = alone[distribution].result()
+    plugins = [name for name in needed_by(distribution) if name != "rlcatalog"]
+    assert [name for name, *_ in report["plugins"]] == sorted(plugins)
+    for name, status, error in report["plugins"]:
+        assert status in ("loaded", "shadowed"), (name, error)
+    assert sorted(report["worked"] + report["imported"]) == sorted(report["components"])
+    if distribution == "rlcatalog":
+        assert report["components"] == []
+        return
+    assert report["components"]
+    parts = [part for part in report["components"] if part.startswith(("preprocessor/", "model/", "action_dist/"))]
+    if parts:
+        assert report["worked"]
+    for framework in {part.rpartition("/")[2] for part in parts}:
+        assert any(part.endswith(f"/{framework}") for part in report["worked"])
+
+
+@pytest.mark.parametrize("distribution", FOLDERS)
+def test_without_a_framework_a_package_names_the_extra(environment, distribution):
+    needed = needed_by(distribution)
+    report = environment(*needed, without=("torch", "tensorflow")).probe(WITHOUT_FRAMEWORKS, distribution=distribution)
+    assert set(report["statuses"]) <= {"loaded", "shadowed"}
+    said = report["said"]
+    for framework in FRAMEWORKS:
+        assert f"pip install 'rlcatalog[{framework}]'" in said.pop(framework)
+    for part, message in said.items():
+        framework = part.partition("/")[2]
+        assert f"framework={framework!r} needs the package {FRAMEWORKS[framework]!r}" in message
+        assert f"pip install '{distribution}[{framework}]'" in message
+    declared = {"rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-gaussian"}
+    assert distribution not in declared or len(said) == 2
+
+
+# --- a few together --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("framework", "missing"), [("torch", "tf"), ("tf", "torch")])
+def test_four_packages_act_with_one_framework_and_name_the_other_ones_extra(environment, framework, missing):
+    report = environment(*GROUP, without=(FRAMEWORKS[missing],)).probe(
+        ONE_FRAMEWORK, framework=framework, missing=missing, missing_module=FRAMEWORKS[missing],
+        siblings=siblings_of(*GROUP), ours=[module_of(name) for name in GROUP],
+    )  # fmt: skip
+    assert report["shapes"] == [[1], [1, 2], [1]]
+    assert report["modules"] == [FRAMEWORKS[framework]]
+    assert f"framework={missing!r} needs the package {FRAMEWORKS[missing]!r}" in report["said"]
+    assert f"[{missing}]'" in report["said"]
+
+
+def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment):
+    alone = environment("rlcatalog", without=("torch", "tensorflow"))
+    listing = alone.run("-m", "rlcatalog", "list")
+    assert listing.returncode == 0, listing.stderr
+    assert "No plugins are installed" in listing.stdout
+    assert "pip install rlcatalog-categorical rlcatalog-fcnet" in " ".join(listing.stdout.split())
+    as_json = alone.run("-m", "rlcatalog", "list", "--json")
+    assert as_json.returncode == 0, as_json.stderr
+    assert json.loads(as_json.stdout) == {"plugins": [], "components": []}
+    explained = alone.run("-m", "rlcatalog", "explain", "CartPole-v1")
+    assert explained.returncode == 1
+    assert "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors" in explained.stderr
+    assert "Traceback" not in explained.stderr
+
+
+# --- uninstalling ----------------------------------------------------------------------------------------------------
+
+NEEDED_BY_CARTPOLE = GROUP[1:]
+
+#: An environment that cannot be served once a package is gone.
+MISSED = {**dict.fromkeys(NEEDED_BY_CARTPOLE, "CartPole-v1"), "rlcatalog-gaussian": "Pendulum-v1"}
+
+
+#: Ours, without the outsider's example, which overrides one of them.
+OURS = [name for name in PLUGINS if name.startswith("rlcatalog-")]
+
+
+@pytest.fixture(scope="session")
+def full(environment):
+    """An environment with every package of ours, without frameworks: nothing below needs one."""
+    return environment("rlcatalog", *OURS, without=("torch", "tensorflow"))
+
+
+@pytest.mark.parametrize("distribution", OURS)
+def test_uninstalling_one_package_leaves_the_others_working(full, wheels, distribution):
+    full.uninstall(distribution)
+    try:
+        listing = full.run("-m", "rlcatalog", "list", "--json")
+        assert listing.returncode == 0, listing.stderr
+        statuses = {plugin["distribution"]: plugin["status"] for plugin in json.loads(listing.stdout)["plugins"]}
+        assert statuses == dict.fromkeys(set(OURS) - {distribution}, "loaded")
+        missed = MISSED.get(distribution)
+        if missed is not None:
+            explained = full.run("-m", "rlcatalog", "explain", missed)
+            assert explained.returncode == 1
+            assert f"{distribution}, which is not installed: pip install {distribution}" in explained.stderr
+            assert "Traceback" not in explained.stderr
+        if distribution not in NEEDED_BY_CARTPOLE:
+            explained = full.run("-m", "rlcatalog", "explain", "CartPole-v1", "--json")
+            assert explained.returncode == 0, explained.stderr
+            assert json.loads(explained.stdout)["action_dist"]["chosen"] == "categorical"
+    finally:
+        full.install(wheels[distribution])
+
+
+# --- the probes can fail ---------------------------------------------------------------------------------------------
+
+
+def wheel_of(folder: Path, distribution: str, **modules: str) -> Path:
+    """Write a wheel by hand."""
+    module = module_of(distribution)
+    path = folder / f"{module}-1.0-py3-none-any.whl"
+    info = f"{module}-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, source in {"__init__": "", **modules}.items():
+            archive.writestr(f"{module}/{name}.py", source)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+        archive.writestr(f"{info}/entry_points.txt", f"[rlcatalog.plugins]\n{module} = {module}.plugin\n")
+    return path
+
+
+def probe_of_stranger(environment, distribution: str, *extra: str) -> dict:
+    return environment.probe(
+        ALONE, distribution=distribution, module=module_of(distribution), siblings=siblings_of("rlcatalog", *extra)
+    )
+
+
+def test_a_package_that_uses_a_sibling_it_does_not_declare_is_found(environment, tmp_path):
+    made = environment("rlcatalog", without=("torch", "tensorflow"))
+    made.install(wheel_of(tmp_path, "honest", plugin="import rlcatalog"))
+    assert probe_of_stranger(made, "honest")["plugins"] == [["honest", "loaded", None]]
+    made = environment("rlcatalog", without=("torch", "tensorflow"))
+    made.install(wheel_of(tmp_path, "sneaky", plugin="import rlcatalog", deep="from rlcatalog_fcnet import config"))
+    with pytest.raises(ProbeError, match="No module named 'rlcatalog_fcnet'"):
+        probe_of_stranger(made, "sneaky")
+
+
+def test_a_sibling_that_is_there_is_found(environment, tmp_path):
+    made = environment("rlcatalog", "rlcatalog-fcnet", without=("torch", "tensorflow"))
+    made.install(wheel_of(tmp_path, "honest", plugin="import rlcatalog"))
+    with pytest.raises(ProbeError, match="rlcatalog_fcnet is there"):
+        probe_of_stranger(made, "honest")
+
+
+def test_a_module_from_outside_the_environment_is_found(environment, tmp_path):
+    made = environment("rlcatalog", without=("torch", "tensorflow"))
+    (tmp_path / "outside.py").write_text("", encoding="utf-8")
+    (made.site / "outside.pth").write_text(f"{tmp_path}\n", encoding="utf-8")
+    with pytest.raises(ProbeError, match=r"AssertionError: .*outside\.py"):
+        made.probe("import outside\nfiles_are_here('outside')")
+
+
+def test_a_plugin_that_does_not_load_is_found(environment, tmp_path):
+    made = environment("rlcatalog", without=("torch", "tensorflow"))
+    made.install(wheel_of(tmp_path, "broken", plugin="import rlcatalog\nraise RuntimeError('no')", deep=""))
+    made.install(wheel_of(tmp_path, "entryless", plugin="import rlcatalog"))
+    (made.site / "entryless-1.0.dist-info" / "entry_points.txt").unlink()
+    report = made.probe(
+        "import warnings, rlcatalog\nwarnings.simplefilter('ignore')\n"
+        "report['plugins'] = [[r.distribution, r.status] for r in rlcatalog.Catalog(environ={}).plugins]"
+    )
+    assert report["plugins"] == [["broken", "failed"]]
