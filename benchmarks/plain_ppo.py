@@ -1,8 +1,7 @@
 """PPO by hand, in one file and without the catalog: the floor that `rlcatalog-ppo` is compared to.
 
-It handles environments with a one-dimensional Box observation and a Discrete action. Run it with::
-
-    python benchmarks/plain_ppo.py --env CartPole-v1 --steps 100000 --seed 0
+It handles environments with a one-dimensional Box observation and a Discrete action. Run it with
+`python benchmarks/plain_ppo.py --env CartPole-v1 --steps 100000 --seed 0`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -22,7 +21,7 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Hyper:
-    """Hyperparameters; `minibatch_size` and `rollout_length` count environment steps (the latter per environment)."""
+    """Hyperparameters; `rollout_length` counts steps of one environment, `minibatch_size` steps of any."""
 
     num_envs: int = 8
     rollout_length: int = 128
@@ -33,19 +32,18 @@ class Hyper:
     gamma: float = 0.99
     lambda_: float = 0.95
     clip: float = 0.2
-    vf_coef: float = 0.5
+    vf_coef: float = 0.1  # of half the squared error; low enough not to drown the policy where the layers are shared
     ent_coef: float = 0.0
     max_grad_norm: float = 0.5
     hiddens: tuple[int, ...] = (256, 256)
-    share: bool = True
+    share: bool = False
 
 
 def linear(n_in: int, n_out: int, std: float) -> nn.Linear:
     """A linear layer whose weight rows have L2 norm `std` and whose bias is zero."""
     layer = nn.Linear(n_in, n_out)
     with torch.no_grad():
-        weight = layer.weight.normal_()
-        weight.mul_(std / weight.norm(dim=1, keepdim=True))
+        layer.weight.copy_(nn.functional.normalize(torch.randn(n_out, n_in), dim=1) * std)
         layer.bias.zero_()
     return layer
 
@@ -60,12 +58,12 @@ class Agent(nn.Module):
     """Policy and value function; with `share` both heads read the same hidden layers."""
 
     def __init__(self, obs_size: int, n_actions: int, hiddens: tuple[int, ...], share: bool) -> None:
+        """Builds the layers for observations of `obs_size` numbers."""
         super().__init__()
-        width = hiddens[-1] if hiddens else obs_size
+        width = (obs_size, *hiddens)[-1]
         self.trunk = trunk(obs_size, hiddens)
         self.value_trunk = None if share else trunk(obs_size, hiddens)
-        self.logits_head = linear(width, n_actions, 0.01)
-        self.value_head = linear(width, 1, 0.01)
+        self.logits_head, self.value_head = linear(width, n_actions, 0.01), linear(width, 1, 0.01)
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Maps observations `[B, obs]` to logits `[B, n]` and values `[B]`."""
@@ -78,30 +76,26 @@ class Agent(nn.Module):
         """Samples actions `[B]`; returns them with their log-probabilities and the values."""
         logits, value = self(obs)
         logps = logits.log_softmax(-1)
-        # The index of the largest logp + Gumbel noise is a categorical draw; -log(Exp(1)) is Gumbel noise.
-        action = torch.empty_like(logps).exponential_().log_().neg_().add_(logps).argmax(-1, keepdim=True)
+        # Clocks that ring after Exp(p) time: the first one to ring is a categorical draw. In logs, Exp(p) = Exp(1) / p.
+        action = (logps - torch.empty_like(logps).exponential_().log_()).argmax(-1, keepdim=True)
         return action.squeeze(-1).numpy(), logps.gather(-1, action).squeeze(-1).numpy(), value.numpy()
 
 
-def advantages(
-    rewards: np.ndarray, values: np.ndarray, dones: np.ndarray, gamma: float, lambda_: float
-) -> np.ndarray:
+def advantages(rewards: np.ndarray, values: np.ndarray, dones: np.ndarray, gamma: float, lambda_: float) -> np.ndarray:
     """Generalised advantage estimates `[T, N]` from rewards and dones `[T, N]` and values `[T + 1, N]`."""
-    alive = 1.0 - dones
-    deltas = rewards + gamma * alive * values[1:] - values[:-1]
-    decay = gamma * lambda_ * alive
-    running = np.zeros_like(deltas[0])
-    for t in reversed(range(len(deltas))):
-        running = deltas[t] = deltas[t] + decay[t] * running
-    return deltas
+    alive = gamma * (1.0 - dones)
+    out = rewards + alive * values[1:] - values[:-1]
+    for t in reversed(range(len(out) - 1)):
+        out[t] += lambda_ * alive[t] * out[t + 1]
+    return out
 
 
-def update(agent: Agent, optimizer: torch.optim.Optimizer, batch: dict[str, torch.Tensor], hyper: Hyper) -> None:
-    """Runs the minibatch epochs of one rollout; each tensor of `batch` is `[T * N, ...]`."""
+def update(agent: Agent, optimizer: torch.optim.Optimizer, batch: list[torch.Tensor], hyper: Hyper) -> None:
+    """Runs the minibatch epochs of one rollout: observations, actions, logps, advantages and value targets."""
     params = list(agent.parameters())
     for _ in range(hyper.epochs):
-        for index in torch.randperm(len(batch["obs"])).split(hyper.minibatch_size):
-            obs, action, old_logp, advantage, target = (x[index] for x in batch.values())
+        for index in torch.randperm(len(batch[0])).split(hyper.minibatch_size):
+            obs, action, old_logp, advantage, target = (column[index] for column in batch)
             advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
             logits, value = agent(obs)
             logps = logits.log_softmax(-1)
@@ -118,39 +112,30 @@ def update(agent: Agent, optimizer: torch.optim.Optimizer, batch: dict[str, torc
 
 
 def run(env_id: str, hyper: Hyper, total_steps: int, seed: int) -> dict[str, Any]:
-    """Trains an agent for at least `total_steps` environment steps, rounded up to whole rollouts.
-
-    Returns:
-        `steps`, `seconds` (environment and training, without set-up), `sps`, `returns` (of every finished
-        episode, in order) and `agent`.
-    """
+    """Trains for `total_steps`, rounded up to whole rollouts; `seconds` leave out set-up, `returns` is per episode."""
     torch.manual_seed(seed)
-    t_max, n, gamma = hyper.rollout_length, hyper.num_envs, hyper.gamma
+    t_max, n = hyper.rollout_length, hyper.num_envs
     envs = SyncVectorEnv([lambda: gym.make(env_id)] * n, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
-    space, start = envs.single_observation_space, envs.single_action_space.start
-    agent = Agent(space.shape[0], int(envs.single_action_space.n), hyper.hiddens, hyper.share)
+    obs_shape, start = envs.single_observation_space.shape, envs.single_action_space.start
+    agent = Agent(obs_shape[0], int(envs.single_action_space.n), hyper.hiddens, hyper.share)
     optimizer = torch.optim.Adam(agent.parameters(), lr=hyper.lr, eps=1e-5, fused=True)
 
-    obs = np.zeros((t_max + 1, n, *space.shape), np.float32)
-    values = np.zeros((t_max + 1, n), np.float32)
+    obs, values = np.zeros((t_max + 1, n, *obs_shape), np.float32), np.zeros((t_max + 1, n), np.float32)
     actions = np.zeros((t_max, n), np.int64)
     logps, rewards, dones = (np.zeros((t_max, n), np.float32) for _ in range(3))
-    obs_tensor = torch.from_numpy(obs)  # shares its memory, like every tensor made from a buffer below
-    returns: list[float] = []
-    running_return = np.zeros(n)
+    obs_tensor = torch.from_numpy(obs)  # the same memory
+    returns, running_return = [], np.zeros(n)
 
     rollouts = -(-total_steps // (t_max * n))
     begin = time.perf_counter()
     obs[0] = envs.reset(seed=seed)[0]
     for rollout in range(rollouts):
-        cut_at, cut_obs = [], []  # (t, env) of truncated episodes and their final observations
+        cut_at, cut_obs = [], []  # (t, env) of the truncated episodes and their last observations
         for t in range(t_max):
             actions[t], logps[t], values[t] = agent.act(obs_tensor[t])
-            obs[t + 1], reward, terminated, truncated, info = envs.step(actions[t] + start)
-            rewards[t] = reward
-            running_return += reward
-            done = terminated | truncated
-            dones[t] = done
+            obs[t + 1], rewards[t], terminated, truncated, info = envs.step(actions[t] + start)
+            running_return += rewards[t]
+            dones[t] = done = terminated | truncated
             if done.any():
                 returns.extend(running_return[done].tolist())
                 running_return[done] = 0.0
@@ -159,59 +144,50 @@ def run(env_id: str, hyper: Hyper, total_steps: int, seed: int) -> dict[str, Any
                     cut_obs.append(info["final_obs"][i])
         with torch.inference_mode():
             values[-1] = agent(obs_tensor[-1])[1].numpy()
-            if cut_at:  # a time limit is no end: the value of what would have followed belongs to the reward
+            if cut_at:  # a time limit is no end: the value of what would have followed is added to the reward
                 final = torch.from_numpy(np.stack(cut_obs).astype(np.float32))
-                rewards[tuple(zip(*cut_at, strict=True))] += gamma * agent(final)[1].numpy()
+                rewards[tuple(zip(*cut_at, strict=True))] += hyper.gamma * agent(final)[1].numpy()
 
-        advantage = advantages(rewards, values, dones, gamma, hyper.lambda_)
-        columns = {"obs": obs[:-1], "action": actions, "logp": logps, "advantage": advantage}
-        columns["target"] = advantage + values[:-1]
-        batch = {name: torch.from_numpy(x.reshape(t_max * n, *x.shape[2:])) for name, x in columns.items()}
+        advantage = advantages(rewards, values, dones, hyper.gamma, hyper.lambda_)
+        columns = (obs[:-1], actions, logps, advantage, advantage + values[:-1])
         if hyper.anneal_lr:
             optimizer.param_groups[0]["lr"] = hyper.lr * (1.0 - rollout / rollouts)
-        update(agent, optimizer, batch, hyper)
+        update(agent, optimizer, [torch.from_numpy(x.reshape(t_max * n, *x.shape[2:])) for x in columns], hyper)
         obs[0] = obs[-1]
-    seconds = time.perf_counter() - begin
+    seconds, steps = time.perf_counter() - begin, rollouts * t_max * n
     envs.close()
-    steps = rollouts * t_max * n
     return {"steps": steps, "seconds": seconds, "sps": steps / seconds, "returns": returns, "agent": agent}
 
 
 @torch.inference_mode()
 def evaluate(agent: Agent, env_id: str, episodes: int, seed: int) -> np.ndarray:
-    """Returns of `episodes` fresh episodes under the likeliest actions.
-
-    Every episode has an environment of its own that is stepped until its end, so that long episodes count as much as
-    short ones; those still running share one forward pass.
-    """
+    """Returns of fresh episodes under the likeliest actions, each played to its end in an environment of its own."""
     envs = [gym.make(env_id) for _ in range(episodes)]
     obs = np.stack([env.reset(seed=seed + i)[0] for i, env in enumerate(envs)]).astype(np.float32)
     returns, running = np.zeros(episodes), np.arange(episodes)
     while len(running):
         actions = agent(torch.from_numpy(obs[running]))[0].argmax(-1).numpy() + envs[0].action_space.start
-        done = np.zeros(len(running), bool)
+        alive = np.ones(len(running), bool)
         for k, (i, action) in enumerate(zip(running, actions, strict=True)):
             obs[i], reward, terminated, truncated, _ = envs[i].step(action)
             returns[i] += reward
-            done[k] = terminated or truncated
-        running = running[~done]
+            alive[k] = not (terminated or truncated)
+        running = running[alive]
     for env in envs:
         env.close()
     return returns
 
 
 def main() -> None:
-    """Trains, evaluates over 100 episodes and prints the speed and the mean return."""
+    """Trains, evaluates over 100 episodes, prints steps per second and the mean return."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--num-envs", type=int, default=Hyper.num_envs)
-    parser.add_argument("--separate", action="store_true", help="give the value function hidden layers of its own")
+    parser.add_argument("--share", action="store_true", help="let the value head read the policy's hidden layers")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    hyper = replace(Hyper(), num_envs=args.num_envs, share=not args.separate)
-    result = run(args.env, hyper, args.steps, args.seed)
+    result = run(args.env, Hyper(share=args.share), args.steps, args.seed)
     score = evaluate(result["agent"], args.env, 100, args.seed + 10_000)
     print(f"{result['steps']} steps in {result['seconds']:.1f} s: {result['sps']:.0f} steps/s")
     print(f"mean return over 100 episodes: {score.mean():.1f} (lowest {score.min():.0f})")

@@ -41,6 +41,11 @@ def test_one_plugin_seen_twice_is_one_candidate(entry_point):
     assert [c.distribution for c in candidates(twice)] == ["some-dist"]
 
 
+def test_of_two_installations_the_first_on_the_path_counts(entry_point):
+    twice = [entry_point("a", version="2.0"), entry_point("a", version="1.0")]  # the one that would be imported
+    assert [c.version for c in candidates(twice)] == ["2.0"]
+
+
 def test_plugins_that_differ_in_anything_are_all_kept(entry_point):
     different = [
         entry_point("a", name="x", value="m"),
@@ -54,9 +59,7 @@ def test_plugins_that_differ_in_anything_are_all_kept(entry_point):
 
 def test_the_order_depends_on_names_alone(entry_point):
     points = [entry_point(name) for name in ("Beta", "alpha", "gamma-2", "gamma-10")]
-    orders = {
-        tuple(c.distribution for c in candidates(permutation)) for permutation in itertools.permutations(points)
-    }
+    orders = {tuple(c.distribution for c in candidates(permutation)) for permutation in itertools.permutations(points)}
     assert orders == {("alpha", "beta", "gamma-10", "gamma-2")}
 
 

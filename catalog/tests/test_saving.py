@@ -603,8 +603,7 @@ def test_a_custom_preprocessor_registered_by_name(directory):
     with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
         policy = catalog.build(BOX, TWO, {"custom_preprocessor": "doubled"})
     policy.save(directory)
-    with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
-        same_policy(policy, saved.load(catalog, directory), observations(BOX))
+    same_policy(policy, saved.load(catalog, directory), observations(BOX))
 
 
 # --- spaces as JSON --------------------------------------------------------------------------------------------------

@@ -34,11 +34,12 @@ class ActionAdapter:
         self.info, self.bounds = info, bounds
         self.width = raw_width(info)
         self.scalar = info.kind == "discrete"
-        self._adapt = _adapter(info, bounds)
+        #: Maps raw actions to the environment's: an array `[B, ...]`, or a structure of such for Tuple and Dict.
+        self.adapt = _adapter(info, bounds)
 
     def __call__(self, raw: Array) -> Any:
-        """Return the environment's actions: an array `[B, ...]`, or a structure of such for Tuple and Dict."""
-        return self._adapt(raw)
+        """Return `adapt(raw)`."""
+        return self.adapt(raw)
 
     def invert(self, action: Any) -> Array:
         """Return the raw actions `[B, width]` behind a batch of environment actions.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import rlcatalog
 from rlcatalog.assembly import Part, assemble
-from rlcatalog.config import KernelConfig, ModelConfig, Schema, keys_of, same
-from rlcatalog.declarations import Declaration, Match
+from rlcatalog.config import KernelConfig, ModelConfig, Schema, keys_of, plain, same
+from rlcatalog.declarations import Declaration
 from rlcatalog.discovery import candidates, normalize, scan
 from rlcatalog.errors import CatalogError, PluginWarning, UnsupportedSpaceError
 from rlcatalog.in_process import in_process_dist, in_process_model, in_process_preprocessor
@@ -21,6 +21,7 @@ from rlcatalog.preprocessing import Preprocessor
 from rlcatalog.registry import Component, Registry, require_framework
 from rlcatalog.request import Request
 from rlcatalog.resolution import Explanation, Resolution
+from rlcatalog.selection import verdict
 from rlcatalog.slots import MODEL_SLOTS, Slots
 from rlcatalog.spaceinfo import SpaceInfo
 
@@ -204,10 +205,10 @@ class Catalog:
         framework = slots.framework(framework, custom_model, custom_dist)
         request = Request(SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action"), values, framework)
         codecs = pins.get("preprocessors")
-        choices = {"preprocessor": slots.preprocessor(request, codecs), "filter": slots.filter(request)}
+        choices = {"preprocessor": slots.preprocessor(request, codecs), "filter": slots.filter(request, pins)}
         preprocessor = self.preprocessor_for(request.obs, values, pins=codecs)
         request = replace(request, encoded_shape=preprocessor.shape)
-        choices["action_dist"] = slots.action_dist(request, custom_dist or slots.pinned("action_dist", pins))
+        choices["action_dist"] = slots.action_dist(request, slots.pinned("action_dist", pins) or custom_dist)
         num_outputs = slots.size(choices["action_dist"].component, request, action_space)
         request = replace(request, num_outputs=num_outputs)
         choices |= slots.model(request, custom_model, pins)
@@ -274,7 +275,7 @@ class Catalog:
             UnsupportedSpaceError: No installed preprocessor takes it; the message names the leaf.
         """
         info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
-        options = dict(options or {})
+        options = {key: plain(value) for key, value in (options or {}).items()}  # its own: it may change them
         if pins is not None:
             options["_preprocessor_pins"] = pins  # children's preprocessors get the same options
         component = self.slots.preprocessor(Request(info, config=options), options.get("_preprocessor_pins")).component
@@ -360,7 +361,7 @@ class Catalog:
         for slot in MODEL_SLOTS:
             component = choices.get(slot)
             if component is not None:
-                custom = config.values["custom_model_config"] if config.values["custom_model"] is not None else {}
+                custom = config.fresh()["custom_model_config"] if config.values["custom_model"] is not None else {}
                 own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
                 parts.append(Part(component.load(framework), own))
         return assemble(parts, obs_space, action_space, num_outputs, config.fresh, name, interface)
@@ -376,9 +377,8 @@ class Catalog:
         """
         values = self.parse_config(config).values
         for component in self.registry.active("env_wrapper"):
-            match = component.declaration.match
             request = Request(SpaceInfo.read(env.observation_space), config=values, env=env)
-            if match is not None and isinstance(match(request), Match):
+            if verdict(component, request).rank is not None:
                 env = component.load("numpy")(env, values)
         return env
 
@@ -394,7 +394,7 @@ def _snapshot(value: Any) -> Any:
         return {key: _snapshot(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(_snapshot(item) for item in value)
-    return value
+    return value.copy() if type(value).__module__ == "numpy" else value
 
 
 def _spaces_of(env: Any) -> tuple[Any, Any]:

@@ -127,12 +127,14 @@ class Schema:
         if config is not None and not isinstance(config, Mapping):
             raise ConfigTypeError(f"model config: expected a dict, found {config!r} ({type(config).__name__}).")
         given: dict[str, Any] = {}
+        asked: dict[str, str] = {}
         for key, value in (config or {}).items():
             name, value = self._canonical(key, plain(value))
             if name is None:
                 continue
-            if name in given and key != name:
-                raise ConfigError(f"model config: {key!r} is another name of {name!r}, and both are given.")
+            if asked.setdefault(name, key) != key:
+                alias = key if key != name else asked[name]
+                raise ConfigError(f"model config: {alias!r} is another name of {name!r}, and both are given.")
             row = self.keys[name]
             value = convert(value, row)
             if not same(value, row.default):

@@ -13,6 +13,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rlcatalog.discovery import normalize
 from rlcatalog.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -106,10 +107,12 @@ class Declaration:
         if self.overrides is not None:
             if not (isinstance(self.overrides, str) and _VICTIM.match(self.overrides)):
                 raise DeclarationError(f"{where}: overrides must be 'distribution/name', found {self.overrides!r}.")
-            if self.overrides.split("/")[1] != self.name:
+            distribution, _, victim = self.overrides.partition("/")
+            object.__setattr__(self, "overrides", f"{normalize(distribution)}/{victim}")
+            if victim != self.name:
                 raise DeclarationError(
                     f"{where}: an override answers to its victim's name; found overrides={self.overrides!r}."
-                    f" Name this component {self.overrides.split('/')[1]!r}, or drop the override."
+                    f" Name this component {victim!r}, or drop the override."
                 )
         object.__setattr__(self, "targets", MappingProxyType(dict(self.targets)))
 

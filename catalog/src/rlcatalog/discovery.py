@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -43,7 +43,18 @@ def scan() -> tuple[Any, ...]:
     # Imported here: it costs more than the rest of `import rlcatalog` together.
     import importlib_metadata
 
-    return tuple(importlib_metadata.entry_points(group=GROUP))
+    try:
+        return tuple(importlib_metadata.entry_points(group=GROUP))
+    except Exception:  # one damaged installation must not hide the others: ask each for itself
+        return tuple(_from_each(importlib_metadata.distributions()))
+
+
+def _from_each(distributions: Iterable[Any]) -> Iterator[Any]:
+    for distribution in distributions:
+        try:
+            yield from distribution.entry_points.select(group=GROUP)
+        except Exception:  # nothing can be said about it, not even its name
+            continue
 
 
 def candidates(entry_points: Iterable[Any]) -> list[Candidate]:
@@ -53,20 +64,20 @@ def candidates(entry_points: Iterable[Any]) -> list[Candidate]:
     """
     found: dict[tuple[str, str, str], Candidate] = {}
     for entry_point in entry_points:
-        dist = entry_point.dist
-        metadata: Any = dist.metadata if dist is not None else {}  # parsed anew at each access, hence read once
-        name = normalize(metadata["Name"]) if dist is not None else ""
+        name, version, requires = _metadata(entry_point.dist)
         key = (name, entry_point.name, entry_point.value)
         if key not in found:
-            found[key] = Candidate(
-                name=entry_point.name,
-                value=entry_point.value,
-                distribution=name,
-                version=str(metadata["Version"]) if dist is not None else "",
-                requires=tuple(metadata.get_all("Requires-Dist") or ()) if dist is not None else (),
-                entry_point=entry_point,
-            )
+            found[key] = Candidate(entry_point.name, entry_point.value, name, version, requires, entry_point)
     return [found[key] for key in sorted(found)]
+
+
+def _metadata(dist: Any) -> tuple[str, str, tuple[str, ...]]:
+    """Return name, version and requirements; empty ones for an installation whose metadata is damaged."""
+    try:
+        metadata = dist.metadata  # parsed anew at each access, hence read once
+        return normalize(metadata["Name"]), str(metadata["Version"]), tuple(metadata.get_all("Requires-Dist") or ())
+    except Exception:
+        return "", "", ()
 
 
 def _names(text: str) -> frozenset[str]:
@@ -92,7 +103,7 @@ def disabled_reason(candidate: Candidate, environ: Mapping[str, str]) -> str | N
 def incompatible_reason(candidate: Candidate, kernel_version: str) -> str | None:
     """Say why a distribution's own metadata rules this kernel out, or None."""
     for line in candidate.requires:
-        if not re.match(r"rlcatalog(?![\w.-])", line):
+        if not re.match(r"rlcatalog(?![\w.-])", line, re.IGNORECASE):
             continue
         from packaging.requirements import InvalidRequirement, Requirement
 

@@ -54,6 +54,7 @@ class ModelV2:
         structured = preprocessor is not None and preprocessor.structured
         self._preprocessor = preprocessor if structured else None
         self._reshape = reshaper(framework)
+        self._is_vector = len(getattr(obs_space, "shape", None) or ()) == 1
 
     # --- to implement ----------------------------------------------------------------------------------------------
 
@@ -122,7 +123,7 @@ class ModelV2:
             inputs.setdefault("obs_flat", obs)
             inputs["obs"] = self._preprocessor.restore(obs, self._reshape)
         elif "obs_flat" not in inputs:
-            inputs["obs_flat"] = self._flat(obs)
+            inputs["obs_flat"] = obs if self._is_vector else self._flat(obs)
         if self._has_context:
             with self.context():
                 result = self._run(inputs, state, seq_lens)

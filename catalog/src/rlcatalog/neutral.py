@@ -61,6 +61,12 @@ def activation_name(value: Any, key: str = "activation") -> Any:
                       f" Known: {', '.join(ACTIVATIONS)}, None, or a callable of the framework.")  # fmt: skip
 
 
+#: Those that need a matrix: they look at how many inputs and outputs a weight has.
+MATRIX_INITIALIZERS = frozenset(
+    {"normc", "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal"}
+)
+
+
 def initializer_name(value: Any, config: dict[str, Any] | None = None, key: str = "initializer") -> Any:
     """Return the neutral name of an initialiser, or `value` itself when it is None or a callable.
 
@@ -72,6 +78,8 @@ def initializer_name(value: Any, config: dict[str, Any] | None = None, key: str 
     Raises:
         ConfigError: The name, or one of its arguments, is unknown.
     """
+    if value is None and config:
+        raise ConfigError(f"config key {key + '_config'!r} has no {key!r} to go with; name the initialiser.")
     if value is None or callable(value):
         return value
     name = value.lower().rstrip("_") if isinstance(value, str) else value
@@ -79,6 +87,9 @@ def initializer_name(value: Any, config: dict[str, Any] | None = None, key: str 
     if name not in INITIALIZERS:
         raise ConfigError(f"config key {key!r}: unknown initialiser {value!r}.{nearest(str(value), INITIALIZERS)}"
                           f" Known: {', '.join(INITIALIZERS)}, None, or a callable of the framework.")  # fmt: skip
+    if "bias" in key and name in MATRIX_INITIALIZERS:
+        known = ", ".join(sorted(set(INITIALIZERS) - MATRIX_INITIALIZERS))
+        raise ConfigError(f"config key {key!r}: {name!r} needs a matrix and a bias is a vector. For biases: {known}.")
     unknown = sorted(set(config or {}) - set(INITIALIZERS[name]))
     if unknown:
         takes = ", ".join(INITIALIZERS[name]) or "no arguments"

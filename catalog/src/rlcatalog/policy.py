@@ -158,7 +158,7 @@ class Policy:
         if mask is not None:
             mask = self._checked_mask(mask, len(encoded))
         raw, logp, value, inputs, state = self._engine.act(encoded, state, mask, explore)
-        return Step(self.adapter(raw), raw, logp, value, inputs, state)
+        return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
 
     def preprocess(self, obs: Any, *, update: bool = False) -> Array:
         """Encode and filter a batch of observations: `[B, *encoded shape]`.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlcatalog import first_party
 from rlcatalog.declarations import Declaration
 from rlcatalog.errors import (
+    CatalogError,
     DuplicateNameError,
     MissingFrameworkError,
     MissingPluginError,
@@ -19,6 +20,7 @@ from rlcatalog.errors import (
     UnknownNameError,
     nearest,
 )
+from rlcatalog.discovery import normalize
 from rlcatalog.loader import Loaded, PluginRecord
 
 #: Framework → the module whose presence says that it is installed.
@@ -32,7 +34,7 @@ def framework_name(framework: str) -> str:
     Raises:
         UnknownNameError: The name is not one of them.
     """
-    name = _ALIASES.get(framework, framework)
+    name = _ALIASES.get(framework, framework) if isinstance(framework, str) else ""
     if name not in FRAMEWORKS:
         raise UnknownNameError(f"Unknown framework {framework!r}.{nearest(str(framework), FRAMEWORKS)}"
                                f" Known: 'torch', 'tf' ('tf2' is an alias of 'tf').")  # fmt: skip
@@ -100,6 +102,29 @@ class Component:
                     f" it serves: {', '.join(self.declaration.frameworks)}."
                 )
             require_framework(framework, self.distribution)
+
+    def ask(self, name: str, *arguments: Any, returns: Callable[[Any], Any]) -> Any:
+        """Call a function of the declaration and convert what it returns.
+
+        Args:
+            name: The field that holds the function.
+            *arguments: Its arguments.
+            returns: Converts the answer, and raises TypeError or ValueError where it is of the wrong kind.
+
+        Raises:
+            PluginError: The function raised, or its answer is of the wrong kind.
+        """
+        who = f"{self.kind} {self.name!r} ({self.provider}): its {name} function"
+        try:
+            answer = getattr(self.declaration, name)(*arguments)
+        except CatalogError:
+            raise  # about the request, not about the plugin
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"{who} raised {type(error).__name__}: {error}") from error
+        try:
+            return returns(answer)
+        except (TypeError, ValueError) as error:
+            raise PluginError(f"{who} returned {answer!r}: {error}") from error
 
     def load(self, framework: str) -> Any:
         """Import and return the target for a framework.
@@ -194,11 +219,8 @@ class Registry:
             return
         if old.declaration.overrides == mine and component.declaration.overrides is None:
             return
-        both_override = component.declaration.overrides is not None and old.declaration.overrides is not None
-        what = f"both override {component.declaration.overrides}" if both_override else "have the same name"
         raise DuplicateNameError(
-            f"{component.kind} {component.name!r}: {theirs} and {mine} {what}, and neither names the other as its"
-            f" victim; {old.distribution} keeps it. Ways out: let one declare overrides='distribution/name', put the"
+            f"{component.kind} {component.name!r}: {_clash(component, old)}; {old.distribution} keeps it. Ways out: let one declare overrides='distribution/name', put the"
             f" one you want first with RLCATALOG_PREFER_PLUGINS={component.distribution}, or disable one with"
             f" RLCATALOG_DISABLE_PLUGINS={old.distribution}."
         )
@@ -234,6 +256,7 @@ class Registry:
         """
         if "/" in name and distribution is None:
             distribution, _, name = name.partition("/")
+        distribution = normalize(distribution) if distribution is not None else None
         if distribution is None:
             found = self._active.get((kind, name))
         else:
@@ -274,6 +297,18 @@ class Registry:
     def names(self, kinds: Iterable[str]) -> list[str]:
         """Return the names of all active components of the given kinds."""
         return sorted(c.name for kind in kinds for c in self.active(kind))
+
+
+def _clash(component: Component, old: Component) -> str:
+    mine, theirs = _address(component), _address(old)
+    victims = component.declaration.overrides, old.declaration.overrides
+    if victims[0] is not None and victims[0] == victims[1]:
+        return f"{theirs} and {mine} both override {victims[0]}"
+    chain = [f"{who} overrides {victim}" for who, victim in zip((mine, theirs), victims, strict=True) if victim]
+    if len(chain) == 2:
+        return f"{' and '.join(chain)}, and an override cannot be overridden"
+    aside = f" ({chain[0]})" if chain else ""
+    return f"{theirs} and {mine} have the same name, and neither names the other as its victim{aside}"
 
 
 def _address(component: Component) -> str:

@@ -63,7 +63,7 @@ class Resolution:
             last = component is parts[-1]
             request = replace(self.request, num_outputs=self.num_outputs if last else None, trunk_width=width)
             if isinstance(spec, ModelSpec) and spec.describe is not None:
-                found = list(spec.describe(request))
+                found = component.ask("describe", request, returns=_stages)
                 stages += [Stage(f"{component.name}: {stage.name}", stage.shape) for stage in found]
                 shapes = [stage.shape for stage in found if stage.shape]
                 width = shapes[-1][-1] if shapes else None
@@ -125,3 +125,10 @@ class Explanation:
                 for v in choice.verdicts
             ],
         }
+
+
+def _stages(answer: Any) -> list[Stage]:
+    stages = list(answer)
+    if not all(isinstance(stage, Stage) for stage in stages):
+        raise TypeError("a list of Stage was expected")
+    return stages

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 import rlcatalog
@@ -16,6 +16,7 @@ from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError
 from rlcatalog.policy import Policy
 from rlcatalog.preprocessing import Preprocessor
 from rlcatalog.registry import Component
+from rlcatalog.slots import MODEL_SLOTS
 from rlcatalog.spacejson import space_from_json, space_to_json
 
 if TYPE_CHECKING:
@@ -26,6 +27,36 @@ FORMAT_VERSION = 1
 MANIFEST, WEIGHTS, FILTER = "policy.json", "weights.safetensors", "filter.safetensors"
 #: Slots whose component is written down by name, beside the preprocessors.
 _PINNED = ("filter", "trunk", "memory", "head", "action_dist")
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """What `policy.json` holds: names, versions and numbers.
+
+    Attributes:
+        format: `"rlcatalog-policy"`.
+        format_version: Version of this layout.
+        rlcatalog: Version of the kernel that wrote it.
+        framework: `"torch"` or `"tf"`.
+        config: The keys of the model config that are not at their default.
+        parts: Slot → `"distribution/name"`.
+        preprocessors: Path → `"distribution/name"`.
+        versions: Distribution → version.
+        observation_space: The space as plain data, or None (see `spacejson`).
+        action_space: The same for actions.
+        files: File → SHA-256 of its content.
+    """
+
+    format: str
+    format_version: int
+    rlcatalog: str
+    framework: str
+    config: dict[str, Any]
+    parts: dict[str, str]
+    preprocessors: dict[str, str]
+    versions: dict[str, str]
+    observation_space: dict[str, Any] | None
+    action_space: dict[str, Any] | None
+    files: dict[str, str]
 
 
 def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
@@ -40,28 +71,25 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
         files[FILTER] = to_bytes(_contiguous(policy.filter.get_state()))
     parts = {slot: resolution.choices[slot].component for slot in _PINNED}
     preprocessors = dict(_preprocessors(policy.preprocessor))
-    manifest = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "rlcatalog": rlcatalog.__version__,
-        "framework": policy.framework,
-        "config": resolution.config.given,
-        "parts": {slot: _address(component) for slot, component in parts.items() if component is not None},
-        "preprocessors": {path: _address(component) for path, component in preprocessors.items()},
-        "versions": {
-            c.distribution: c.version
-            for c in sorted((*parts.values(), *preprocessors.values()), key=lambda c: c.distribution if c else "")
-            if c is not None and c.distribution
-        },
-        "observation_space": space_to_json(policy.observation_space),
-        "action_space": space_to_json(policy.action_space),
-        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
-    }
-    text = json.dumps(manifest, indent=2)
+    used = [c for c in (*parts.values(), *preprocessors.values()) if c is not None]
+    manifest = Manifest(
+        format=FORMAT,
+        format_version=FORMAT_VERSION,
+        rlcatalog=rlcatalog.__version__,
+        framework=policy.framework,
+        config=resolution.config.given,
+        parts={slot: _address(component) for slot, component in parts.items() if component is not None},
+        preprocessors={path: _address(component) for path, component in preprocessors.items()},
+        versions={c.distribution: c.version for c in sorted(used, key=lambda c: c.distribution) if c.distribution},
+        observation_space=space_to_json(policy.observation_space),
+        action_space=space_to_json(policy.action_space),
+        files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    )
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
     target.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         (target / name).write_bytes(data)
-    (target / MANIFEST).write_text(text + "\n", encoding="utf-8")  # last: a directory without it is no policy
+    (target / MANIFEST).write_bytes(text + b"\n")  # last: a directory without it is no policy
 
 
 def load(
@@ -70,15 +98,19 @@ def load(
     """Restore a policy from a directory; see `rlcatalog.load`."""
     source = Path(directory)
     manifest = _manifest(source)
-    tensors = {name: _tensors(source / name, digest) for name, digest in manifest["files"].items()}
+    tensors = {name: _tensors(source / name, digest) for name, digest in manifest.files.items()}
     obs_space = obs_space if obs_space is not None else _space(manifest, "observation_space", source)
     action_space = action_space if action_space is not None else _space(manifest, "action_space", source)
-    pins = {**manifest["parts"], "preprocessors": manifest["preprocessors"]}
+    pins = {**manifest.parts, "preprocessors": manifest.preprocessors}
     try:
-        resolution = catalog.resolve(obs_space, action_space, manifest["config"], manifest["framework"], pins=pins)
+        for slot, address in manifest.parts.items():  # a missing plugin is named before its config keys are
+            catalog.registry.get("model" if slot in MODEL_SLOTS else slot, address)
+        for address in manifest.preprocessors.values():
+            catalog.registry.get("preprocessor", address)
+        resolution = catalog.resolve(obs_space, action_space, manifest.config, manifest.framework, pins=pins)
         policy = Policy(catalog, resolution, obs_space, action_space)
     except CatalogError as error:
-        versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+        versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
         error.args = (f"{source}: this policy cannot be restored here. {error} (It was saved with {versions}.)",)
         raise
     try:
@@ -86,29 +118,37 @@ def load(
     except ModelContractError as error:
         raise SavedPolicyError(f"{source / WEIGHTS}: {error}") from error
     if policy.filter is not None:
-        policy.filter.set_state(tensors.get(FILTER, {}))
+        policy.filter.set_state(tensors[FILTER])
     return policy
 
 
-def _manifest(source: Path) -> dict[str, Any]:
+def _manifest(source: Path) -> Manifest:
     path = source / MANIFEST
     if not path.is_file():
         raise SavedPolicyError(f"{source}: not a saved policy; it has no {MANIFEST}.")
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        data = msgspec.json.decode(path.read_bytes())
     except (OSError, ValueError) as error:
         raise SavedPolicyError(f"{path}: truncated or not JSON: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise SavedPolicyError(f"{path}: not written by rlcatalog (no format {FORMAT!r} in it).")
-    if manifest.get("format_version") != FORMAT_VERSION:
+    if data.get("format_version") != FORMAT_VERSION:
         raise SavedPolicyError(
-            f"{path}: format version {manifest.get('format_version')!r}; this rlcatalog ({rlcatalog.__version__})"
-            f" reads version {FORMAT_VERSION}. It was written by rlcatalog {manifest.get('rlcatalog')}."
+            f"{path}: format version {data.get('format_version')!r}; this rlcatalog ({rlcatalog.__version__})"
+            f" reads version {FORMAT_VERSION}. It was written by rlcatalog {data.get('rlcatalog')}."
         )
-    needed = {"framework", "config", "parts", "preprocessors", "versions", "observation_space", "action_space", "files"}
-    missing = sorted(needed - set(manifest))
-    if missing or WEIGHTS not in manifest["files"]:
-        raise SavedPolicyError(f"{path}: incomplete; missing: {missing or [WEIGHTS]}.")
+    missing = [name for name in Manifest.__struct_fields__ if name not in data]
+    if missing:
+        raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
+    try:
+        manifest = msgspec.convert(data, Manifest)
+    except msgspec.ValidationError as error:
+        raise SavedPolicyError(f"{path}: damaged: {error}") from error
+    needed = {WEIGHTS, FILTER} if "filter" in manifest.parts else {WEIGHTS}
+    if missing := sorted(needed - set(manifest.files)):
+        raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
+    if unknown := sorted(set(manifest.files) - needed):  # it names files of its own directory alone
+        raise SavedPolicyError(f"{path}: unknown file {unknown[0]!r} in it.")
     return manifest
 
 
@@ -116,8 +156,6 @@ def _tensors(path: Path, digest: str) -> dict[str, np.ndarray[Any, Any]]:
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes
 
-    if path.name not in (WEIGHTS, FILTER):  # the manifest names files of its own directory alone
-        raise SavedPolicyError(f"{path.parent / MANIFEST}: unknown file {path.name!r} in it.")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -130,10 +168,10 @@ def _tensors(path: Path, digest: str) -> dict[str, np.ndarray[Any, Any]]:
         raise SavedPolicyError(f"{path}: not a safetensors file: {error}") from error
 
 
-def _space(manifest: dict[str, Any], key: str, source: Path) -> Any:
+def _space(manifest: Manifest, key: str, source: Path) -> Any:
     try:
-        return space_from_json(manifest[key])
-    except (KeyError, TypeError, ValueError) as error:
+        return space_from_json(getattr(manifest, key))
+    except (KeyError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError) as error:
         raise SavedPolicyError(f"{source / MANIFEST}: its {key} cannot be read: {error}") from error
 
 
@@ -150,12 +188,14 @@ def _address(component: Component) -> str:
 
 
 def _contiguous(arrays: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    return {name: np.asarray(array, order="C") for name, array in arrays.items()}
 
 
 def _refuse_code(key: str, value: Any) -> None:
     if isinstance(value, dict):
         for name, item in value.items():
+            if not isinstance(name, str):
+                raise SavedPolicyError(f"config key {key!r} has the key {name!r}; only text can be a key in JSON.")
             _refuse_code(f"{key}[{name!r}]", item)
     elif isinstance(value, list):
         for index, item in enumerate(value):

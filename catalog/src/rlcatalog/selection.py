@@ -58,7 +58,7 @@ def choose(
     Raises:
         AmbiguousChoiceError: Two candidates match equally well.
     """
-    verdicts = [_verdict(component, request) for component in components]
+    verdicts = [verdict(component, request) for component in components]
     verdicts.sort(key=lambda v: (-(v.rank or 0), v.component.name, v.component.distribution))
     if named is not None:
         rest = tuple(v for v in verdicts if v.component is not named)
@@ -75,10 +75,13 @@ def choose(
         names = " and ".join(f"{v.component.name!r} ({v.component.provider}: {v.why})" for v in best)
         rank = matching[0].rank
         assert rank is not None
+        installed = [v.component.distribution for v in best if v.component.distribution]
+        ways = ["name one in the config"]
+        if installed:
+            ways.append(f"prefer one with RLCATALOG_PREFER_PLUGINS={installed[0]}")
+            ways.append(f"disable one with RLCATALOG_DISABLE_PLUGINS={installed[-1]}")
         raise AmbiguousChoiceError(
-            f"{slot}: {names} match {request.obs.describe()} equally well ({rank.name}). Ways out:"
-            f" name one in the config, prefer one with RLCATALOG_PREFER_PLUGINS={best[0].component.distribution}, or"
-            f" disable one with RLCATALOG_DISABLE_PLUGINS={best[-1].component.distribution}."
+            f"{slot}: {names} match {request.obs.describe()} equally well ({rank.name}). Ways out: {', or '.join(ways)}."
         )
     chosen = best[0]
     return Choice(slot, chosen.component, chosen.why, (chosen, *(v for v in verdicts if v is not chosen)))
@@ -92,7 +95,8 @@ def _preferred(tied: list[Verdict], prefer: Sequence[str]) -> list[Verdict] | No
     return None
 
 
-def _verdict(component: Component, request: Request) -> Verdict:
+def verdict(component: Component, request: Request) -> Verdict:
+    """Ask one candidate; a match function that fails does not take the lookup with it."""
     frameworks = component.declaration.frameworks
     if request.framework is not None and frameworks[0] in FRAMEWORKS and request.framework not in frameworks:
         return Verdict(component, None, f"has no code for framework {request.framework!r}")
@@ -100,9 +104,9 @@ def _verdict(component: Component, request: Request) -> Verdict:
         return Verdict(component, None, "only chosen by name")
     try:
         answer: Any = component.declaration.match(request)
-    except Exception as error:  # a plugin's function must not take the lookup with it
+    except (Exception, SystemExit) as error:
         return Verdict(component, None, f"its match function raised {type(error).__name__}: {error}")
-    if isinstance(answer, Match):
+    if isinstance(answer, Match) and answer.rank in tuple(Rank):
         return Verdict(component, Rank(answer.rank), answer.why)
     if isinstance(answer, NoMatch):
         return Verdict(component, None, answer.why)

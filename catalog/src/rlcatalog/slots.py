@@ -33,7 +33,9 @@ class Slots:
     def preprocessor(self, request: Request, pins: Mapping[str, str] | None) -> Choice:
         info = request.obs
         named = None
-        if info.path == "obs":
+        if pins is not None and info.path in pins:
+            named = self.registry.get("preprocessor", pins[info.path])
+        elif info.path == "obs":
             named = self.named("preprocessor", request.config.get("custom_preprocessor"), in_process_preprocessor)
             if named is not None:
                 warnings.warn(
@@ -41,8 +43,6 @@ class Slots:
                     DeprecationWarning,
                     stacklevel=4,
                 )
-        if named is None and pins is not None and info.path in pins:
-            named = self.registry.get("preprocessor", pins[info.path])
         found = self.registry.active("preprocessor")
         choice = choose("preprocessor", found, request, named=named, prefer=self.prefer)
         if choice.component is None:
@@ -58,8 +58,8 @@ class Slots:
             )
         return choice
 
-    def filter(self, request: Request) -> Choice:
-        name = request.config["observation_filter"]
+    def filter(self, request: Request, pins: Mapping[str, Any]) -> Choice:
+        name = pins.get("filter") or request.config["observation_filter"]
         if name == "NoFilter":
             return Choice("filter", None, "observation_filter is 'NoFilter'")
         return choose("filter", self.registry.active("filter"), request, named=self.registry.get("filter", name))
@@ -80,7 +80,9 @@ class Slots:
         choices = {}
         for slot in MODEL_SLOTS:
             found = [c for c in self.registry.active("model") if slot_of(c) == slot]
-            named = custom if custom is not None and slot_of(custom) == slot else self.pinned(slot, pins)
+            named = self.pinned(slot, pins)  # what was chosen then, whatever the config's name means today
+            if named is None and custom is not None and slot_of(custom) == slot:
+                named = custom
             if pins and named is None:
                 choices[slot] = Choice(slot, None, "empty when the policy was saved")
                 continue
@@ -120,8 +122,7 @@ class Slots:
         if component.objects:
             cls = next(iter(component.objects.values()))
             return output_size(cls.required_model_output_shape(action_space, dict(request.config)))
-        assert component.declaration.size is not None
-        return output_size(component.declaration.size(request.action, request.config))
+        return int(component.ask("size", request.action, request.config, returns=output_size))
 
 
 def slot_of(component: Component) -> str:

@@ -12,7 +12,10 @@ from rlcatalog.spaceinfo import KINDS, SpaceInfo
 def space_to_json(space: Any) -> Any:
     """Return a space as plain data; None for a kind that is a plugin's own, which the caller must keep."""
     info = SpaceInfo.read(space)
-    if any(node.classes[0] not in _EXACT for node in info.walk()):
+    nodes = list(info.walk())
+    ends = [end for node in nodes if node.kind == "graph" for end in (node.space.node_space, node.space.edge_space)]
+    nodes += [SpaceInfo.read(end) for end in ends if end is not None]
+    if any(node.classes[0] not in _EXACT for node in nodes):
         return None
     return _to_json(info)
 
@@ -35,7 +38,8 @@ def space_from_json(data: Any) -> Any:
         low, high = (_unpack(data[key], shape, dtype) for key in ("low", "high"))
         return spaces.Box(low, high, shape, dtype)
     if kind == "discrete":
-        return spaces.Discrete(data["n"], start=data["start"])
+        dtype = np.dtype(data["dtype"])
+        return spaces.Discrete(data["n"], start=data["start"], dtype=dtype)
     if kind == "multi_discrete":
         return spaces.MultiDiscrete(data["nvec"], np.dtype(data["dtype"]), start=data["start"])
     if kind == "multi_binary":
@@ -69,11 +73,11 @@ def _to_json(info: SpaceInfo) -> dict[str, Any]:
         assert info.shape is not None
         data |= {"dtype": info.dtype, "shape": list(info.shape), "low": _pack(info.low), "high": _pack(info.high)}
     elif info.kind == "discrete":
-        data |= {"n": info.n, "start": info.start}
+        data |= {"n": info.n, "start": info.start, "dtype": info.dtype}
     elif info.kind == "multi_discrete":
         data |= {"nvec": space.nvec.tolist(), "start": space.start.tolist(), "dtype": info.dtype}
     elif info.kind == "multi_binary":
-        data["n"] = list(space.shape)
+        data["n"] = space.n if isinstance(space.n, int) else list(space.n)
     elif info.kind == "text":
         charset = "".join(space.character_list)
         data |= {"max_length": space.max_length, "min_length": space.min_length, "charset": charset}
@@ -95,14 +99,23 @@ def _to_json(info: SpaceInfo) -> dict[str, Any]:
 _EXACT = frozenset(KINDS)
 
 
-def _pack(bound: Any) -> Any:
-    """Return a bound as one number where all are equal, else as nested lists; JSON has no infinity, hence text."""
-    values = np.unique(bound) if bound.size else np.zeros(1)
-    packed = values[0] if len(values) == 1 else bound
-    return np.vectorize(repr, otypes=[object])(np.asarray(packed).astype(object)).tolist() if bound.size else "0.0"
+def _pack(bound: np.ndarray[Any, Any]) -> Any:
+    """Return a bound as one text where all values are equal, else as nested lists; JSON has no infinity."""
+    if bound.size and (bound == bound.flat[0]).all():
+        return repr(bound.flat[0].item())
+    return _texts(bound.tolist())
 
 
-def _unpack(packed: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    parse = int if dtype.kind in "iu" else (lambda text: text == "True") if dtype.kind == "b" else float
-    values = np.vectorize(parse, otypes=[dtype])(np.asarray(packed, object))
-    return np.broadcast_to(values, shape).astype(dtype)
+def _texts(values: Any) -> Any:
+    return [_texts(value) for value in values] if isinstance(values, list) else repr(values)
+
+
+def _unpack(packed: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    values = np.asarray(_values(packed, dtype.kind), dtype)
+    return np.broadcast_to(values.reshape(shape) if isinstance(packed, list) else values, shape).astype(dtype)
+
+
+def _values(packed: Any, kind: str) -> Any:
+    if isinstance(packed, list):
+        return [_values(item, kind) for item in packed]
+    return packed == "True" if kind == "b" else int(packed) if kind in "iu" else float(packed)

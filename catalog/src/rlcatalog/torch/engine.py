@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class TorchEngine:
         self.has_value = policy.has_value
         self.initial = [torch.as_tensor(np.asarray(part)) for part in self.model.get_initial_state()]
         self.device, self.on_cpu = torch.device("cpu"), True
+        self.numpy: Callable[[torch.Tensor], Array] = torch.Tensor.numpy
 
     def act(self, obs: Array, state: Any, mask: Array | None, explore: bool) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, inputs and new state, as NumPy arrays."""
@@ -82,21 +83,15 @@ class TorchEngine:
         """Move the model to a device."""
         self.device = torch.device(device)
         self.on_cpu = self.device.type == "cpu"
+        self.numpy = torch.Tensor.numpy if self.on_cpu else _copied
         self.model.to(self.device)
 
     def tensor(self, value: Any) -> torch.Tensor:
         """Return an array or tensor as a tensor on the device; float64 becomes float32."""
-        if isinstance(value, torch.Tensor):
-            tensor = value
-        else:
-            tensor = torch.from_numpy(value if value.flags.c_contiguous else np.ascontiguousarray(value))
+        tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
         if tensor.dtype is torch.float64:
             tensor = tensor.float()
         return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
-
-    def numpy(self, tensor: torch.Tensor) -> Array:
-        """Return a tensor as an array."""
-        return tensor.numpy() if self.on_cpu else tensor.cpu().numpy()
 
     def _score(self, dist: ActionDistribution, sample: Any) -> tuple[Array, torch.Tensor]:
         """Return a sample in its flat form, an array `[B, width]`, and its logp."""
@@ -122,3 +117,7 @@ class TorchEngine:
 
     def _ones(self, like: list[torch.Tensor]) -> torch.Tensor | None:
         return torch.ones(len(like[0]), dtype=torch.int32, device=self.device) if like else None
+
+
+def _copied(tensor: torch.Tensor) -> Array:
+    return tensor.cpu().numpy()

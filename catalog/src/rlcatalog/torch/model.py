@@ -83,6 +83,11 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
     def _run(self, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         return nn.Module.__call__(self, inputs, state, seq_lens)
 
+    def __getattr__(self, name: str) -> Any:
+        # Layers first: forward() asks for little else, and every microsecond of acting counts.
+        modules = self.__dict__.get("_modules")
+        return modules[name] if modules is not None and name in modules else super().__getattr__(name)
+
     def __setattr__(self, name: str, value: Any) -> None:
         # A tensor under a name that is a plain attribute already is one still: forward() stores its features this
         # way at every step, and nn.Module's own __setattr__ costs two microseconds.

@@ -1,0 +1,238 @@
+"""Writes the tables of `docs/config.md`: every config key there is, and every one RLlib ever had, with its fate here.
+
+Run it after a config key or a planned package has changed: `python tools/config_table.py`, or with `--check` to only
+say whether the page is up to date. What a table says comes from the code; the history of RLlib's keys stands below.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from first_party import packages
+
+from rlcatalog import Catalog, first_party, neutral
+from rlcatalog.config import keys_of
+from rlcatalog.discovery import scan
+from rlcatalog.legacy_keys import ALIASES, IGNORED, REFUSED
+from rlcatalog_ppo import config as ppo
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "docs/config.md"
+
+#: A default nobody wrote down.
+UNKNOWN = object()
+
+#: RLlib's model config keys from 2017 to today → (RLlib's last default, what it meant there). The line is shown for
+#: keys that are not honoured; it is empty for keys whose owner describes them.
+RLLIB: dict[str, tuple[Any, str]] = {
+    "fcnet_hiddens": ([256, 256], ""),
+    "fcnet_activation": ("tanh", ""),
+    "fcnet_weights_initializer": (None, ""),
+    "fcnet_weights_initializer_config": (None, ""),
+    "fcnet_bias_initializer": (None, ""),
+    "fcnet_bias_initializer_config": (None, ""),
+    "post_fcnet_hiddens": ([], ""),
+    "post_fcnet_activation": ("relu", ""),
+    "post_fcnet_weights_initializer": (None, ""),
+    "post_fcnet_weights_initializer_config": (None, ""),
+    "post_fcnet_bias_initializer": (None, ""),
+    "post_fcnet_bias_initializer_config": (None, ""),
+    "vf_share_layers": (True, ""),
+    "free_log_std": (False, ""),
+    "no_final_linear": (False, ""),
+    "conv_filters": (None, "the convolutions, one `[channels, kernel, stride]` each; None: chosen by image size"),
+    "conv_activation": ("relu", "activation of the convolutions"),
+    "conv_kernel_initializer": (None, "initialiser of the convolutions' kernels"),
+    "conv_kernel_initializer_config": (None, "arguments of that initialiser"),
+    "conv_bias_initializer": (None, "initialiser of the convolutions' biases"),
+    "conv_bias_initializer_config": (None, "arguments of that initialiser"),
+    "conv_transpose_kernel_initializer": (None, "initialiser of transposed convolutions' kernels"),
+    "conv_transpose_kernel_initializer_config": (None, "arguments of that initialiser"),
+    "conv_transpose_bias_initializer": (None, "initialiser of transposed convolutions' biases"),
+    "conv_transpose_bias_initializer_config": (None, "arguments of that initialiser"),
+    "use_lstm": (False, "put an LSTM behind the trunk"),
+    "max_seq_len": (20, ""),
+    "lstm_cell_size": (256, "width of the LSTM"),
+    "lstm_use_prev_action": (False, "let the LSTM see the previous action"),
+    "lstm_use_prev_reward": (False, "let the LSTM see the previous reward"),
+    "lstm_use_prev_action_reward": (False, "both of these in one key, before they were split in 2020"),
+    "lstm_weights_initializer": (None, "initialiser of the LSTM's weights"),
+    "lstm_weights_initializer_config": (None, "arguments of that initialiser"),
+    "lstm_bias_initializer": (None, "initialiser of the LSTM's biases"),
+    "lstm_bias_initializer_config": (None, "arguments of that initialiser"),
+    "_time_major": (False, "sequences as `[T, B, ...]` instead of `[B, T, ...]`"),
+    "_disable_action_flattening": (False, "keep nested actions as structures; needed there to feed them back"),
+    "use_attention": (False, "put a gated transformer (GTrXL) behind the trunk"),
+    "attention_num_transformer_units": (1, "number of transformer units"),
+    "attention_dim": (64, "width of the units"),
+    "attention_num_heads": (1, "number of attention heads"),
+    "attention_head_dim": (32, "width of one head"),
+    "attention_memory_inference": (50, "past steps a unit sees when acting"),
+    "attention_memory_training": (50, "past steps a unit sees in training; RLlib stored it and never used it"),
+    "attention_position_wise_mlp_dim": (32, "width of the dense layers inside a unit"),
+    "attention_init_gru_gate_bias": (2.0, "initial bias of the gates; larger means closer to the identity"),
+    "attention_use_n_prev_actions": (0, "how many previous actions the units see"),
+    "attention_use_n_prev_rewards": (0, "how many previous rewards the units see"),
+    "preprocessor_pref": ("deepmind", "which Atari preprocessing to use; stood beside `model` there"),
+    "framestack": (True, "stack four Atari frames"),
+    "dim": (84, "height and width of Atari frames after resizing"),
+    "grayscale": (False, "Atari frames in one channel"),
+    "zero_mean": (True, "Atari frames within [-1, 1] instead of [0, 1]"),
+    "custom_model": (None, ""),
+    "custom_model_config": ({}, ""),
+    "custom_options": ({}, "keyword arguments of custom classes, until 2020"),
+    "custom_action_dist": (None, ""),
+    "custom_preprocessor": (None, ""),
+    "observation_filter": ("NoFilter", ""),
+    "always_check_shapes": (False, "check every tensor's shape in Ray's new stack"),
+    "state_shape": (None, "shape of a version-1 model's state, 2019 to 2020"),
+    "_use_default_native_models": (False, "default networks as plain Keras models, 2021 to 2022"),
+    "_disable_preprocessor_api": (
+        False,
+        "hand observations to the model as the environment emits them; here a model finds the structure in"
+        ' `input_dict["obs"]` in any case',
+    ),
+    "_no_preprocessing": (False, "first name of `_disable_preprocessor_api`, for two weeks in 2021"),
+    "num_framestacks": ("auto", "frames stacked through view requirements, 2021"),
+    "squash_to_range": (False, "squash the outputs into the action bounds, 2018 to 2019"),
+    "channel_major": (False, "images as channels first, 2018"),
+    "downscale_factor": (UNKNOWN, "shrink images by this factor, 2017"),
+    "extra_frameskip": (UNKNOWN, "repeat actions this many times more, 2017"),
+    "encoder_latent_dim": (None, "width of the encoder's output in Ray's new stack"),
+    "log_std_clip_param": (
+        20.0,
+        "cut log standard deviations off at plus and minus this, in Ray's new stack; the classic layer never read it,"
+        " and `diag_gaussian` cuts nothing off",
+    ),
+}
+
+#: Planned keys of our own → (default, what it will mean).
+OWN_PLANNED: dict[str, tuple[Any, str]] = {
+    "action_mask_key": ("action_mask", "which entry of a Dict observation is the action mask"),
+}
+
+#: What the owner's line does not say about an honoured key.
+NOTES = {
+    "max_seq_len": "no released package trains on sequences, so nothing reads it yet",
+    "custom_preprocessor": "a DeprecationWarning says to wrap the environment instead",
+    "custom_model_config": "an argument the class does not take is an error",
+    "observation_filter": "no filter is released yet; RLlib has the key beside `model`, where PPO takes it too",
+}
+
+
+def first_party_catalog() -> Catalog:
+    """Return a catalog of this repository's packages, whatever else is installed."""
+    distributions = packages()
+    return Catalog([ep for ep in scan() if ep.dist.name in distributions], environ={})
+
+
+def code(value: Any) -> str:
+    """Return a value as it stands in Python, in backticks."""
+    return "—" if value is UNKNOWN else f"`{value!r}`".replace("'", '"')
+
+
+def table(*rows: tuple[str, ...]) -> str:
+    """Return a Markdown table; the first row is its head."""
+    head, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *body])
+
+
+def key_table(catalog: Catalog) -> str:
+    """Return the table of model config keys."""
+    keys = catalog.schema.keys
+    planned = [key for key in OWN_PLANNED if first_party.provider_of("config", key) and key not in keys]
+    own = [key for key in keys if key not in RLLIB]
+    rows = [key_row(key, catalog) for key in [*RLLIB, *own, *planned]]
+    return table(("key", "status", "default", "owner or replacement", "meaning, or why"), *rows)
+
+
+def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
+    """Return one row of the table of model config keys."""
+    if key in catalog.schema.keys:
+        row = catalog.schema.keys[key]
+        meaning = "; ".join(filter(None, (row.meaning, NOTES.get(key, ""))))
+        return f"`{key}`", "honoured", code(row.default), f"`{row.owner}`", meaning
+    default, line = RLLIB.get(key) or OWN_PLANNED[key]
+    if not line:
+        raise SystemExit(f"tools/config_table.py: {key!r} is not honoured (any more); say in RLLIB what it meant.")
+    provider = first_party.provider_of("config", key)
+    if key in ALIASES:
+        status, owner = "alias", f"`{ALIASES[key][0]}`"
+    elif key in IGNORED:
+        status, owner, line = "ignored", "—", f"{line}. Without effect: {IGNORED[key].rstrip('.')}"
+    elif key in REFUSED:
+        status, owner, line = "refused", "—", f"{line}. Refused: {REFUSED[key].rstrip('.')}"
+    else:
+        status, owner = "later", f"`{provider}`" if provider else "—"
+    return f"`{key}`", status, code(default), owner, line
+
+
+def ppo_table() -> str:
+    """Return the table of PPO's own keys."""
+    old: dict[str, list[str]] = {}
+    for alias, key in ppo._ALIASES.items():
+        old.setdefault(key, []).append(f"`{alias}`")
+    rows = [
+        (f"`{row.name}`", code(row.default), ", ".join(old.get(row.name, [])) or "—", row.meaning)
+        for row in keys_of(ppo.PPOConfig, "rlcatalog-ppo")
+    ]
+    return table(("key", "default", "also accepted, with a DeprecationWarning", "meaning"), *rows)
+
+
+def activation_table() -> str:
+    """Return the table of activations."""
+    return names_table(dict.fromkeys(neutral.ACTIVATIONS, "—"), neutral._ACTIVATION_ALIASES, ("activation",))
+
+
+def initializer_table() -> str:
+    """Return the table of initialisers."""
+    arguments = {
+        name: ", ".join(f"`{key}={value}`" for key, value in defaults.items()) or "—"
+        for name, defaults in neutral.INITIALIZERS.items()
+    }
+    return names_table(arguments, neutral._INITIALIZER_ALIASES, ("initialiser", "arguments and their defaults"))
+
+
+def names_table(names: dict[str, str], aliases: dict[str, str], head: tuple[str, ...]) -> str:
+    """Return a table of names with their aliases, and with a column for their arguments where `head` has one."""
+    rows = []
+    for name, arguments in names.items():
+        also = ", ".join(f"`{alias}`" for alias, target in aliases.items() if target == name) or "—"
+        rows.append((f"`{name}`", *([arguments] if len(head) > 1 else []), also))
+    return table((*head, "also written"), *rows)
+
+
+def filled(text: str) -> str:
+    """Return the page with its tables written anew, each between its two markers."""
+    tables = {
+        "keys": key_table(first_party_catalog()),
+        "ppo": ppo_table(),
+        "activations": activation_table(),
+        "initialisers": initializer_table(),
+    }
+    for name, lines in tables.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
+        text, found = pattern.subn(lambda m, lines=lines: f"{m[1]}\n{lines}\n\n{m[2]}", text)
+        if found != 1:
+            raise SystemExit(f"{TARGET.name}: expected the markers <!-- {name} --> and <!-- /{name} --> once each.")
+    return text
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with `--check` say whether it is up to date."""
+    old = TARGET.read_text(encoding="utf-8")
+    new = filled(old)
+    if arguments == ["--check"]:
+        if new != old:
+            print("docs/config.md is stale: run `make docs`.", file=sys.stderr)
+        return int(new != old)
+    TARGET.write_text(new, encoding="utf-8")
+    print(f"wrote {TARGET.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
