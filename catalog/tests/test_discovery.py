@@ -269,3 +269,17 @@ def test_a_damaged_installation_does_not_hide_the_others(tmp_path, install, inst
     statuses = {record.distribution: record.status for record in Catalog(environ={}).plugins}
     assert statuses["healthy"] == "loaded"
     assert statuses.get("leftover") in (None, "failed")
+
+
+@pytest.mark.filterwarnings("ignore::rlcatalog.errors.PluginWarning")
+def test_a_plugin_without_readable_metadata_is_not_taken_for_the_programs_own(tmp_path, install, installed):
+    source = (
+        "from rlcatalog import ModelSpec, hookimpl\n\n\n@hookimpl\ndef rlcatalog_models():\n"
+        '    return [ModelSpec("net", {"torch": "m:C"}, "")]\n'
+    )
+    info = install(tmp_path, "leftover", source)
+    points = installed(tmp_path)
+    (info / "METADATA").unlink()
+    catalog = Catalog(points, environ={})
+    assert [record.distribution for record in catalog.plugins] == ["leftover"]
+    assert not any(component.in_process for component in catalog.components())

@@ -20,7 +20,7 @@ from rlcatalog.loader import PluginRecord, load
 from rlcatalog.preprocessing import Preprocessor
 from rlcatalog.registry import Component, Registry, require_framework
 from rlcatalog.request import Request
-from rlcatalog.resolution import Explanation, Resolution
+from rlcatalog.resolution import Explanation, Resolution, model_stages
 from rlcatalog.selection import verdict
 from rlcatalog.slots import MODEL_SLOTS, Slots
 from rlcatalog.spaceinfo import SpaceInfo
@@ -212,7 +212,9 @@ class Catalog:
         num_outputs = slots.size(choices["action_dist"].component, request, action_space)
         request = replace(request, num_outputs=num_outputs)
         choices |= slots.model(request, custom_model, pins)
-        return Resolution(request, parsed, framework, choices, preprocessor, num_outputs, self.config_keys, codecs)
+        found = Resolution(request, parsed, framework, choices, preprocessor, num_outputs, self.config_keys, codecs)
+        found.explain()  # a config that contradicts the shapes is found before a framework is imported
+        return found
 
     def explain(
         self,
@@ -337,6 +339,7 @@ class Catalog:
         action = SpaceInfo.read(action_space, "action")
         request = Request(original, action, parsed.values, framework, encoded, num_outputs)
         choices = {slot: choice.component for slot, choice in slots.model(request, custom, {}).items()}
+        model_stages(choices.values(), request, num_outputs)
         return self.model(
             choices, obs_space, action_space, num_outputs, parsed, framework, name=name, interface=interface,
             kwargs=kwargs,

@@ -50,9 +50,13 @@ def scan() -> tuple[Any, ...]:
 
 
 def _from_each(distributions: Iterable[Any]) -> Iterator[Any]:
+    seen: set[str] = set()
     for distribution in distributions:
         try:
-            yield from distribution.entry_points.select(group=GROUP)
+            name = normalize(distribution.name)
+            if name not in seen:  # the first copy on the path is the one that is imported
+                seen.add(name)
+                yield from distribution.entry_points.select(group=GROUP)
         except Exception:  # nothing can be said about it, not even its name
             continue
 
@@ -65,6 +69,8 @@ def candidates(entry_points: Iterable[Any]) -> list[Candidate]:
     found: dict[tuple[str, str, str], Candidate] = {}
     for entry_point in entry_points:
         name, version, requires = _metadata(entry_point.dist)
+        if entry_point.dist is not None:  # without a name it would pass for a part of the running program
+            name = name or normalize(entry_point.name)
         key = (name, entry_point.name, entry_point.value)
         if key not in found:
             found[key] = Candidate(entry_point.name, entry_point.value, name, version, requires, entry_point)

@@ -13,6 +13,9 @@ from collections.abc import Iterable
 class CatalogError(Exception):
     """Base class of all errors raised by rlcatalog."""
 
+    #: TensorFlow's autograph re-raises errors as types of its own; this asks it to let ours through.
+    ag_pass_through = True
+
     # KeyError would print the message's repr, quotes and escapes included.
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

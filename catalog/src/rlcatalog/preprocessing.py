@@ -97,10 +97,15 @@ class Preprocessor:
 
     def writer(self, start: int) -> Writer:
         """Return `write(obs, out)`, which encodes one observation into `out[start:start + size]` (zeroed before)."""
-        stop, transform = start + self.size, self.transform
+        stop, transform, shape = start + self.size, self.transform, self.shape
 
         def write(obs: Any, out: Array) -> None:
-            out[start:stop] = np.asarray(transform(obs)).reshape(-1)
+            encoded = np.asarray(transform(obs))
+            if encoded.shape != shape:
+                raise ModelContractError(
+                    f"{type(self).__name__}.transform() returned shape {encoded.shape}; _init_shape() said {shape}."
+                )
+            out[start:stop] = encoded.ravel()
 
         return write
 
@@ -137,7 +142,11 @@ class Preprocessor:
         Raises:
             ObservationError: It does not; the message names the leaf's path, what was expected and what was found.
         """
-        if not self._obs_space.contains(obs):
+        fits = self._obs_space.contains(obs)
+        if not fits and self.info.kind == "box":  # values count, not whether they came as a list or as float64
+            array = np.asarray(obs)
+            fits = array.dtype.kind in "biuf" and self._obs_space.contains(array.astype(self.info.dtype))
+        if not fits:
             self.refuse(f"a value of {self.info.describe()}", obs)
 
     # --- to call ---------------------------------------------------------------------------------------------------
@@ -159,10 +168,12 @@ class Preprocessor:
     def encode_batch(self, batch: Any) -> Array:
         """Like `transform_batch`, but the array may be, or share memory with, the batch: for reading at once."""
         batch = self._stacked(batch)
-        self._check_rows(batch)
         try:
+            self._check_rows(batch)
             out = np.zeros((batch_size(self.info, batch), self.size), np.float32)
             self._write_batch(batch, out)
+        except ObservationError:
+            raise
         except ENCODING_ERRORS as error:
             self._explain_batch(batch, error)
         return out.reshape(len(out), *self.shape)
@@ -241,9 +252,10 @@ class Preprocessor:
         try:
             for row in rows(self.info, batch):
                 self.check(row)
-        except ENCODING_ERRORS as cause:
-            if isinstance(cause, ObservationError):
-                raise
+        except ObservationError:
+            raise
+        except ENCODING_ERRORS:
+            pass  # a batch of the wrong form has no rows to check
         raise ObservationError(
             f"{self.info.path}: expected a batch of {self.info.describe()}; found {summary(batch)}: {error}"
         ) from error
@@ -261,25 +273,42 @@ class Preprocessor:
 
 
 def batch_size(info: SpaceInfo, batch: Any) -> int:
-    """Return the number of observations in a batch."""
-    while info.children and info.kind in ("dict", "tuple"):
-        batch = batch[info.keys[0]] if info.kind == "dict" else batch[0]
-        info = info.children[0]
-    return len(batch)
+    """Return the number of observations in a batch.
+
+    Raises:
+        ValueError: The leaves have different numbers, or there is no leaf to count.
+    """
+    sizes = sorted({len(column) for column in _columns(info, batch)})
+    if len(sizes) != 1:
+        raise ValueError(f"its leaves hold {' and '.join(map(str, sizes)) or 'no'} observations")
+    return sizes[0]
+
+
+def _columns(info: SpaceInfo, batch: Any) -> Iterator[Any]:
+    if info.kind == "dict":
+        for key, child in zip(info.keys, info.children, strict=True):
+            yield from _columns(child, batch[key])
+    elif info.kind == "tuple":
+        for column, child in zip(batch, info.children, strict=True):
+            yield from _columns(child, column)
+    else:
+        yield batch
 
 
 def rows(info: SpaceInfo, batch: Any) -> Iterator[Any]:
     """Yield the observations of a batch one by one."""
-    if info.kind == "dict" and isinstance(batch, Mapping):
-        columns = [rows(child, batch[key]) for key, child in zip(info.keys, info.children, strict=True)]
-        # Keys the space does not have are shown to the check of each row.
-        extra = {key: value for key, value in batch.items() if key not in info.keys}
-        for values in zip(*columns, strict=True):
-            yield {**dict(zip(info.keys, values, strict=True)), **extra}
-    elif info.kind == "tuple":
-        yield from zip(*(rows(child, column) for child, column in zip(info.children, batch, strict=True)), strict=True)
-    else:
-        yield from batch
+    for i in range(batch_size(info, batch)):
+        yield _row(info, batch, i)
+
+
+def _row(info: SpaceInfo, batch: Any, i: int) -> Any:
+    if info.kind == "dict":
+        # Keys the space does not have are left in, for the check of the row to find.
+        known = {key: _row(child, batch[key], i) for key, child in zip(info.keys, info.children, strict=True)}
+        return {**{key: value for key, value in batch.items() if key not in known}, **known}
+    if info.kind == "tuple":
+        return tuple(_row(child, column, i) for column, child in zip(batch, info.children, strict=True))
+    return batch[i]
 
 
 def stack(info: SpaceInfo, observations: list[Any]) -> Any:
@@ -305,6 +334,8 @@ def summary(value: Any) -> str:
     if isinstance(value, np.ndarray):
         text = f"an array of shape {value.shape}, dtype {value.dtype}"
         return f"{text}: {value.tolist()}" if value.size <= 8 else text
+    if isinstance(value, np.generic):
+        return f"{value.item()!r} ({value.dtype})"
     text = repr(value)
     return f"{text if len(text) <= 120 else text[:117] + '...'} ({type(value).__name__})"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,25 +55,33 @@ class Resolution:
             Stage("observation", self.request.obs.shape),
             Stage(f"preprocessor: {chosen.name if chosen else 'custom'}", self.preprocessor.shape),
         ]
-        filled = [self.choices[slot].component for slot in MODEL_SLOTS]
-        parts = [component for component in filled if component is not None]
-        width: int | None = None
-        for component in parts:
-            spec = component.declaration
-            last = component is parts[-1]
-            request = replace(self.request, num_outputs=self.num_outputs if last else None, trunk_width=width)
-            if isinstance(spec, ModelSpec) and spec.describe is not None:
-                found = component.ask("describe", request, returns=_stages)
-                stages += [Stage(f"{component.name}: {stage.name}", stage.shape) for stage in found]
-                shapes = [stage.shape for stage in found if stage.shape]
-                width = shapes[-1][-1] if shapes else None
-            else:
-                stages.append(Stage(f"{component.name}: output", (self.num_outputs,) if last else None))
-                width = None
+        stages += model_stages([self.choices[slot].component for slot in MODEL_SLOTS], self.request, self.num_outputs)
         stages.append(Stage(f"{self.component('action_dist').name}: inputs", (self.num_outputs,)))
         action = self.request.action
         stages.append(Stage("action", action.shape if action is not None else None))
         return stages
+
+
+def model_stages(parts: Iterable[Component | None], request: Request, num_outputs: int | None) -> list[Stage]:
+    """Return the stages of a model, from the inside out; a config that cannot be built is found here.
+
+    Args:
+        parts: The components of the model's slots.
+        request: What is asked.
+        num_outputs: Width of the outermost part's output, or None for a trunk.
+    """
+    filled = [part for part in parts if part is not None]
+    stages: list[Stage] = []
+    width: int | None = None
+    for part in filled:
+        outputs = num_outputs if part is filled[-1] else None
+        found = [Stage("output", (outputs,) if outputs is not None else None)]
+        if isinstance(part.declaration, ModelSpec) and part.declaration.describe is not None:
+            found = part.ask("describe", replace(request, num_outputs=outputs, trunk_width=width), returns=_stages)
+        stages += [Stage(f"{part.name}: {stage.name}", stage.shape) for stage in found]
+        shapes = [stage.shape for stage in found if stage.shape]
+        width = shapes[-1][-1] if shapes else None
+    return stages
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,8 @@ def _to_json(info: SpaceInfo) -> dict[str, Any]:
     if info.children:
         data["children"] = [_to_json(child) for child in info.children]
     if info.kind == "box":
-        assert info.shape is not None
-        data |= {"dtype": info.dtype, "shape": list(info.shape), "low": _pack(info.low), "high": _pack(info.high)}
+        low, high = _pack(space.low), _pack(space.high)
+        data |= {"dtype": info.dtype, "shape": list(space.shape), "low": low, "high": high}
     elif info.kind == "discrete":
         data |= {"n": info.n, "start": info.start, "dtype": info.dtype}
     elif info.kind == "multi_discrete":

@@ -457,7 +457,7 @@ BAD_BATCHES = [
     (batch(task=(np.ones(3, np.int64),)), "obs", "task"),
     (batch(pos=np.zeros((2, 2), np.float32)), "obs", ""),
     (batch(pos=np.zeros(2, np.float32)), "obs", ""),
-    (np.zeros((3, 2), np.float32), "obs: expected", "array of shape (2,)"),
+    (np.zeros((3, 2), np.float32), "obs: expected", "array of shape (3, 2)"),
 ]  # fmt: skip
 
 

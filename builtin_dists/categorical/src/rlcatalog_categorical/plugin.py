@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcatalog import ActionDistSpec, Match, NoMatch, Rank, Request, SpaceInfo, hookimpl
+from rlcatalog.errors import UnsupportedSpaceError
 
 
 def match(request: Request) -> Match | NoMatch:
@@ -18,7 +19,8 @@ def match(request: Request) -> Match | NoMatch:
 
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Return the number of logits."""
-    assert action.n is not None, f"Categorical takes a Discrete space, not {action.kind}"
+    if action.n is None or action.kind != "discrete":
+        raise UnsupportedSpaceError(f"{action.path}: Categorical takes a Discrete space, found {action.describe()}.")
     return action.n
 
 

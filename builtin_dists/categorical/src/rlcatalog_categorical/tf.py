@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rlcatalog import SpaceInfo
 from rlcatalog.distribution import ActionDistribution
+from rlcatalog.errors import ConfigError
 from rlcatalog_categorical.plugin import size
 
 
@@ -24,7 +25,7 @@ class Categorical(ActionDistribution):
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         if temperature <= 0:
-            raise ValueError(f"temperature must be positive, found {temperature}.")
+            raise ConfigError(f"temperature must be positive, found {temperature}.")
         inputs = tf.convert_to_tensor(inputs)
         super().__init__(inputs if temperature == 1.0 else inputs / temperature, model)
         self._log_probs: Any = None
@@ -37,21 +38,23 @@ class Categorical(ActionDistribution):
     @classmethod
     def masked(cls, inputs: Any, mask: Any) -> Any:
         """Give forbidden values the lowest finite logit of the dtype; mask `[B, n]`, True = allowed."""
-        return tf.where(mask, inputs, inputs.dtype.min)
+        return tf.where(tf.cast(mask, tf.bool), inputs, inputs.dtype.min)
 
     @property
     def log_probs(self) -> Any:
         """Normalised log probabilities `[B, n]`."""
         if self._log_probs is None:
-            self._log_probs = tf.nn.log_softmax(self.inputs)
+            # The lowest finite value stands in for -inf, which 0 · log 0 would make NaN.
+            self._log_probs = tf.maximum(tf.nn.log_softmax(self.inputs), self.inputs.dtype.min)
         return self._log_probs
 
     def sample(self) -> Any:
         """Draw int64 `[B]`, anew at each call, by the Gumbel-max trick."""
+        # Normalised logits: against a large common offset the noise would be lost to rounding.
         uniform = tf.random.uniform(tf.shape(self.inputs), dtype=self.inputs.dtype)
         # log1p(-u) with u in [0, 1) is never infinite; the tiny floor keeps log 0 away.
         exponential = tf.maximum(-tf.math.log1p(-uniform), tf.cast(1e-7, self.inputs.dtype))
-        self.last_sample = tf.argmax(self.inputs - tf.math.log(exponential), axis=-1)
+        self.last_sample = tf.argmax(self.log_probs - tf.math.log(exponential), axis=-1)
         return self.last_sample
 
     def deterministic_sample(self) -> Any:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rlcatalog import SpaceInfo
 from rlcatalog.distribution import ActionDistribution
+from rlcatalog.errors import ConfigError
 from rlcatalog_categorical.plugin import size
 
 
@@ -25,7 +26,7 @@ class Categorical(ActionDistribution):
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         if temperature <= 0:
-            raise ValueError(f"temperature must be positive, found {temperature}.")
+            raise ConfigError(f"temperature must be positive, found {temperature}.")
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
         super().__init__(inputs if temperature == 1.0 else inputs / temperature, model)
@@ -39,7 +40,7 @@ class Categorical(ActionDistribution):
     @classmethod
     def masked(cls, inputs: Tensor, mask: Tensor) -> Tensor:
         """Give forbidden values the lowest finite logit of the dtype; mask `[B, n]`, True = allowed."""
-        return inputs.masked_fill(~mask, torch.finfo(inputs.dtype).min)
+        return inputs.masked_fill(~mask.bool(), torch.finfo(inputs.dtype).min)
 
     @property
     def log_probs(self) -> Tensor:
@@ -50,8 +51,9 @@ class Categorical(ActionDistribution):
 
     def sample(self) -> Tensor:
         """Draw int64 `[B]` by an exponential race: argmax of logits - log E with E ~ Exp(1), the Gumbel-max trick."""
-        race = torch.empty_like(self.inputs).exponential_().log_()
-        return self._remembered((self.inputs - race).argmax(dim=-1, keepdim=True))
+        # Normalised logits: against a large common offset the race would be lost to rounding.
+        race = torch.empty_like(self.log_probs).exponential_().log_()
+        return self._remembered((self.log_probs - race).argmax(dim=-1, keepdim=True))
 
     def deterministic_sample(self) -> Tensor:
         """Return the most likely value, int64 `[B]`."""
@@ -64,17 +66,22 @@ class Categorical(ActionDistribution):
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log probability `[B]` of values `[B]` or `[B, 1]`."""
-        if actions is self.last_sample:  # just drawn: its index is at hand
-            index = self._index
-        else:
-            index = torch.as_tensor(actions, device=self.inputs.device).long().reshape(-1, 1)
-        return self.log_probs.gather(-1, index).squeeze(-1)
+        if actions is self.last_sample:  # just drawn: its index is at hand, its probability is not 0
+            return self.log_probs.gather(-1, self._index).squeeze(-1)
+        index = torch.as_tensor(actions, device=self.inputs.device).long().reshape(-1, 1)
+        return self._finite().gather(-1, index).squeeze(-1)
 
     def entropy(self) -> Tensor:
         """Return -Σ p log p, `[B]`."""
-        return -(self.log_probs.exp() * self.log_probs).sum(dim=-1)
+        log_probs = self._finite()
+        return -(log_probs.exp() * log_probs).sum(dim=-1)
 
     def kl(self, other: ActionDistribution) -> Tensor:
         """Return Σ p (log p - log q), `[B]`."""
         assert isinstance(other, Categorical)
-        return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(dim=-1)
+        log_probs = self._finite()
+        return (log_probs.exp() * (log_probs - other._finite())).sum(dim=-1)
+
+    def _finite(self) -> Tensor:
+        """Log probabilities with the lowest finite value in place of -inf, which 0 · log 0 would make NaN."""
+        return self.log_probs.clamp(min=torch.finfo(self.log_probs.dtype).min)

@@ -7,6 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcatalog import ActionDistSpec, Match, NoMatch, Rank, Request, SpaceInfo, hookimpl
+from rlcatalog.errors import UnsupportedSpaceError
+
+
+#: Log standard deviations beyond this are cut off: exp of a number much larger is infinite in float32.
+MAX_LOG_STD = 40.0
 
 
 def match(request: Request) -> Match | NoMatch:
@@ -21,6 +26,8 @@ def match(request: Request) -> Match | NoMatch:
 
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Return twice the number of values: means and log standard deviations."""
+    if action.kind != "box" or not (action.dtype or "").startswith("float"):
+        raise UnsupportedSpaceError(f"{action.path}: DiagGaussian takes a Box of floats, found {action.describe()}.")
     return 2 * math.prod(action.shape or ())
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rlcatalog import SpaceInfo
 from rlcatalog.distribution import ActionDistribution
-from rlcatalog_gaussian.plugin import size
+from rlcatalog_gaussian.plugin import MAX_LOG_STD, size
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -26,7 +26,8 @@ class DiagGaussian(ActionDistribution):
 
     def __init__(self, inputs: Any, model: Any = None) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
-        self.mean, self.log_std = tf.split(self.inputs, 2, axis=-1)
+        self.mean, log_std = tf.split(self.inputs, 2, axis=-1)
+        self.log_std = tf.clip_by_value(log_std, -MAX_LOG_STD, MAX_LOG_STD)
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:

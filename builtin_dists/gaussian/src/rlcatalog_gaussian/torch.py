@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlcatalog import SpaceInfo
 from rlcatalog.distribution import ActionDistribution
-from rlcatalog_gaussian.plugin import size
+from rlcatalog_gaussian.plugin import MAX_LOG_STD, size
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -28,7 +28,8 @@ class DiagGaussian(ActionDistribution):
     def __init__(self, inputs: Any, model: Any = None) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         self._noise: Tensor | None = None
-        self.mean, self.log_std = self.inputs.chunk(2, dim=-1)
+        self.mean, log_std = self.inputs.chunk(2, dim=-1)
+        self.log_std = log_std.clamp(-MAX_LOG_STD, MAX_LOG_STD)
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
@@ -56,7 +57,7 @@ class DiagGaussian(ActionDistribution):
         if actions is self.last_sample and self._noise is not None and not self.inputs.requires_grad:
             z = self._noise  # just drawn, and nobody asks for a gradient
         else:
-            x = torch.as_tensor(actions, device=self.inputs.device).reshape(self.mean.shape)
+            x = torch.as_tensor(actions, dtype=self.mean.dtype, device=self.mean.device).reshape(self.mean.shape)
             z = (x - self.mean) * torch.exp(-self.log_std)
         return -(0.5 * z.square() + self.log_std).sum(dim=-1) - _HALF_LOG_2PI * self.mean.shape[-1]
 

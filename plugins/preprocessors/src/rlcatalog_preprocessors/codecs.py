@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.preprocessing import Array, Leaf, Preprocessor, Writer
+from rlcatalog.errors import ObservationError
+from rlcatalog.preprocessing import ENCODING_ERRORS, Array, Leaf, Preprocessor, Writer
+
+
+#: Kind of a Box's dtype → the kinds of values it takes: nothing is cut off or made up by casting.
+_TAKES = {"f": "biuf", "i": "biu", "u": "biu", "b": "b"}
 
 
 class NoPreprocessor(Preprocessor):
@@ -36,14 +41,16 @@ class NoPreprocessor(Preprocessor):
 
     def encode_batch(self, batch: Any) -> Array:
         """Return the batch itself where it is an array of the space's dtype."""
-        if self._unchecked:
-            self._check_rows(batch)
         try:
+            if self._unchecked:
+                self._check_rows(batch)
             array = np.asarray(batch, self._dtype)
             if array.shape[1:] != self.shape:
                 raise ValueError(f"rows of shape {array.shape[1:]} instead of {self.shape}")
             return array
-        except (TypeError, ValueError) as error:
+        except ObservationError:
+            raise
+        except ENCODING_ERRORS as error:
             self._explain_batch(batch, error)
 
     def writer(self, start: int) -> Writer:
@@ -66,12 +73,13 @@ class NoPreprocessor(Preprocessor):
 
     def bounds(self) -> tuple[Array, Array]:
         space = self._obs_space
-        return space.low.ravel().astype(np.float32), space.high.ravel().astype(np.float32)
+        with np.errstate(over="ignore"):  # what float32 cannot hold is as good as unbounded
+            return space.low.ravel().astype(np.float32), space.high.ravel().astype(np.float32)
 
     def check(self, obs: Any) -> None:
         array = np.asarray(obs)
         expected = f"{self.info.describe()}"
-        if array.dtype.kind not in "biuf" or not np.can_cast(array.dtype, self._dtype, "same_kind"):
+        if array.dtype.kind not in _TAKES[self._dtype.kind]:  # the values themselves are checked below
             self.refuse(f"{expected}: values that can be cast to {self._dtype}", obs)
         if array.shape != self.shape:
             self.refuse(f"{expected}: shape {self.shape}", obs)

@@ -1,0 +1,467 @@
+"""The pages people read: their code runs, their tables say what the code says, and what is generated is fresh."""
+
+import ast
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import types
+import warnings
+from pathlib import Path
+
+import pytest
+
+import rlcatalog
+from rlcatalog import declarations, first_party, hookspecs
+from rlcatalog.config import keys_of
+from rlcatalog.errors import ConfigError, UnknownConfigKeyError
+from rlcatalog.testing import PluginEntryPoint, isolated_catalog
+from rlcatalog_ppo import config as ppo
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = {
+    "rlcatalog": "catalog",
+    "rlcatalog-fcnet": "builtin_models/fcnet",
+    "rlcatalog-categorical": "builtin_dists/categorical",
+    "rlcatalog-gaussian": "builtin_dists/gaussian",
+    "rlcatalog-preprocessors": "plugins/preprocessors",
+    "rlcatalog-ppo": "plugins/ppo",
+}
+RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), "docs/config.md", "docs/seeds.md"]
+
+
+def read(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M)
+
+
+def rows(text):
+    """Return the cells of every row of every table in a text, heads left out."""
+    found = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        head = number + 1 < len(lines) and re.fullmatch(r"\|[\s|:-]+\|", lines[number + 1])
+        if line.startswith("|") and not head and not re.fullmatch(r"\|[\s|:-]+\|", line):
+            found.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+    return found
+
+
+def between(text, marker):
+    return text.partition(f"<!-- {marker} -->")[2].partition(f"<!-- /{marker} -->")[0]
+
+
+def quoted(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def literal(cell):
+    return ast.literal_eval(cell.strip("`"))
+
+
+def run(*arguments, cwd):
+    """Run Python in a process of its own; TensorFlow greets on standard error, so that is only shown on failure."""
+    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env=environ, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+# --- code in the pages -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_python_in_page_runs(page, tmp_path):
+    code = "\n".join(blocks(read(page), "python"))
+    assert code, f"{page} shows no Python"
+    script = tmp_path / "page.py"
+    script.write_text(code, encoding="utf-8")
+    run("-W", "error", str(script), cwd=tmp_path)
+
+
+def test_commands_in_readme_run(tmp_path):
+    """Each `rlcatalog ...` line of the tour, in order; training is cut short."""
+    lines = re.findall(r"^\$ rlcatalog (.*)$", read("README.md"), re.M)
+    assert [line.split()[0] for line in lines] == ["list", "explain", "train", "evaluate"]
+    for line in lines:
+        run("-m", "rlcatalog", *re.sub(r"--steps \d+", "--steps 512", line).split(), cwd=tmp_path)
+    left = {path.name for path in (tmp_path / "runs/tour").iterdir()}
+    assert left == {"learning_curve.png", "metrics.jsonl", "config.json", "policy"}
+
+
+@pytest.mark.parametrize("page", [*RUNNABLE, "CHANGELOG.md", "CONTRIBUTING.md", "docs/hooks.md"])
+def test_links_lead_somewhere(page):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", read(page)):
+        assert "://" not in target, target
+        linked = (ROOT / page).parent / target if target else ROOT / page
+        assert linked.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.M)
+            assert anchor in {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}, anchor
+
+
+# --- hooks -----------------------------------------------------------------------------------------------------------
+
+
+def sections():
+    """Return the sections of the hooks page whose title is one name: name → text."""
+    parts = re.split(r"^## `(\w+)`\n", read("docs/hooks.md"), flags=re.M)
+    return {name: re.split(r"^## ", text, flags=re.M)[0] for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def specs():
+    return {name: value for name, value in vars(hookspecs).items() if name.startswith("rlcatalog_")}
+
+
+def test_every_hook_has_a_section():
+    assert list(sections()) == list(specs()) == list(declarations.HOOK_RETURNS)
+
+
+@pytest.mark.parametrize("hook", declarations.HOOK_RETURNS)
+def test_section_gives_the_signature_and_the_fields(hook):
+    [line] = [line for line in inspect.getsource(specs()[hook]).splitlines() if line.startswith("def ")]
+    text = sections()[hook]
+    assert blocks(text, "") == [line.partition(":  #")[0] + "\n"]
+    spec = declarations.HOOK_RETURNS[hook]
+    common = {field.name for field in dataclasses.fields(declarations.Declaration)}
+    own = {field.name for field in dataclasses.fields(spec)} - common
+    assert {quoted(row[0])[0] for row in rows(text)} == own
+
+
+def test_common_fields_are_documented():
+    text = read("docs/hooks.md").partition("## Declarations")[2].partition("\n## ")[0]
+    fields = [field.name for field in dataclasses.fields(declarations.Declaration)]
+    assert [quoted(row[0])[0] for row in rows(text)] == fields
+
+
+@pytest.mark.parametrize("hook", declarations.HOOK_RETURNS)
+def test_example_of_a_hook_loads(hook):
+    [code] = blocks(sections()[hook], "python")
+    module = types.ModuleType("example_of_a_hook")
+    exec(code, module.__dict__)
+    found = isolated_catalog(PluginEntryPoint(module, "my-plugin"))
+    assert [(record.status, record.error) for record in found.plugins] == [("loaded", None)]
+    assert [type(c.declaration) for c in found.components()] == [declarations.HOOK_RETURNS[hook]]
+    for component in found.components():
+        for target in component.declaration.targets.values():
+            assert target.startswith("my_plugin.")
+
+
+def test_examples_match_what_they_say():
+    """The match functions of the examples, asked about something that fits and something that does not."""
+    import gymnasium as gym
+
+    from rlcatalog import Match, NoMatch, Request, SpaceInfo
+
+    def asked(hook, **request):
+        namespace = {}
+        exec(blocks(sections()[hook], "python")[0], namespace)
+        return namespace, namespace["match"](Request(**{"obs": box, **request}))
+
+    box = SpaceInfo.read(gym.spaces.Box(-1, 1, (2,)))
+    switches = SpaceInfo.read(gym.spaces.MultiBinary(3), "action")
+    namespace, answer = asked("rlcatalog_action_dists", action=switches)
+    assert isinstance(answer, Match)
+    assert namespace["size"](switches, {}) == 3
+    namespace, answer = asked("rlcatalog_models", encoded_shape=(4,), num_outputs=2)
+    assert isinstance(answer, Match)
+    assert isinstance(asked("rlcatalog_models")[1], NoMatch)
+    assert isinstance(asked("rlcatalog_preprocessors")[1], NoMatch)
+    env = gym.make("CartPole-v1")
+    assert isinstance(asked("rlcatalog_env_wrappers", env=env)[1], NoMatch)
+
+
+def test_statuses_and_variables_are_those_of_the_code():
+    text = read("docs/hooks.md")
+    statuses = rows(text.partition("## Plugin statuses")[2].partition("\n## ")[0])
+    source = read("catalog/src/rlcatalog/loader.py") + read("catalog/src/rlcatalog/registry.py")
+    assert {quoted(row[0])[0] for row in statuses} == {"loaded", "shadowed", "disabled", "incompatible", "failed"}
+    assert all(f'"{quoted(row[0])[0]}"' in source for row in statuses)
+    variables = {quoted(row[0])[0] for row in rows(text.partition("## Environment variables")[2])}
+    sources = (ROOT / "catalog/src/rlcatalog").rglob("*.py")
+    used = {name for path in sources for name in re.findall(r"RLCATALOG_[A-Z]+_PLUGINS", path.read_text("utf-8"))}
+    assert variables == used
+
+
+# --- config ----------------------------------------------------------------------------------------------------------
+
+
+def key_rows():
+    return {quoted(row[0])[0]: row[1:] for row in rows(between(read("docs/config.md"), "keys"))}
+
+
+def keys_of_status(status):
+    return [key for key, row in key_rows().items() if row[0] == status]
+
+
+def catalog():
+    return isolated_catalog(*(name for name in PACKAGES if name != "rlcatalog"))
+
+
+def parse(config):
+    return catalog().parse_config(config).values
+
+
+def test_config_table_is_fresh():
+    run(str(ROOT / "tools/config_table.py"), "--check", cwd=ROOT)
+
+
+def test_config_table_check_finds_a_stale_page(tmp_path):
+    """The check above can fail: on a page with one row taken out it does."""
+    page = read("docs/config.md")
+    stale = re.sub(r"^\| `fcnet_hiddens`.*\n", "", page, flags=re.M)
+    assert stale != page
+    (tmp_path / "config.md").write_text(stale, encoding="utf-8")
+    code = (
+        "import pathlib, sys; import config_table as t;"
+        f"t.TARGET = pathlib.Path({str(tmp_path / 'config.md')!r}); assert t.main(['--check']) == 1"
+    )
+    run("-c", f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r}); {code}", cwd=tmp_path)
+
+
+#: What RLlib's model config ever held, by era and family; written down a second time, apart from the tool's list.
+RLLIB_KEYS = {
+    *(f"fcnet_{k}" for k in ("hiddens", "activation")),
+    *(f"post_fcnet_{k}" for k in ("hiddens", "activation")),
+    *(f"conv_{k}" for k in ("filters", "activation")),
+    *(f"lstm_{k}" for k in ("cell_size", "use_prev_action", "use_prev_reward", "use_prev_action_reward")),
+    *(f"attention_{k}" for k in ("num_transformer_units", "dim", "num_heads", "head_dim", "memory_inference")),
+    *(f"attention_{k}" for k in ("memory_training", "position_wise_mlp_dim", "init_gru_gate_bias")),
+    *(f"attention_use_n_prev_{k}" for k in ("actions", "rewards")),
+    *(f"custom_{k}" for k in ("model", "model_config", "action_dist", "preprocessor", "options")),
+    "free_log_std", "no_final_linear", "vf_share_layers", "use_lstm", "use_attention", "max_seq_len", "_time_major",
+    "framestack", "dim", "grayscale", "zero_mean", "num_framestacks", "preprocessor_pref", "observation_filter",
+    "_disable_preprocessor_api", "_no_preprocessing", "_disable_action_flattening", "_use_default_native_models",
+    "encoder_latent_dim", "always_check_shapes", "log_std_clip_param", "state_shape",
+    "squash_to_range", "channel_major", "downscale_factor", "extra_frameskip",
+    *(
+        f"{prefix}_{part}_initializer{suffix}"
+        for prefix, part_of_it in {"fcnet": "weights", "post_fcnet": "weights", "lstm": "weights", "conv": "kernel",
+                                   "conv_transpose": "kernel"}.items()
+        for part in (part_of_it, "bias")
+        for suffix in ("", "_config")
+    ),
+}  # fmt: skip
+
+
+def test_table_has_every_key():
+    assert set(key_rows()) >= RLLIB_KEYS
+    assert set(key_rows()) >= set(catalog().schema.keys)
+    assert {row[0] for row in key_rows().values()} <= {"honoured", "alias", "ignored", "refused", "later"}
+    assert set(keys_of_status("honoured")) == set(catalog().schema.defaults())
+    unplaced = [key for key, row in key_rows().items() if not row[3]]
+    assert not unplaced, f"no meaning: {unplaced}"
+
+
+@pytest.mark.parametrize("key", keys_of_status("honoured"))
+def test_honoured(key):
+    _, default, owner, _ = key_rows()[key]
+    row = catalog().schema.keys[key]
+    assert owner == f"`{row.owner}`"
+    assert literal(default) == row.default
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert parse({key: literal(default)})[key] == rlcatalog.MODEL_DEFAULTS[key] == row.default
+
+
+#: Alias → a value to give, and what stands under the new name then.
+ALIASED = {"custom_options": ({"a": 1}, {"a": 1}), "always_check_shapes": (True, "always")}
+
+
+@pytest.mark.parametrize("key", keys_of_status("alias"))
+def test_alias(key):
+    [target] = quoted(key_rows()[key][2])
+    given, expected = ALIASED[key]
+    with pytest.warns(DeprecationWarning, match=f"{key!r}.*{target!r}"):
+        values = parse({key: given})
+    assert values == {**parse({}), target: expected}
+
+
+@pytest.mark.parametrize("key", keys_of_status("ignored"))
+def test_ignored(key):
+    with pytest.warns(DeprecationWarning, match=f"{key!r} has no effect"):
+        assert parse({key: [7]}) == parse({})
+
+
+@pytest.mark.parametrize("key", keys_of_status("refused"))
+def test_refused(key):
+    with pytest.raises(ConfigError, match=f"{key!r} is refused: ") as caught:
+        parse({key: True})
+    assert not isinstance(caught.value, UnknownConfigKeyError)
+    advice = str(caught.value).partition("is refused: ")[2].rstrip(".")
+    assert advice in key_rows()[key][3]
+
+
+@pytest.mark.parametrize("key", keys_of_status("later"))
+def test_later(key):
+    owner = key_rows()[key][2]
+    with pytest.raises(UnknownConfigKeyError) as caught:
+        parse({key: 1})
+    assert repr(key) in str(caught.value)
+    if owner == "—":
+        assert str(caught.value).startswith("Unknown model config key")
+    else:
+        assert f"will be provided by {quoted(owner)[0]}" in str(caught.value)
+
+
+def test_ppo_keys():
+    found = {quoted(row[0])[0]: row[1:] for row in rows(between(read("docs/config.md"), "ppo"))}
+    known = {row.name: row for row in keys_of(ppo.PPOConfig, "rlcatalog-ppo")}
+    assert list(found) == list(known)
+    for key, (default, aliases, meaning) in found.items():
+        assert literal(default) == known[key].default == getattr(ppo.parse({key: literal(default)}), key)
+        assert meaning, f"PPO key {key!r} has no meaning"
+        for alias in quoted(aliases):
+            with pytest.warns(DeprecationWarning, match=f"{alias!r}.*{key!r}"):
+                assert getattr(ppo.parse({alias: literal(default)}), key) == known[key].default
+    assert sorted(alias for row in found.values() for alias in quoted(row[1])) == sorted(ppo._ALIASES)
+    with pytest.warns(DeprecationWarning, match="use_pytorch"):
+        assert ppo.parse({"use_pytorch": True}).framework == "torch"
+    assert ppo.parse({"observation_filter": "x"}).model == {"observation_filter": "x"}
+
+
+@pytest.mark.parametrize(
+    ("marker", "key"), [("activations", "fcnet_activation"), ("initialisers", "fcnet_weights_initializer")]
+)
+def test_names_are_accepted(marker, key):
+    found = rows(between(read("docs/config.md"), marker))
+    assert len(found) > 5
+    for row in found:
+        for name in [*quoted(row[0]), *quoted(row[-1])]:
+            assert parse({key: name})[key] == name
+        if marker == "initialisers":
+            arguments = dict(argument.split("=") for argument in quoted(row[1]))
+            parse({key: quoted(row[0])[0], f"{key}_config": {k: float(v) for k, v in arguments.items()}})
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_key_tables_of_package_readmes(package):
+    """Each key a README gives exists, with this default; a plugin's README gives all keys the plugin owns."""
+    known = dict(catalog().schema.keys)
+    if package == "rlcatalog-ppo":
+        known = {row.name: row for row in keys_of(ppo.PPOConfig, package)}
+    text = read(f"{PACKAGES[package]}/README.md").partition("## Config keys")[2].partition("\n## ")[0]
+    given = set()
+    for keys, defaults, _ in rows(text):
+        names, values = quoted(keys), [literal(f"`{value}`") for value in quoted(defaults)]
+        values *= len(names) if len(values) == 1 else 1
+        assert [known[name].default for name in names] == values
+        given |= set(names)
+    owned = {name for name, row in catalog().schema.keys.items() if row.owner == package}
+    assert given >= (owned if package != "rlcatalog" else {n for n in owned if "initializer" not in n})
+
+
+# --- RLlib's names ---------------------------------------------------------------------------------------------------
+
+
+def seed_rows():
+    return rows(read("docs/seeds.md").partition("## Names")[2].partition("\n## ")[0])
+
+
+def resolve(path):
+    """Return the object at a dotted path: the longest module that imports, then attributes."""
+    names = path.split(".")
+    for length in range(len(names), 0, -1):
+        module = ".".join(names[:length])
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module and not module.startswith(f"{error.name}."):
+                raise
+            continue
+        for name in names[length:]:
+            found = getattr(found, name)
+        return found
+    raise AssertionError(f"nothing at {path}")
+
+
+@pytest.mark.parametrize(("name", "here", "remarks"), seed_rows(), ids=[row[0] for row in seed_rows()])
+def test_name_has_a_path(name, here, remarks):
+    if here.startswith("later: "):
+        [package] = quoted(here)
+        assert package in {*first_party._data()["planned"], *first_party._data()["distributions"]}
+    elif not here.startswith("not served: "):
+        [path] = quoted(here)
+        assert resolve(path) is not None
+    for path in quoted(remarks.partition("also ")[2]):
+        assert resolve(path) is not None
+
+
+def test_seed_table_has_the_names_the_page_imports():
+    """The names in the import lines of the five editions."""
+    served = {here.strip("`") for _, here, _ in seed_rows()}
+    tf, torch = "rlcatalog.tf.", "rlcatalog.torch."
+    assert served >= {
+        *("rlcatalog.ModelCatalog", "rlcatalog.Preprocessor", "rlcatalog.one_hot"),
+        *("rlcatalog.ActionDistribution", "rlcatalog.TupleActions", "rlcatalog.restore_original_dimensions"),
+        *(f"{tf}TFModelV2", f"{tf}RecurrentNetwork", f"{tf}RecurrentTFModelV2", f"{tf}FullyConnectedNetwork"),
+        *(f"{tf}Categorical", f"{tf}normc_initializer", f"{torch}TorchModelV2", f"{torch}RecurrentNetwork"),
+        *("rlcatalog_ppo", "rlcatalog_ppo.PPO", "rlcatalog_ppo.PPOTrainer", "rlcatalog.spaces.Repeated"),
+    }
+    names = " ".join(row[0] for row in seed_rows())
+    assert all(word in names for word in ("A2CTrainer", "ray.init", "RepeatedValues", "ComplexInputNetwork", "gym.Env"))
+
+
+# --- what is generated, and the house -------------------------------------------------------------------------------
+
+
+def tool():
+    spec = importlib.util.spec_from_file_location("first_party_tool", ROOT / "tools/first_party.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_install_hints_are_fresh():
+    written = json.loads(read("catalog/src/rlcatalog/first_party.json"))
+    assert written == tool().data(), "run `make docs`"
+
+
+def test_demo_installs_the_packages_on_disk():
+    on_disk = {str(path.relative_to(ROOT)) for path in tool().packages().values()}
+    listed = re.findall(r"^-e \./(\S+)", read("requirements/demo.txt"), re.M)
+    assert sorted(listed) == sorted(on_disk)
+    assert on_disk == set(PACKAGES.values())
+    assert "plugins/example" not in on_disk
+
+
+def test_readme_names_the_packages_and_the_plans():
+    text = read("README.md")
+    table = {quoted(row[0])[0]: re.search(r"\((.*)\)", row[0])[1] for row in rows(text.partition("## Packages")[2])}
+    assert table == PACKAGES
+    planned = text.partition("Planned packages:")[2].partition(".\n")[0].partition(". ")[0]
+    assert quoted(planned) == first_party._data()["planned"]
+
+
+#: Folders that hold no text of ours.
+SKIPPED = {"__pycache__", "runs", "dist", "build", "node_modules"}
+
+
+def test_no_machine_paths():
+    """No file names a folder of somebody's machine, or the host of a package registry."""
+    # Spelt apart, so that this file does not match itself.
+    folders = re.compile(rf"(?<![\w.~/])/({'|'.join(('work', 'root', 'home', 'Users', 'tmp', 'mnt'))})/\w")
+    hosts = re.compile(r"pypi\.o" r"rg|pythonho" r"sted|anaconda\.c" r"om")
+    wrong = []
+    for folder, folders_below, files in os.walk(ROOT):
+        folders_below[:] = [name for name in folders_below if name not in SKIPPED and not (
+            name.startswith(".") and name != ".ci") and not name.endswith(".egg-info")]  # fmt: skip
+        for name in files:
+            path = Path(folder, name)
+            try:
+                text = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue
+            for number, line in enumerate(text.splitlines(), 1):
+                if folders.search(line) or hosts.search(line):
+                    wrong.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
+    assert not wrong, "\n".join(wrong)
