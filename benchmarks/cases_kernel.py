@@ -19,7 +19,8 @@ from rlcatalog import Match, ModelSpec, NoMatch, Rank, hookimpl
 
 @hookimpl
 def rlcatalog_models():
-    return [ModelSpec("net_{i}", {{"torch": "bench_plugin_{i}.torch:Net"}}, "a net", config="bench_plugin_{i}.config:Keys")]
+    target, config = "bench_plugin_{i}.torch:Net", "bench_plugin_{i}.config:Keys"
+    return [ModelSpec("net_{i}", {{"torch": target}}, "a net", config=config)]
 """
 _CONFIG = """
 from typing import Annotated
@@ -56,7 +57,8 @@ def discovery(rounds: int = 5) -> None:
     """Print the cost of a plugin between 100 and 500 of them, and whether it is linear."""
     code = (
         "import time, rlcatalog\nfrom rlcatalog.discovery import scan\nimport importlib_metadata, msgspec, pluggy\n"
-        "from rlcatalog import Catalog\nt = time.perf_counter()\nfound = [e for e in scan() if e.name.startswith('bench')]\n"
+        "from rlcatalog import Catalog\nt = time.perf_counter()\n"
+        "found = [e for e in scan() if e.name.startswith('bench')]\n"
         "c = Catalog(found)\nassert len(c.components()) == {n}\nprint(time.perf_counter() - t)"
     )
     times: dict[int, list[float]] = {100: [], 200: [], 500: []}
@@ -96,7 +98,9 @@ def lookups() -> Iterator[Case]:
     nested = gym.spaces.Dict({f"part{i}": gym.spaces.Box(-1, 1, (3,)) for i in range(20)})
     config = {"fcnet_hiddens": [64, 64], "fcnet_activation": "relu", "vf_share_layers": False}
     for name, space in (("CartPole", box), ("a 20-leaf Dict", nested)):
-        yield Case(f"repeated lookup, {name}", lambda s=space: catalog.resolve(s, discrete, dict(config), "torch"), None, 20)
+        yield Case(
+            f"repeated lookup, {name}", lambda s=space: catalog.resolve(s, discrete, dict(config), "torch"), None, 20
+        )
 
 
 def run() -> list[Result]:

@@ -74,7 +74,9 @@ def run(rounds: int = 5) -> None:
         to_peer = [b / c for b, c in zip(speeds[1], speeds[2], strict=True)]
         figures = " | ".join(f"{statistics.median(values):.0f}/s" for values in speeds)
         mark = "met" if statistics.median(to_plain) >= 0.95 else "**missed**"
-        print(f"| {num_envs} | {figures} | {_spread(to_plain)} (budget 0.95: {mark}) | {_spread(to_peer)} |", flush=True)
+        print(
+            f"| {num_envs} | {figures} | {_spread(to_plain)} (budget 0.95: {mark}) | {_spread(to_peer)} |", flush=True
+        )
 
 
 def _spread(ratios: list[float]) -> str:

@@ -104,20 +104,18 @@ def torch_categorical(logits: torch.Tensor, other_logits: torch.Tensor) -> Dist:
 
 
 def torch_diag_gaussian(params: torch.Tensor, other: torch.Tensor) -> Dist:
-    """Draws from means and log standard deviations `[B, 2 d]`; the divergence is the one to `other`.
-
-    The log-probability is taken from the noise of the draw, not from the sample.
-    """
+    """Draws from means and log standard deviations `[B, 2 d]`; the divergence is the one to `other`."""
     d = params.shape[-1] // 2
     mean, log_std = params[:, :d], params[:, d:]
-    noise = torch.randn_like(mean)
-    sample = torch.addcmul(mean, log_std.exp(), noise)
+    std = log_std.exp()
+    sample = torch.addcmul(mean, std, torch.randn_like(mean))
     log_volume = log_std.sum(-1)
-    logp = noise.square().sum(-1).mul_(-0.5).sub_(log_volume).sub_(d * HALF_LOG_2PI)
+    z = (sample - mean).div_(std)
+    logp = z.square_().sum(-1).mul_(-0.5).sub_(log_volume).sub_(d * HALF_LOG_2PI)
     entropy = log_volume + d * (0.5 + HALF_LOG_2PI)
-    delta, other_log_std = params - other, other[:, d:]
-    ratio = torch.cat([delta[:, :d] * (-other_log_std).exp(), delta[:, d:].exp()], -1)
-    kl = 0.5 * (ratio.square().sum(-1) - d) - delta[:, d:].sum(-1)
+    shift, other_log_std = mean - other[:, :d], other[:, d:]
+    ratio = torch.addcmul(std.square(), shift, shift).mul_((-2.0 * other_log_std).exp_())
+    kl = ratio.sum(-1).sub_(d).mul_(0.5).add_(other_log_std.sum(-1)).sub_(log_volume)
     return sample, logp, entropy, kl
 
 
@@ -159,11 +157,12 @@ class TFActFloor:
             logp = -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=action, logits=logits)
             return action, logp, value[:, 0], logits
 
-        self.step = step
+        self.step = step.get_concrete_function()  # spares the function its look at the arguments
+        self.constant = tf.constant
 
     def act(self, obs: np.ndarray) -> Act:
         """Acts on float32 observations `[B, obs]`."""
-        action, logp, value, logits = self.step(obs)
+        action, logp, value, logits = self.step(self.constant(obs))
         return action.numpy(), logp.numpy(), value.numpy(), logits.numpy()
 
 
@@ -190,10 +189,10 @@ def tf_diag_gaussian(d: int) -> Callable[[Any, Any], Any]:
     @tf.function(input_signature=[tf.TensorSpec([None, 2 * d], tf.float32)] * 2, autograph=False)
     def run(params: Any, other: Any) -> Any:
         mean, log_std = params[:, :d], params[:, d:]
-        noise = tf.random.normal(tf.shape(mean))
-        sample = mean + tf.exp(log_std) * noise
+        std = tf.exp(log_std)
+        sample = mean + std * tf.random.normal(tf.shape(mean))
         log_volume = tf.reduce_sum(log_std, -1)
-        logp = -0.5 * tf.reduce_sum(tf.square(noise), -1) - log_volume - d * HALF_LOG_2PI
+        logp = -0.5 * tf.reduce_sum(tf.square((sample - mean) / std), -1) - log_volume - d * HALF_LOG_2PI
         entropy = log_volume + d * (0.5 + HALF_LOG_2PI)
         delta, other_log_std = params - other, other[:, d:]
         shift, ratio = delta[:, :d] * tf.exp(-other_log_std), tf.exp(delta[:, d:])

@@ -83,7 +83,7 @@ def _time(call: Callable[[], Any], count: int) -> float:
     return (time.perf_counter() - start) / count * 1e6
 
 
-HEADER = ("| case | ours | floor | ratio (lowest to highest) | budget | |\n|---|---:|---:|---:|---:|---|")
+HEADER = "| case | ours | floor | ratio (lowest to highest) | budget | |\n|---|---:|---:|---:|---:|---|"
 
 
 def row(result: Result) -> str:

@@ -113,7 +113,9 @@ def test_errors_are_one_readable_line(arguments, message, tmp_path):
 def test_train_and_evaluate(tmp_path):
     out = tmp_path / "run"
     settings = ["--set", "num_envs=2", "--set", "rollout_length=64", "--set", "minibatch_size=64", "--seed", "3"]
-    text = rlcatalog("train", "CartPole-v1", "--steps", "256", "--model", "fcnet_hiddens=[16]", *settings, "--out", str(out))
+    text = rlcatalog(
+        "train", "CartPole-v1", "--steps", "256", "--model", "fcnet_hiddens=[16]", *settings, "--out", str(out)
+    )
     assert "training on CartPole-v1" in text.stdout
     assert "mean return" in text.stdout
     assert {p.name for p in out.iterdir()} == {"learning_curve.png", "metrics.jsonl", "config.json", "policy"}

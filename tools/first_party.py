@@ -24,7 +24,8 @@ TARGET = ROOT / "catalog/src/rlcatalog/first_party.json"
 #: Packages of this project that are not there yet, with the names users of RLlib will look for.
 PLANNED = {
     "rlcatalog-visionnet": [
-        "config/conv_filters", "config/conv_activation", "export/torch/VisionNetwork", "export/tf/VisionNetwork",
+        "config/conv_filters", "config/conv_activation", "config/conv_padding", "config/conv_flatten",
+        "config/image_layout", "config/image_scale", "export/torch/VisionNetwork", "export/tf/VisionNetwork",
         "config/conv_kernel_initializer", "config/conv_kernel_initializer_config",
         "config/conv_bias_initializer", "config/conv_bias_initializer_config",
         "config/conv_transpose_kernel_initializer", "config/conv_transpose_kernel_initializer_config",

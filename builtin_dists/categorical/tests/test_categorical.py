@@ -330,9 +330,7 @@ def test_gradients_in_tensorflow_are_pytorchs():
         variable = tf.Variable(LOGITS)
         with tf.GradientTape() as tape:
             value = one(TFCategorical(variable), make(TFCategorical, OTHER))
-        np.testing.assert_allclose(
-            tape.gradient(value, variable).numpy(), logits.grad.numpy(), atol=1e-5, err_msg=name
-        )
+        np.testing.assert_allclose(tape.gradient(value, variable).numpy(), logits.grad.numpy(), atol=1e-5, err_msg=name)
 
 
 # --- masks -----------------------------------------------------------------------------------------------------------

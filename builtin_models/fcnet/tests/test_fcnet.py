@@ -29,7 +29,6 @@ OBS, ACTIONS, INPUTS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), 
 X = np.random.default_rng(0).normal(size=(16, INPUTS)).astype(np.float32)
 
 
-
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread():
     """Small tensors gain nothing from a second thread."""

@@ -69,7 +69,7 @@ def _adapter(info: SpaceInfo, bounds: str) -> Callable[[Array], Any]:
     if info.kind == "discrete":
         start, dtype = info.start, np.dtype(info.dtype or "int64")
         if start == 0 and dtype == np.int64:  # what distributions draw
-            return lambda raw: raw[:, 0].astype(np.int64, copy=False)
+            return lambda raw: raw[:, 0].astype(np.int64)
         return lambda raw: raw[:, 0].astype(dtype) + dtype.type(start)
     if info.kind in ("tuple", "dict"):
         splits = np.cumsum([raw_width(child) for child in info.children])[:-1]
@@ -111,8 +111,8 @@ def _affine(info: SpaceInfo) -> tuple[Array, Array]:
     assert info.low is not None
     assert info.high is not None
     finite = np.isfinite(info.low) & np.isfinite(info.high)
-    low, high = np.where(finite, info.low, -1), np.where(finite, info.high, 1)
-    return (high - low) / 2, (high + low) / 2
+    low, high = (np.where(finite, bound, bare).astype(np.float64) for bound, bare in ((info.low, -1), (info.high, 1)))
+    return high / 2 - low / 2, high / 2 + low / 2
 
 
 def _invert(info: SpaceInfo, action: Any, bounds: str) -> Any:

@@ -7,7 +7,6 @@ caller, every key is looked up in the one table made of the kernel's keys and th
 from __future__ import annotations
 
 import typing
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog import first_party
+from rlcatalog.deprecation import warn_deprecated
 from rlcatalog.errors import CatalogError, ConfigError, ConfigTypeError, UnknownConfigKeyError, nearest
 from rlcatalog.legacy_keys import ALIASES, IGNORED, REFUSED
 from rlcatalog.neutral import activation_name, initializer_name
@@ -149,10 +149,10 @@ class Schema:
             return key, value
         if key in ALIASES:
             name, translate = ALIASES[key]
-            warnings.warn(f"model config key {key!r} is now called {name!r}.", DeprecationWarning, stacklevel=5)
+            warn_deprecated(f"model config key {key!r} is now called {name!r}.")
             return name, translate(value)
         if key in IGNORED:
-            warnings.warn(f"model config key {key!r} has no effect: {IGNORED[key]}", DeprecationWarning, stacklevel=5)
+            warn_deprecated(f"model config key {key!r} has no effect: {IGNORED[key]}")
             return None, value
         if key in REFUSED:
             raise ConfigError(f"model config key {key!r} is refused: {REFUSED[key]}")
@@ -173,12 +173,18 @@ def keys_of(struct: type, owner: str) -> tuple[Key, ...]:
     for field in msgspec.structs.fields(struct):
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         metas = [m for m in typing.get_args(field.type)[1:] if isinstance(m, Meta)]
-        rows.append(Key(field.name, owner, field.type, default, next((m.description or "" for m in metas), "")))
+        meaning = next((m.description for m in metas if m.description), "")
+        rows.append(Key(field.name, owner, field.type, default, meaning))
     return tuple(rows)
 
 
-def convert(value: Any, row: Key) -> Any:
+def convert(value: Any, row: Key, what: str = "model config key") -> Any:
     """Convert a value to the key's type.
+
+    Args:
+        value: The value, already `plain`.
+        row: The key.
+        what: What the key is called in messages.
 
     Raises:
         ConfigTypeError: It is of another type.
@@ -191,7 +197,7 @@ def convert(value: Any, row: Key) -> Any:
         kind = ConfigTypeError if wrong_type else ConfigError
         text = str(error).replace("`", "'").replace("at '$", f"at '{row.name}").rstrip(".")
         raise kind(
-            f"model config key {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found {value!r}."
+            f"{what} {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found {value!r}."
             f" Default: {row.default!r}."
         ) from None
 

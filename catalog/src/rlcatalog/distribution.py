@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import NoClosedFormError, NotServedError, StaleOutputError
@@ -99,3 +99,20 @@ class ActionDistribution:
     def multi_entropy(self) -> Any:
         """Return the entropy per component; the same as `entropy` for a distribution of one component."""
         return self.entropy()
+
+
+def entropy_of(dist: Any, flat: Callable[[Any], Any]) -> tuple[Any, str]:
+    """Return a distribution's entropy `[B]` and its kind, `"exact"` or `"estimate"`.
+
+    Args:
+        dist: The distribution; one without a closed form, or without any `entropy` method of its own, is estimated.
+        flat: Turns a sample into the stored form that `logp` takes.
+    """
+    if getattr(dist, "entropy_kind", "exact") == "exact":
+        try:
+            return dist.entropy(), "exact"
+        except NoClosedFormError:
+            pass
+    if type(dist).entropy_estimate is not ActionDistribution.entropy_estimate:
+        return dist.entropy_estimate(), "estimate"
+    return -dist.logp(flat(dist.rsample())), "estimate"

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlcatalog import first_party
 from rlcatalog.declarations import Declaration
+from rlcatalog.discovery import normalize
 from rlcatalog.errors import (
     CatalogError,
     DuplicateNameError,
@@ -20,7 +21,6 @@ from rlcatalog.errors import (
     UnknownNameError,
     nearest,
 )
-from rlcatalog.discovery import normalize
 from rlcatalog.loader import Loaded, PluginRecord
 
 #: Framework → the module whose presence says that it is installed.
@@ -220,8 +220,9 @@ class Registry:
         if old.declaration.overrides == mine and component.declaration.overrides is None:
             return
         raise DuplicateNameError(
-            f"{component.kind} {component.name!r}: {_clash(component, old)}; {old.distribution} keeps it. Ways out: let one declare overrides='distribution/name', put the"
-            f" one you want first with RLCATALOG_PREFER_PLUGINS={component.distribution}, or disable one with"
+            f"{component.kind} {component.name!r}: {_clash(component, old)}; {old.distribution} keeps it. Ways out: let"
+            " one declare overrides='distribution/name', put the one you want first with"
+            f" RLCATALOG_PREFER_PLUGINS={component.distribution}, or disable one with"
             f" RLCATALOG_DISABLE_PLUGINS={old.distribution}."
         )
 

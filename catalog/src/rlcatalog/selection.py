@@ -81,7 +81,8 @@ def choose(
             ways.append(f"prefer one with RLCATALOG_PREFER_PLUGINS={installed[0]}")
             ways.append(f"disable one with RLCATALOG_DISABLE_PLUGINS={installed[-1]}")
         raise AmbiguousChoiceError(
-            f"{slot}: {names} match {request.obs.describe()} equally well ({rank.name}). Ways out: {', or '.join(ways)}."
+            f"{slot}: {names} match {request.obs.describe()} equally well ({rank.name})."
+            f" Ways out: {', or '.join(ways)}."
         )
     chosen = best[0]
     return Choice(slot, chosen.component, chosen.why, (chosen, *(v for v in verdicts if v is not chosen)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rlcatalog import first_party
 from rlcatalog.declarations import ActionDistSpec, ModelSpec
+from rlcatalog.deprecation import warn_deprecated
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.in_process import in_process_preprocessor
 from rlcatalog.registry import Component, Registry, framework_name
@@ -38,11 +38,7 @@ class Slots:
         elif info.path == "obs":
             named = self.named("preprocessor", request.config.get("custom_preprocessor"), in_process_preprocessor)
             if named is not None:
-                warnings.warn(
-                    "custom_preprocessor is deprecated: use a gymnasium.ObservationWrapper around the environment.",
-                    DeprecationWarning,
-                    stacklevel=4,
-                )
+                warn_deprecated("custom_preprocessor is deprecated: use a gymnasium.ObservationWrapper.")
         found = self.registry.active("preprocessor")
         choice = choose("preprocessor", found, request, named=named, prefer=self.prefer)
         if choice.component is None:

@@ -74,7 +74,9 @@ def test_losses_equal_numpy():
     policy_loss = -np.minimum(ratio * a, np.clip(ratio, 0.7, 1.3) * a).mean()
     vf_loss = 0.5 * ((value - target) ** 2).mean()
     total = policy_loss + 0.7 * vf_loss - 0.01 * entropy.mean()
-    np.testing.assert_allclose([found.policy_loss, found.vf_loss, found.total], [policy_loss, vf_loss, total], rtol=1e-5)
+    np.testing.assert_allclose(
+        [found.policy_loss, found.vf_loss, found.total], [policy_loss, vf_loss, total], rtol=1e-5
+    )
 
 
 def test_truncation_adds_the_value_of_the_last_observation():
@@ -242,5 +244,3 @@ def test_learns_cartpole(seed):
     while algo.train()["timesteps_total"] < steps:
         pass
     assert np.mean(algo.evaluate(100, seed=10_000)) >= 475
-
-

@@ -110,8 +110,10 @@ discretes = st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integ
 keys = st.text("abz_\u00e9 '", min_size=1, max_size=4)
 nested = st.recursive(
     boxes() | discretes,
-    lambda inner: st.lists(inner, min_size=1, max_size=3).map(spaces.Tuple)
-    | st.lists(st.tuples(keys, inner), min_size=1, max_size=3, unique_by=lambda pair: pair[0]).map(spaces.Dict),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3).map(spaces.Tuple)
+        | st.lists(st.tuples(keys, inner), min_size=1, max_size=3, unique_by=lambda pair: pair[0]).map(spaces.Dict)
+    ),
     max_leaves=6,
 )
 

@@ -9,7 +9,6 @@ from typing import Any
 from rlcatalog import ActionDistSpec, Match, NoMatch, Rank, Request, SpaceInfo, hookimpl
 from rlcatalog.errors import UnsupportedSpaceError
 
-
 #: Log standard deviations beyond this are cut off: exp of a number much larger is infinite in float32.
 MAX_LOG_STD = 40.0
 

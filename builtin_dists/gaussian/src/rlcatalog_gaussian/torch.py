@@ -27,7 +27,6 @@ class DiagGaussian(ActionDistribution):
 
     def __init__(self, inputs: Any, model: Any = None) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
-        self._noise: Tensor | None = None
         self.mean, log_std = self.inputs.chunk(2, dim=-1)
         self.log_std = log_std.clamp(-MAX_LOG_STD, MAX_LOG_STD)
 
@@ -39,8 +38,7 @@ class DiagGaussian(ActionDistribution):
     def sample(self) -> Tensor:
         """Draw `[B, d]`, without gradient."""
         with torch.no_grad():
-            self._noise = torch.randn_like(self.mean)
-            self.last_sample = torch.addcmul(self.mean, self.log_std.exp(), self._noise)
+            self.last_sample = self.rsample()
         return self.last_sample
 
     def rsample(self) -> Tensor:
@@ -49,16 +47,14 @@ class DiagGaussian(ActionDistribution):
 
     def deterministic_sample(self) -> Tensor:
         """Return the means `[B, d]`."""
-        self.last_sample, self._noise = self.mean, None
+        self.last_sample = self.mean
         return self.last_sample
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]` of values `[B, d]`, summed over d."""
-        if actions is self.last_sample and self._noise is not None and not self.inputs.requires_grad:
-            z = self._noise  # just drawn, and nobody asks for a gradient
-        else:
-            x = torch.as_tensor(actions, dtype=self.mean.dtype, device=self.mean.device).reshape(self.mean.shape)
-            z = (x - self.mean) * torch.exp(-self.log_std)
+        # Not from the noise of the draw, which rounding parts from the sample: what is stored must score the same.
+        x = torch.as_tensor(actions, dtype=self.mean.dtype, device=self.mean.device).reshape(self.mean.shape)
+        z = (x - self.mean) * torch.exp(-self.log_std)
         return -(0.5 * z.square() + self.log_std).sum(dim=-1) - _HALF_LOG_2PI * self.mean.shape[-1]
 
     def entropy(self) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from rlcatalog.distribution import entropy_of
 from rlcatalog.errors import ModelContractError
 from rlcatalog.policy import Evaluation, Policy
 from rlcatalog.structures import parts_of
@@ -104,8 +105,7 @@ class TFEngine:
             dist = self.dist_class(inputs, self.model)
             raw = self.tensor(batch["raw_action"])
             logp = dist.logp(raw[:, 0] if self.scalar and raw.shape.rank == 2 else raw)
-            kind = getattr(dist, "entropy_kind", "exact")
-            entropy = dist.entropy() if kind == "exact" else dist.entropy_estimate()
+            entropy, kind = entropy_of(dist, self._flat)
             return Evaluation(logp, entropy, kind, self.model.value_function() if self.has_value else None, dist)
 
     def initial_state(self, batch_size: int) -> Any:
@@ -130,14 +130,17 @@ class TFEngine:
 
     def _score(self, dist: Any, sample: Any) -> tuple[Any, Any]:
         """Return a sample in its flat form `[B, width]` and its logp."""
+        sample = self._flat(sample)
+        return self._checked(_rows(sample)), dist.logp(sample)
+
+    def _flat(self, sample: Any) -> Any:
+        """Return a sample as one tensor: a structure's parts side by side, `[B, width]`."""
         parts = parts_of(sample)
-        if parts is not None:
-            flat = [part[:, None] if part.shape.rank == 1 else flatten_rows(part) for part in parts]
-            dtype = flat[0].dtype if len({part.dtype for part in flat}) == 1 else tf.float32
-            raw = tf.concat([tf.cast(part, dtype) for part in flat], axis=1)
-            return self._checked(raw), dist.logp(raw)
-        logp = dist.logp(sample)
-        return self._checked(sample[:, None] if sample.shape.rank == 1 else flatten_rows(sample)), logp
+        if parts is None:
+            return sample
+        rows = [_rows(part) for part in parts]
+        dtype = rows[0].dtype if len({part.dtype for part in rows}) == 1 else tf.float32
+        return tf.concat([tf.cast(part, dtype) for part in rows], axis=1)
 
     def _checked(self, raw: Any) -> Any:
         if raw.shape[1] != self.width:
@@ -151,6 +154,10 @@ class TFEngine:
         if not self.initial:
             return []
         return [tf.constant(part) for part in (self.initial_state(batch_size) if state is None else state)]
+
+
+def _rows(x: Any) -> Any:
+    return x[:, None] if x.shape.rank == 1 else flatten_rows(x)
 
 
 def _unbuilt(model: Any) -> bool:

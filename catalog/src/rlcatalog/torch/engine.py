@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlcatalog.distribution import ActionDistribution
+from rlcatalog.distribution import ActionDistribution, entropy_of
 from rlcatalog.errors import ModelContractError
 from rlcatalog.policy import Evaluation, Policy
 from rlcatalog.structures import parts_of
@@ -69,8 +69,7 @@ class TorchEngine:
         dist = self.dist_class(inputs, model)
         raw = self.tensor(batch["raw_action"])
         logp = dist.logp(raw[:, 0] if self.scalar and raw.ndim == 2 else raw)
-        kind = getattr(dist, "entropy_kind", "exact")
-        entropy = dist.entropy() if kind == "exact" else dist.entropy_estimate()
+        entropy, kind = entropy_of(dist, self._flat)
         return Evaluation(logp, entropy, kind, model.value_function() if self.has_value else None, dist)
 
     def initial_state(self, batch_size: int) -> Any:
@@ -88,16 +87,18 @@ class TorchEngine:
 
     def tensor(self, value: Any) -> torch.Tensor:
         """Return an array or tensor as a tensor on the device; float64 becomes float32."""
-        tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
+        if isinstance(value, torch.Tensor):
+            tensor = value
+        else:
+            array = np.asarray(value)
+            tensor = torch.from_numpy(array if array.flags.carray else array.copy())
         if tensor.dtype is torch.float64:
             tensor = tensor.float()
         return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
 
     def _score(self, dist: ActionDistribution, sample: Any) -> tuple[Array, torch.Tensor]:
         """Return a sample in its flat form, an array `[B, width]`, and its logp."""
-        if not isinstance(sample, torch.Tensor):
-            parts = parts_of(sample) or []
-            sample = torch.cat([part.reshape(part.shape[0], -1) for part in parts], dim=1)
+        sample = self._flat(sample)
         raw = self.numpy(sample)
         if raw.ndim != 2:
             raw = raw.reshape(len(raw), -1)
@@ -107,6 +108,12 @@ class TorchEngine:
                 f" action; {self.policy.action_space} takes {self.width}."
             )
         return raw, dist.logp(sample)
+
+    def _flat(self, sample: Any) -> torch.Tensor:
+        """Return a sample as one tensor: a structure's parts side by side, `[B, width]`."""
+        if isinstance(sample, torch.Tensor):
+            return sample
+        return torch.cat([part.reshape(part.shape[0], -1) for part in parts_of(sample) or []], dim=1)
 
     def _states(self, state: Any, batch_size: int) -> list[torch.Tensor]:
         if not self.initial:

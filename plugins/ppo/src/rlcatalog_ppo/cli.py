@@ -30,9 +30,11 @@ def train(
     steps: Annotated[int, typer.Option(min=1, help="Environment steps to train for.")] = 100_000,
     seed: Annotated[int, typer.Option(help="Seed of environments, weights and sampling.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-SEED when missing.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads; small networks are fastest with one.")] = 1,
 ) -> None:
     """Train a policy with PPO; leaves learning_curve.png, metrics.jsonl, config.json and the saved policy."""
     from rlcatalog_ppo.ppo import PPO
+    from rlcatalog_ppo.torch import set_threads
 
     given = key_values(settings or [], "--set")
     clash = sorted(set(given) & {"model", "framework", "seed"})
@@ -41,6 +43,7 @@ def train(
     config: dict[str, Any] = {"total_steps": steps, **given, "model": key_values(model or [], "--model"), "seed": seed}
     if framework is not None:
         config["framework"] = framework
+    set_threads(threads)
     algo = PPO(env_id, config)
     folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog.config import convert, keys_of, plain
+from rlcatalog.deprecation import warn_deprecated
 from rlcatalog.errors import ConfigError, UnknownConfigKeyError, nearest
 
 _Positive = Annotated[int, Meta(ge=1)]
@@ -69,7 +69,7 @@ def parse(config: Mapping[str, Any] | None) -> PPOConfig:
             values["model"] = {**values.get("model", {}), name: value}
         elif name not in rows:
             raise UnknownConfigKeyError(
-                f"Unknown PPO config key {key!r}.{nearest(str(key), [*rows, *_ALIASES])} Keys of the model stand under"
+                f"Unknown PPO config key {key!r}.{nearest(str(key), rows)} Keys of the model stand under"
                 f" 'model'. Known: {', '.join(rows)}."
             )
         elif name == "model":
@@ -78,7 +78,7 @@ def parse(config: Mapping[str, Any] | None) -> PPOConfig:
                 raise ConfigError(f"PPO config key 'model': expected a dict, found {value!r}.")
             values["model"] = {**value, **values.get("model", {})}
         else:
-            values[name] = convert(plain(value), rows[name])
+            values[name] = convert(plain(value), rows[name], "PPO config key")
     found = PPOConfig(**values)
     if found.minibatch_size > found.num_envs * found.rollout_length:
         raise ConfigError(
@@ -90,9 +90,9 @@ def parse(config: Mapping[str, Any] | None) -> PPOConfig:
 
 def _canonical(key: str, value: Any) -> tuple[str, Any]:
     if key == "use_pytorch":
-        warnings.warn("'use_pytorch' is now framework='torch' or 'tf'.", DeprecationWarning, stacklevel=4)
+        warn_deprecated("'use_pytorch' is now framework='torch' or 'tf'.")
         return "framework", "torch" if value else "tf"
     if key in _ALIASES:
-        warnings.warn(f"PPO config key {key!r} is now called {_ALIASES[key]!r}.", DeprecationWarning, stacklevel=4)
+        warn_deprecated(f"PPO config key {key!r} is now called {_ALIASES[key]!r}.")
         return _ALIASES[key], value
     return key, value

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from rlcatalog import Catalog, Policy, default_catalog
+from rlcatalog.deprecation import warn_deprecated
 from rlcatalog.errors import NotServedError
 from rlcatalog.registry import framework_name
 from rlcatalog_ppo.config import PPOConfig, parse
@@ -140,7 +140,7 @@ class PPOTrainer(PPO):
     """Deprecated name of `PPO`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        warnings.warn("PPOTrainer is now called PPO.", DeprecationWarning, stacklevel=2)
+        warn_deprecated("PPOTrainer is now called PPO.")
         super().__init__(*args, **kwargs)
 
 

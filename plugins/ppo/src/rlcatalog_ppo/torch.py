@@ -28,6 +28,11 @@ def seed(value: int) -> None:
     torch.manual_seed(value)
 
 
+def set_threads(count: int) -> None:
+    """Set how many threads one operation may use."""
+    torch.set_num_threads(count)
+
+
 class TorchLearner:
     """Improves a policy's weights.
 

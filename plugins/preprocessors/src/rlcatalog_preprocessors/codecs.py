@@ -10,7 +10,6 @@ import numpy as np
 from rlcatalog.errors import ObservationError
 from rlcatalog.preprocessing import ENCODING_ERRORS, Array, Leaf, Preprocessor, Writer
 
-
 #: Kind of a Box's dtype → the kinds of values it takes: nothing is cut off or made up by casting.
 _TAKES = {"f": "biuf", "i": "biu", "u": "biu", "b": "b"}
 
