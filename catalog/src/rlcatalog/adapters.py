@@ -69,7 +69,7 @@ def _adapter(info: SpaceInfo, bounds: str) -> Callable[[Array], Any]:
     if info.kind == "discrete":
         start, dtype = info.start, np.dtype(info.dtype or "int64")
         if start == 0 and dtype == np.int64:  # what distributions draw
-            return lambda raw: raw[:, 0].astype(np.int64)
+            return lambda raw: raw[:, 0].copy() if raw.dtype is dtype else raw[:, 0].astype(dtype)
         return lambda raw: raw[:, 0].astype(dtype) + dtype.type(start)
     if info.kind in ("tuple", "dict"):
         splits = np.cumsum([raw_width(child) for child in info.children])[:-1]

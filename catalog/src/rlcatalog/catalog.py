@@ -148,13 +148,8 @@ class Catalog:
 
     def config_keys(self, component: Component) -> list[str]:
         """Return the config keys a component reads: its package's own and the shared ones it honours."""
-        path = component.declaration.config
-        own = [
-            key.name
-            for struct, owner in self.registry.config_classes.items()
-            if path is not None and f"{struct.__module__}:{struct.__qualname__}" == path
-            for key in keys_of(struct, owner)
-        ]
+        struct = self.registry.config_paths.get(component.declaration.config or "")
+        own = [key.name for key in keys_of(struct, component.distribution)] if struct is not None else []
         return [*own, *component.declaration.reads]
 
     # --- lookups ---------------------------------------------------------------------------------------------------

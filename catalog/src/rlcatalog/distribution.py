@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlcatalog.errors import NoClosedFormError, NotServedError, StaleOutputError
+from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, StaleOutputError
 
 if TYPE_CHECKING:
     import gymnasium
@@ -24,11 +24,12 @@ class ActionDistribution:
 
     #: `"exact"` when `entropy` and `kl` have a closed form, else `"estimate"`.
     entropy_kind: ClassVar[str] = "exact"
+    #: What `sample` or `deterministic_sample` returned last.
+    last_sample: Any = None
 
     def __init__(self, inputs: Any, model: Any = None) -> None:
         self.inputs = inputs
         self.model = model
-        self.last_sample: Any = None
 
     # --- to implement ----------------------------------------------------------------------------------------------
 
@@ -99,6 +100,16 @@ class ActionDistribution:
     def multi_entropy(self) -> Any:
         """Return the entropy per component; the same as `entropy` for a distribution of one component."""
         return self.entropy()
+
+
+def same_kind(dist: ActionDistribution, other: Any) -> None:
+    """Raise unless `other` is a distribution of the same kind, as a divergence needs.
+
+    Raises:
+        ModelContractError: It is not.
+    """
+    if not isinstance(other, type(dist)):
+        raise ModelContractError(f"{type(dist).__name__}.kl() takes another {type(dist).__name__}, found {other!r}.")
 
 
 def entropy_of(dist: Any, flat: Callable[[Any], Any]) -> tuple[Any, str]:

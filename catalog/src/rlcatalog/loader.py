@@ -54,10 +54,10 @@ class PluginRecord:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a plugin declared: its components and the structs that hold its config keys."""
+    """What a plugin declared: its components and, by import path, the structs that hold its config keys."""
 
     declarations: tuple[Declaration, ...]
-    config_classes: tuple[type, ...]
+    config_classes: dict[str, type]
 
 
 def load(candidate: Candidate, environ: Mapping[str, str], kernel_version: str) -> tuple[PluginRecord, Loaded | None]:
@@ -101,7 +101,7 @@ def declared_by(plugin: ModuleType | object, name: str) -> Loaded:
             )
         declarations.extend(returned)
     paths = dict.fromkeys(d.config for d in declarations if d.config is not None)
-    return Loaded(tuple(declarations), tuple(_config_class(path, name) for path in paths))
+    return Loaded(tuple(declarations), {path: _config_class(path, name) for path in paths})
 
 
 def _hooks_of(plugin: Any, name: str) -> dict[str, Any]:

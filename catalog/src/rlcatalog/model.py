@@ -113,9 +113,7 @@ class ModelV2:
         # The copy keeps a forward() that changes its input from changing the caller's.
         inputs = dict(input_dict)
         if not state:
-            state = []
-            while (key := f"state_in_{len(state)}") in inputs:
-                state.append(inputs[key])
+            state = _states_in(inputs) if "state_in_0" in inputs else []
         if seq_lens is None:
             seq_lens = inputs.get("seq_lens")
         obs = inputs["obs"]
@@ -129,7 +127,7 @@ class ModelV2:
                 result = self._run(inputs, state, seq_lens)
         else:
             result = self._run(inputs, state, seq_lens)
-        if not (isinstance(result, tuple | list) and len(result) == 2):
+        if not (isinstance(result, _PAIR) and len(result) == 2):
             raise ModelContractError(
                 f"{type(self).__name__}.forward() must return a tuple (output, state), found {type(result).__name__}."
             )
@@ -188,6 +186,16 @@ class ModelV2:
 
     def _remember(self, output: Any) -> None:
         self._last_output = output
+
+
+_PAIR = (tuple, list)
+
+
+def _states_in(inputs: Mapping[str, Any]) -> list[Any]:
+    states: list[Any] = []
+    while (key := f"state_in_{len(states)}") in inputs:
+        states.append(inputs[key])
+    return states
 
 
 _NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()

@@ -94,6 +94,9 @@ def initializer_name(value: Any, config: dict[str, Any] | None = None, key: str 
     if unknown:
         takes = ", ".join(INITIALIZERS[name]) or "no arguments"
         raise ConfigError(f"config key {key + '_config'!r}: {name!r} takes {takes}; found {unknown}.")
+    for argument, number in (config or {}).items():
+        if not isinstance(number, int | float):
+            raise ConfigError(f"config key {key + '_config'!r}: {argument!r} must be a number, found {number!r}.")
     return name
 
 

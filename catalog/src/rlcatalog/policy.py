@@ -143,7 +143,7 @@ class Policy:
         encoded = self.preprocessor.encode_batch(obs)
         if self.filter is not None:
             encoded = self.filter(encoded)
-        return self.act_encoded(encoded, state, prev_reward=prev_reward, mask=mask, explore=explore)
+        return self._step(encoded, state, mask, explore)
 
     def act_encoded(
         self,
@@ -155,6 +155,9 @@ class Policy:
         explore: bool = True,
     ) -> Step:
         """Like `act`, for observations that `preprocess` returned (a training loop stores those)."""
+        return self._step(encoded, state, mask, explore)
+
+    def _step(self, encoded: Array, state: Any, mask: Any, explore: bool) -> Step:
         if mask is not None:
             mask = self._checked_mask(mask, len(encoded))
         raw, logp, value, inputs, state = self._engine.act(encoded, state, mask, explore)

@@ -156,6 +156,7 @@ class Registry:
         self._shadowed: list[Component] = []
         self._config_owner: dict[str, str] = {}
         self.config_classes: dict[type, str] = {}
+        self.config_paths: dict[str, type] = {}
         self.records: list[PluginRecord] = []
 
     # --- filling ---------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class Registry:
         for component in own:
             self._check_name(component)
         owners = {**reserved, **self._config_owner}
-        for struct in loaded.config_classes:
+        for struct in loaded.config_classes.values():
             for key in struct.__struct_fields__:  # type: ignore[attr-defined]
                 if owners.get(key, record.distribution) != record.distribution:
                     raise DuplicateNameError(
@@ -188,7 +189,8 @@ class Registry:
                     )
         for component in own:
             self._insert(component)
-        for struct in loaded.config_classes:
+        self.config_paths.update(loaded.config_classes)
+        for struct in loaded.config_classes.values():
             self.config_classes[struct] = record.distribution
             self._config_owner.update(dict.fromkeys(struct.__struct_fields__, record.distribution))  # type: ignore[attr-defined]
 

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution
+from rlcatalog.distribution import ActionDistribution, same_kind
 from rlcatalog.errors import ConfigError
 from rlcatalog_categorical.plugin import size
 
@@ -71,7 +71,7 @@ class Categorical(ActionDistribution):
         """Return -Σ p log p, `[B]`."""
         return -tf.reduce_sum(tf.exp(self.log_probs) * self.log_probs, axis=-1)
 
-    def kl(self, other: ActionDistribution) -> Any:
+    def kl(self, other: Any) -> Any:
         """Return Σ p (log p - log q), `[B]`."""
-        assert isinstance(other, Categorical)
+        same_kind(self, other)
         return tf.reduce_sum(tf.exp(self.log_probs) * (self.log_probs - other.log_probs), axis=-1)

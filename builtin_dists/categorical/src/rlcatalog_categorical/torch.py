@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution
+from rlcatalog.distribution import ActionDistribution, same_kind
 from rlcatalog.errors import ConfigError
 from rlcatalog_categorical.plugin import size
+
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class Categorical(ActionDistribution):
@@ -24,13 +26,18 @@ class Categorical(ActionDistribution):
 
     framework_of_class = "torch"
 
+    # Computed at first use.
+    _finite_log_probs: Tensor | None = None
+    _exp: Tensor | None = None
+
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         if temperature <= 0:
             raise ConfigError(f"temperature must be positive, found {temperature}.")
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
         super().__init__(inputs if temperature == 1.0 else inputs / temperature, model)
-        self._log_probs: Tensor | None = None
+        #: Normalised log probabilities `[B, n]`.
+        self.log_probs = torch.log_softmax(self.inputs, dim=-1)
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
@@ -42,18 +49,12 @@ class Categorical(ActionDistribution):
         """Give forbidden values the lowest finite logit of the dtype; mask `[B, n]`, True = allowed."""
         return inputs.masked_fill(~mask.bool(), torch.finfo(inputs.dtype).min)
 
-    @property
-    def log_probs(self) -> Tensor:
-        """Normalised log probabilities `[B, n]`."""
-        if self._log_probs is None:
-            self._log_probs = torch.log_softmax(self.inputs, dim=-1)
-        return self._log_probs
-
     def sample(self) -> Tensor:
-        """Draw int64 `[B]` by an exponential race: argmax of logits - log E with E ~ Exp(1), the Gumbel-max trick."""
-        # Normalised logits: against a large common offset the race would be lost to rounding.
-        race = torch.empty_like(self.log_probs).exponential_().log_()
-        return self._remembered((self.log_probs - race).argmax(dim=-1, keepdim=True))
+        """Draw int64 `[B]` by an exponential race: argmax of p / E with E ~ Exp(1) (Gumbel-max without logs)."""
+        probs = self._probs()
+        if probs.dtype in _HALF:  # there, E may round to 0
+            probs = probs.float()
+        return self._remembered((probs / torch.empty_like(probs).exponential_()).argmax(dim=-1, keepdim=True))
 
     def deterministic_sample(self) -> Tensor:
         """Return the most likely value, int64 `[B]`."""
@@ -73,15 +74,22 @@ class Categorical(ActionDistribution):
 
     def entropy(self) -> Tensor:
         """Return -Σ p log p, `[B]`."""
-        log_probs = self._finite()
-        return -(log_probs.exp() * log_probs).sum(dim=-1)
+        return -(self._probs() * self._finite()).sum(dim=-1)
 
-    def kl(self, other: ActionDistribution) -> Tensor:
+    def kl(self, other: Any) -> Tensor:
         """Return Σ p (log p - log q), `[B]`."""
-        assert isinstance(other, Categorical)
-        log_probs = self._finite()
-        return (log_probs.exp() * (log_probs - other._finite())).sum(dim=-1)
+        if type(other) is not type(self):
+            same_kind(self, other)
+        return (self._probs() * (self._finite() - other._finite())).sum(dim=-1)
 
     def _finite(self) -> Tensor:
         """Log probabilities with the lowest finite value in place of -inf, which 0 · log 0 would make NaN."""
-        return self.log_probs.clamp(min=torch.finfo(self.log_probs.dtype).min)
+        if self._finite_log_probs is None:
+            log_probs = self.log_probs
+            self._finite_log_probs = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
+        return self._finite_log_probs
+
+    def _probs(self) -> Tensor:
+        if self._exp is None:
+            self._exp = self.log_probs.exp()
+        return self._exp

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution
+from rlcatalog.distribution import ActionDistribution, same_kind
 from rlcatalog_gaussian.plugin import MAX_LOG_STD, size
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -59,9 +59,9 @@ class DiagGaussian(ActionDistribution):
         """Return Σ (log σ + ½ log 2πe), `[B]`."""
         return tf.reduce_sum(self.log_std, axis=-1) + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
 
-    def kl(self, other: ActionDistribution) -> Any:
+    def kl(self, other: Any) -> Any:
         """Return the divergence `[B]` between diagonal Gaussians, summed over d."""
-        assert isinstance(other, DiagGaussian)
+        same_kind(self, other)
         ratio = tf.exp(2 * (self.log_std - other.log_std))
         distance = tf.square((self.mean - other.mean) * tf.exp(-other.log_std))
         return tf.reduce_sum(other.log_std - self.log_std + 0.5 * (ratio + distance - 1), axis=-1)

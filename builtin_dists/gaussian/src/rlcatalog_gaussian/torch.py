@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution
+from rlcatalog.distribution import ActionDistribution, same_kind
 from rlcatalog_gaussian.plugin import MAX_LOG_STD, size
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -61,9 +61,9 @@ class DiagGaussian(ActionDistribution):
         """Return Σ (log σ + ½ log 2πe), `[B]`."""
         return self.log_std.sum(dim=-1) + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
 
-    def kl(self, other: ActionDistribution) -> Tensor:
+    def kl(self, other: Any) -> Tensor:
         """Return the divergence `[B]` between diagonal Gaussians, summed over d."""
-        assert isinstance(other, DiagGaussian)
+        same_kind(self, other)
         ratio = torch.exp(2 * (self.log_std - other.log_std))
         distance = ((self.mean - other.mean) * torch.exp(-other.log_std)).square()
         return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1)).sum(dim=-1)

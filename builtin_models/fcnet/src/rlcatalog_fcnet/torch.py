@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rlcatalog.errors import StaleOutputError
@@ -43,7 +44,9 @@ class FullyConnectedNetwork(TorchModelV2):
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        x = input_dict["obs_flat"].float()
+        x = input_dict["obs_flat"]
+        if x.dtype is not torch.float32:
+            x = x.float()
         features, logits = self.hidden(x), self.logits
         if logits is None:
             return features, state

@@ -98,9 +98,12 @@ class TorchEngine:
 
     def _score(self, dist: ActionDistribution, sample: Any) -> tuple[Array, torch.Tensor]:
         """Return a sample in its flat form, an array `[B, width]`, and its logp."""
-        sample = self._flat(sample)
+        if not isinstance(sample, torch.Tensor):
+            sample = self._flat(sample)
         raw = self.numpy(sample)
-        if raw.ndim != 2:
+        if raw.ndim == 1:
+            raw = raw[:, None]
+        elif raw.ndim != 2:
             raw = raw.reshape(len(raw), -1)
         if raw.shape[1] != self.width:
             raise ModelContractError(

@@ -69,7 +69,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all weights and buffers as arrays, under the names of `state_dict`."""
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.state_dict().items()}
+        return {name: _array(tensor) for name, tensor in self.state_dict().items()}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Set all weights from arrays (see `ModelV2.set_weights`)."""
@@ -80,13 +80,14 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
                 tensor.copy_(torch.as_tensor(np.array(weights[name]), dtype=tensor.dtype))
 
     # nn.Module.__call__ runs the module's hooks around forward; ModelV2's __call__ stays the entry.
-    def _run(self, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
-        return nn.Module.__call__(self, inputs, state, seq_lens)
+    _run = nn.Module.__call__
 
     def __getattr__(self, name: str) -> Any:
         # Layers first: forward() asks for little else, and every microsecond of acting counts.
-        modules = self.__dict__.get("_modules")
-        return modules[name] if modules is not None and name in modules else super().__getattr__(name)
+        try:
+            return self.__dict__["_modules"][name]
+        except KeyError:
+            return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A tensor under a name that is a plain attribute already is one still: forward() stores its features this
@@ -109,6 +110,13 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
             on_graph = isinstance(value, torch.Tensor) and (value.grad_fn is not None or value.is_inference())
             graph_free[name] = None if on_graph else value
         return graph_free
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    tensor = tensor.detach().cpu()
+    if tensor.dtype is torch.bfloat16:  # NumPy has none; float32 holds its values exactly
+        tensor = tensor.float()
+    return tensor.numpy().copy()
 
 
 class RecurrentNetwork(TorchModelV2):
