@@ -69,7 +69,7 @@ def run(rounds: int = 5) -> None:
         speeds: list[list[float]] = [[], [], []]
         for turn in range(rounds):
             for i in (0, 1, 2) if turn % 2 else (2, 1, 0):
-                speeds[i].append(sides[i](num_envs, per_env, 4096, turn))
+                speeds[i].append(sides[i](num_envs, per_env, 12_288, turn))
         to_plain = [a / b for a, b in zip(speeds[0], speeds[1], strict=True)]
         to_peer = [b / c for b, c in zip(speeds[1], speeds[2], strict=True)]
         figures = " | ".join(f"{statistics.median(values):.0f}/s" for values in speeds)

@@ -47,7 +47,8 @@ def vector(make: Callable[[], Any], n: int) -> SyncVectorEnv:
 
     An episode's last observation stands in `info["final_obs"]`; the observation returned is the next episode's first.
     """
-    return SyncVectorEnv([make] * n, autoreset_mode=AutoresetMode.SAME_STEP)
+    # Observations are encoded at once, so the environments may write the next ones over them.
+    return SyncVectorEnv([make] * n, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def _takes_config(env: Callable[..., Any], required: bool) -> bool:

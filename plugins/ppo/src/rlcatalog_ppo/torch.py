@@ -10,7 +10,7 @@ import torch
 
 from rlcatalog import Policy
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.loss import losses
+from rlcatalog_ppo.loss import Losses, losses
 
 
 class TorchOps:
@@ -46,7 +46,7 @@ class TorchLearner:
         self.policy, self.config, self.rng = policy, config, rng
         self.model: Any = policy.model
         self.parameters = self.model.trainable_variables()
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, eps=1e-5)
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, eps=1e-5, fused=True)
 
     def update(self, batch: Mapping[str, np.ndarray[Any, Any]], lr: float) -> dict[str, Any]:
         """Take `num_epochs` passes over a batch in minibatches.
@@ -68,14 +68,14 @@ class TorchLearner:
             for index in order.split(size):
                 if len(index) < 2:  # a single advantage has no deviation to be normalised by
                     continue
-                found = self._step({name: tensor[index] for name, tensor in tensors.items()})
+                found, norm = self._step({name: tensor[index] for name, tensor in tensors.items()})
                 if epoch == self.config.num_epochs - 1:
-                    stats.append(found)
+                    stats.append((*self._figures(found), norm))
         names = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction", "grad_norm")
         means = torch.stack([torch.stack(row) for row in stats]).mean(dim=0)
         return {**dict(zip(names, means.tolist(), strict=True)), "lr": lr, "model": _scalars(self.model.metrics())}
 
-    def _step(self, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def _step(self, batch: dict[str, torch.Tensor]) -> tuple[Losses, torch.Tensor]:
         evaluation = self.policy.evaluate(batch)
         found = losses(evaluation, batch, self.config, TorchOps)
         loss = self.model.custom_loss(found.total, batch)
@@ -86,13 +86,15 @@ class TorchLearner:
         limit = self.config.grad_clip if self.config.grad_clip is not None else float("inf")
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
         self.optimizer.step()
-        return found.policy_loss.detach(), found.vf_loss.detach(), found.entropy.detach(), *self._drift(found), norm
+        return found, norm
 
     @torch.no_grad()
-    def _drift(self, found: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the approximate KL, E[r - 1 - log r], and the share of ratios that were clipped."""
+    def _figures(self, found: Losses) -> tuple[torch.Tensor, ...]:
+        """Return the losses, the approximate KL, E[r - 1 - log r], and the share of ratios that were clipped."""
         ratio = found.log_ratio.exp()
-        return (ratio - 1 - found.log_ratio).mean(), ((ratio - 1).abs() > self.config.clip_param).float().mean()
+        kl = (ratio - 1 - found.log_ratio).mean()
+        clipped = ((ratio - 1).abs() > self.config.clip_param).float().mean()
+        return found.policy_loss.detach(), found.vf_loss.detach(), found.entropy.detach(), kl, clipped
 
 
 def _scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
