@@ -1,7 +1,8 @@
-"""Plugins made up for a test: objects behind made-up entry points, or installations in a folder."""
+"""What the tests share: plugins made up for a test, catalogs, saved policies."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,14 @@ from types import ModuleType
 from typing import Any
 
 import importlib_metadata
+import numpy as np
 import pytest
 
 import rlcatalog
+from rlcatalog import Catalog, Policy
+from rlcatalog import saving as saved
+from rlcatalog.discovery import scan
+from rlcatalog.errors import SavedPolicyError
 
 
 class MadeUpDistribution:
@@ -130,3 +136,79 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], list
         file = getattr(sys.modules[name], "__file__", None)
         if file is not None and any(Path(file).is_relative_to(folder) for folder in folders):
             del sys.modules[name]
+
+
+def _catalog_of_four() -> Catalog:
+    names = ("fcnet", "categorical", "gaussian", "preprocessors")
+    return Catalog([point for point in scan() if point.name in names], environ={})
+
+
+@pytest.fixture(scope="module")
+def shared() -> Catalog:
+    """A catalog of four installed plugins, for tests that only read it."""
+    return _catalog_of_four()
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    """A catalog of four installed plugins, of this test's own."""
+    return _catalog_of_four()
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make an importable module for classes that declarations name: `module(Net=cls)`."""
+
+    def make(**members: Any) -> None:
+        made = ModuleType("made_up_parts")
+        vars(made).update(members)
+        monkeypatch.setitem(sys.modules, "made_up_parts", made)
+
+    return make
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where a policy is saved."""
+    return tmp_path / "policy"
+
+
+@pytest.fixture
+def same_policy() -> Callable[[Policy, Policy, Any], None]:
+    """Check that two policies answer observations alike: `same_policy(a, b, obs)`."""
+
+    def check(a: Policy, b: Policy, obs: Any) -> None:
+        first, second = a.act(obs, explore=False), b.act(obs, explore=False)
+        np.testing.assert_allclose(first.dist_inputs, second.dist_inputs, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(first.value, second.value, rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(first.raw_action.shape, second.raw_action.shape)
+        np.testing.assert_allclose(first.raw_action, second.raw_action, atol=1e-5)
+        np.testing.assert_allclose(first.action, second.action, atol=1e-5)
+
+    return check
+
+
+@pytest.fixture
+def edit() -> Callable[..., dict[str, Any]]:
+    """Change keys of a saved manifest and return the manifest as it was: `edit(directory, framework="tf")`."""
+
+    def change(directory: Path, **changes: Any) -> dict[str, Any]:
+        path = directory / "policy.json"
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        path.write_text(json.dumps({**manifest, **changes}))
+        return manifest
+
+    return change
+
+
+@pytest.fixture
+def refused() -> Callable[..., str]:
+    """Check that loading is refused with the directory's name, and return what was said."""
+
+    def check(directory: Path, match: str, error: type[Exception] = SavedPolicyError, **spaces_given: Any) -> str:
+        with pytest.raises(error, match=match) as caught:
+            saved.load(_catalog_of_four(), directory, **spaces_given)
+        assert str(directory) in str(caught.value)
+        return str(caught.value)
+
+    return check

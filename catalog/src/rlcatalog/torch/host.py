@@ -2,37 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from rlcatalog.model import ModelV2
+from rlcatalog.host import Host
 from rlcatalog.torch.model import TorchModelV2
 
 
-class TorchHost(TorchModelV2):
-    """Holds a complete model in `self.inner` and behaves like it.
-
-    An interface is a mixin that adds methods such as `get_q_values`. Its constructor calls this one and finds the
-    width of the inner model's output in `self.num_outputs`.
-    """
-
-    build_inner: Callable[[int | None], ModelV2]
-
-    def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Mapping[str, Any], name: str
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.inner = self.build_inner(num_outputs)
-        self.num_outputs = self.inner.num_outputs
-
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Run the inner model."""
-        return self.inner(input_dict, state, seq_lens)
-
-    def value_function(self) -> Any:
-        """Return the inner model's value estimates."""
-        return self.inner.value_function()
-
-    def get_initial_state(self) -> list[Any]:
-        """Return the inner model's initial state."""
-        return self.inner.get_initial_state()
+class TorchHost(Host, TorchModelV2):
+    """A PyTorch model that holds another one; see `rlcatalog.host.Host`."""

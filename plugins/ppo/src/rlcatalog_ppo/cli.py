@@ -72,6 +72,7 @@ def evaluate(
     env: Annotated[str | None, typer.Option(help="Environment, for a policy saved without a run.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the environments.")] = 10_000,
     explore: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
+    threads: Annotated[int, typer.Option(min=1, help="Threads; small networks are fastest with one.")] = 1,
 ) -> None:
     """Play episodes with a saved policy and print the mean return."""
     from rlcatalog_ppo.environments import maker
@@ -87,6 +88,10 @@ def evaluate(
             )
         saved = run.read_config(directory)
         env, env_config = saved["env"], saved["algorithm"]["env_config"]
+    if policy.framework == "torch":
+        from rlcatalog_ppo.torch import set_threads
+
+        set_threads(threads)
     make = maker(env, env_config, policy.config, rlcatalog.default_catalog())
     returns: list[float] = []
     with _progress() as progress:

@@ -38,7 +38,9 @@ class PPOConfig(msgspec.Struct, frozen=True, kw_only=True):
     gamma: Annotated[_Fraction, Meta(description="discount per step")] = 0.99
     lambda_: Annotated[_Fraction, Meta(description="lambda of the advantage estimate (GAE)")] = 0.95
     clip_param: Annotated[_NotNegative, Meta(description="how far the probability ratio may move from 1")] = 0.2
-    vf_loss_coeff: Annotated[_NotNegative, Meta(description="weight of the value loss")] = 0.5
+    vf_loss_coeff: Annotated[
+        _NotNegative, Meta(description="weight of the value loss; large, it spoils shared layers")
+    ] = 0.1
     entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
     grad_clip: Annotated[_NotNegative | None, Meta(description="largest norm of the gradient, or None")] = 0.5
 

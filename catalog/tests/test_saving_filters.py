@@ -1,0 +1,92 @@
+"""Saved policies: a filter comes back with its statistics."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlcatalog
+from rlcatalog import Catalog, FilterSpec
+from rlcatalog import saving as saved
+from rlcatalog.discovery import scan
+from rlcatalog.errors import CatalogError, SavedPolicyError
+
+BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+
+
+def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors")):
+    return Catalog([*(point for point in scan() if point.name in names), *more], environ={})
+
+
+def observations(space, n=5, seed=0):
+    space.seed(seed)
+    return [space.sample() for _ in range(n)]
+
+
+class Counting(rlcatalog.Filter):
+    """Subtracts the mean of what it has seen."""
+
+    factor = 1.0
+
+    def __init__(self, preprocessor, options):
+        super().__init__(preprocessor, options)
+        self.n, self.total = 0, np.zeros(preprocessor.shape)
+
+    def __call__(self, encoded, *, update=False):
+        if update:
+            self.n, self.total = self.n + len(encoded), self.total + encoded.sum(axis=0)
+        return (encoded - self.factor * self.total / max(self.n, 1)).astype(np.float32)
+
+    def get_state(self):
+        return {"n": np.array(self.n), "total": self.total}
+
+    def set_state(self, state):
+        self.n, self.total = int(state["n"].reshape(())), state["total"]
+
+
+class OtherCounting(Counting):
+    factor = 100.0
+
+
+@pytest.fixture
+def filters(module, entry_point, plugin):
+    module(Counting=Counting, OtherCounting=OtherCounting)
+    own = FilterSpec("counting", {"numpy": "made_up_parts:Counting"}, "subtracts the mean")
+    other = FilterSpec("counting", {"numpy": "made_up_parts:OtherCounting"}, "", overrides="acme-filters/counting")
+    return SimpleNamespace(
+        own=entry_point("acme-filters", plugin(rlcatalog_filters=[own]), version="7.8"),
+        other=entry_point("other-filters", plugin(rlcatalog_filters=[other])),
+    )
+
+
+def test_statistics_of_a_filter_come_back(directory, filters, same_policy):
+    policy = catalog_of(filters.own).build(BOX, TWO, {"observation_filter": "counting"})
+    policy.preprocess(observations(BOX, seed=3), update=True)
+    policy.save(directory)
+    assert (directory / "filter.safetensors").is_file()
+    back = saved.load(catalog_of(filters.own), directory)
+    assert back.filter.n == 5
+    np.testing.assert_array_equal(back.filter.total, policy.filter.total)
+    same_policy(policy, back, observations(BOX))
+
+
+def test_a_filter_is_pinned(directory, filters):
+    catalog_of(filters.own).build(BOX, TWO, {"observation_filter": "counting"}).save(directory)
+    assert type(saved.load(catalog_of(filters.own, filters.other), directory).filter) is Counting
+
+
+def test_statistics_of_a_filter_are_not_forgotten_silently(directory, filters, edit):
+    catalog_of(filters.own).build(BOX, TWO, {"observation_filter": "counting"}).save(directory)
+    manifest = edit(directory)
+    edit(directory, files={"weights.safetensors": manifest["files"]["weights.safetensors"]})
+    with pytest.raises(SavedPolicyError, match=r"filter\.safetensors"):
+        saved.load(catalog_of(filters.own), directory)
+
+
+def test_a_missing_outsiders_plugin_is_named_with_its_version(directory, filters, refused):
+    catalog_of(filters.own).build(BOX, TWO, {"observation_filter": "counting"}).save(directory)
+    said = refused(directory, "acme-filters", CatalogError)
+    assert "acme-filters 7.8" in said

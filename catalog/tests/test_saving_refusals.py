@@ -1,0 +1,136 @@
+"""Saved policies: refused by name when they are truncated, foreign or cannot be restored here."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlcatalog import Catalog
+from rlcatalog import saving as saved
+from rlcatalog.discovery import scan
+from rlcatalog.errors import CatalogError, ConfigError, MissingPluginError
+
+
+def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors")):
+    return Catalog([*(point for point in scan() if point.name in names), *more], environ={})
+
+
+@pytest.fixture
+def written(directory):
+    obs_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    policy = catalog_of().build(obs_space, spaces.Discrete(3, start=5), {"fcnet_hiddens": [8]}, "torch")
+    policy.save(directory)
+    return directory
+
+
+def test_an_empty_or_missing_directory(tmp_path, refused):
+    refused(tmp_path, r"not a saved policy; it has no policy\.json")
+    refused(tmp_path / "nowhere", "not a saved policy")
+
+
+@pytest.mark.parametrize("keep", [0, 1, 0.5, 0.99])
+def test_a_truncated_manifest(written, keep, refused):
+    path = written / "policy.json"
+    data = path.read_bytes()
+    path.write_bytes(data[: keep if isinstance(keep, int) else int(len(data) * keep)])
+    refused(written, r"policy\.json: truncated or not JSON")
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", "{}", '{"format": "other", "format_version": 1}'])
+def test_foreign_json(written, text, refused):
+    (written / "policy.json").write_text(text)
+    refused(written, r"policy\.json: not written by rlcatalog")
+
+
+def test_a_manifest_that_is_no_text(written, refused):
+    (written / "policy.json").write_bytes(b"\xff\xfe\x00\x80")
+    refused(written, r"policy\.json: truncated or not JSON")
+
+
+def test_another_format_version(written, edit, refused):
+    edit(written, format_version=2, rlcatalog="9.9")
+    refused(written, r"format version 2; this rlcatalog \([\d.]+\) reads version 1. It was written by rlcatalog 9\.9")
+
+
+NEEDED = ["framework", "config", "parts", "preprocessors", "versions", "observation_space", "action_space", "files"]
+
+
+@pytest.mark.parametrize("key", NEEDED)
+def test_a_manifest_without_a_key_names_it(written, key, refused):
+    path = written / "policy.json"
+    manifest = json.loads(path.read_text())
+    del manifest[key]
+    path.write_text(json.dumps(manifest))
+    refused(written, rf"policy\.json: incomplete; missing: \['{key}'\]")
+
+
+@pytest.mark.parametrize("key", NEEDED)
+@pytest.mark.parametrize("value", [None, 3, [], ["x"], "weights.safetensors", {"x": 1}], ids=repr)
+def test_a_manifest_with_nonsense_in_it_is_refused(written, key, value, edit):
+    edit(written, **{key: value})
+    with pytest.raises(CatalogError) as caught:
+        saved.load(catalog_of(), written)
+    assert str(written) in str(caught.value)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, -1])
+def test_truncated_weights(written, keep, refused):
+    path = written / "weights.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    refused(written, r"weights\.safetensors: truncated or changed since it was saved")
+
+
+def test_changed_weights(written, refused):
+    path = written / "weights.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    refused(written, r"weights\.safetensors: truncated or changed")
+
+
+def test_missing_weights(written, refused):
+    (written / "weights.safetensors").unlink()
+    refused(written, r"weights\.safetensors: cannot be read")
+
+
+def test_weights_that_are_no_safetensors(written, edit, refused):
+    import hashlib
+    import pickle
+
+    data = pickle.dumps({"hidden": np.zeros(3)})
+    (written / "weights.safetensors").write_bytes(data)
+    edit(written, files={"weights.safetensors": hashlib.sha256(data).hexdigest()})
+    refused(written, r"weights\.safetensors: not a safetensors file")
+
+
+def test_weights_of_another_model(written, edit, refused):
+    edit(written, config={"fcnet_hiddens": [9]})
+    said = refused(written, r"weights\.safetensors: FullyConnectedNetwork: these weights belong to another model")
+    assert "hidden.layers.0.weight: (8, 3) instead of (9, 3)" in said
+
+
+@pytest.mark.parametrize("name", ["evil.bin", "weights.pkl", "../weights.safetensors", "/weights.safetensors"])
+def test_a_file_the_format_does_not_know(written, name, edit, refused):
+    (written.parent / "weights.safetensors").write_bytes((written / "weights.safetensors").read_bytes())
+    manifest = edit(written)
+    digest = manifest["files"]["weights.safetensors"]
+    edit(written, files={**manifest["files"], name: digest})
+    refused(written, "unknown file")
+
+
+def test_a_missing_plugin_is_named_with_its_version(written):
+    with pytest.raises(MissingPluginError) as caught:
+        saved.load(catalog_of(names=("categorical", "preprocessors")), written)
+    said = str(caught.value)
+    version = next(r.version for r in catalog_of().plugins if r.name == "fcnet")
+    assert said.startswith(f"{written}: this policy cannot be restored here.")
+    assert "pip install rlcatalog-fcnet" in said
+    assert f"rlcatalog-fcnet {version}" in said
+
+
+def test_a_config_of_another_time_is_refused_by_name(written, edit, refused):
+    edit(written, config={"fcnet_hidden": [8]})
+    refused(written, "Unknown model config key 'fcnet_hidden'", ConfigError)

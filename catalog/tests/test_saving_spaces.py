@@ -1,0 +1,145 @@
+"""Saved policies: spaces as JSON, and spaces with a meaning of their own."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlcatalog
+from rlcatalog import Catalog
+from rlcatalog import saving as saved
+from rlcatalog.discovery import scan
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog.spacejson import space_from_json, space_to_json
+from rlcatalog.spaces import Repeated, Simplex
+
+BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+
+
+def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors")):
+    return Catalog([*(point for point in scan() if point.name in names), *more], environ={})
+
+
+def observations(space, n=5, seed=0):
+    space.seed(seed)
+    return [space.sample() for _ in range(n)]
+
+
+# --- spaces with a meaning of their own ------------------------------------------------------------------------------
+
+
+class Angle(spaces.Box):
+    """A Box that means more than its base says."""
+
+
+def test_a_space_of_a_plugins_own_must_be_given_again(directory, refused, same_policy):
+    angle = Angle(-np.pi, np.pi, (2,), np.float32)
+    policy = catalog_of().build(spaces.Dict({"angle": angle}), TWO, {"fcnet_hiddens": [4]})
+    policy.save(directory)
+    refused(directory, r"its observation_space cannot be read: .*pass it to load\(observation_space=")
+    back = saved.load(catalog_of(), directory, obs_space=policy.observation_space)
+    assert back.observation_space is policy.observation_space
+    same_policy(policy, back, observations(policy.observation_space))
+
+
+def test_the_top_level_function_takes_the_spaces_too(directory, same_policy):
+    policy = rlcatalog.build(spaces.Discrete(3), Angle(-1, 1, (2,), np.float32), {"fcnet_hiddens": [4]})
+    policy.save(directory)
+    with pytest.raises(SavedPolicyError, match="its action_space cannot be read"):
+        rlcatalog.load(directory)
+    back = rlcatalog.load(directory, action_space=policy.action_space)
+    same_policy(policy, back, observations(policy.observation_space))
+
+
+# --- spaces as JSON --------------------------------------------------------------------------------------------------
+
+SMALLEST = np.nextafter(np.float32(0), np.float32(1))
+SPACES = [
+    spaces.Box(-1, 1, (), np.float32),
+    spaces.Box(-np.inf, np.inf, (3,), np.float32),
+    spaces.Box(np.array([-np.inf, 0, -1], np.float32), np.array([0, np.inf, 2], np.float32)),
+    spaces.Box(np.array([[0.1, -0.2]]), np.array([[1 / 3, 1e300]]), dtype=np.float64),
+    spaces.Box(np.float32(-3.4e38), np.float32(3.4e38), (2,), np.float32),
+    spaces.Box(SMALLEST, np.float32(1), (2,), np.float32),
+    spaces.Box(-1, 1, (2,), np.float16),
+    spaces.Box(0, 255, (84, 84, 4), np.uint8),
+    spaces.Box(np.zeros((2, 3), np.uint8), np.arange(6, dtype=np.uint8).reshape(2, 3), dtype=np.uint8),
+    spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64),
+    spaces.Box(0, 2**64 - 1, (1,), np.uint64),
+    spaces.Box(0, 1, (2, 2), np.bool_),
+    spaces.Box(0, 1, (0, 3), np.float32),
+    spaces.Box(0, 1, (0,), np.uint8),
+    spaces.Discrete(5),
+    spaces.Discrete(5, start=-3),
+    spaces.Discrete(3, dtype=np.int32),
+    spaces.MultiDiscrete([2, 3, 4]),
+    spaces.MultiDiscrete([[2, 3], [4, 5]], np.int32, start=[[1, 0], [-2, 7]]),
+    spaces.MultiBinary(4),
+    spaces.MultiBinary([2, 3]),
+    spaces.MultiBinary([3]),
+    spaces.Text(12),
+    spaces.Text(8, min_length=0, charset="ab\u00e9 \n\"'"),
+    spaces.Sequence(spaces.Box(-1, 1, (2,), np.float32)),
+    spaces.Sequence(spaces.Discrete(3), stack=True),
+    spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), None),
+    spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(4)),
+    spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1, (2,), np.float32)]),
+    spaces.Tuple([spaces.Discrete(2), spaces.Tuple([spaces.MultiBinary(2)])]),
+    spaces.Tuple([]),
+    spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Dict({"x": spaces.Text(3)})}),
+    spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Discrete(3))]),
+    spaces.Dict({}),
+    Repeated(spaces.Dict({"hp": spaces.Box(0, 100, (1,), np.float32)}), 4),
+    Repeated(Repeated(spaces.Discrete(3), 2), 5),
+    Simplex((4,)),
+    Simplex((2, 3), [0.5, 1.0, 2.0], np.float64),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: str(space)[:40])
+def test_a_space_comes_back_through_json(space):
+    text = json.dumps(space_to_json(space), allow_nan=False)  # strict JSON: no Infinity, no NaN
+    back = space_from_json(json.loads(text))
+    assert type(back) is type(space)
+    assert back == space
+    assert back.dtype == space.dtype
+    assert back.shape == space.shape
+    if isinstance(space, spaces.Box):  # == compares bounds to a tolerance; the numbers are the same ones
+        assert (back.low.tobytes(), back.high.tobytes()) == (space.low.tobytes(), space.high.tobytes())
+    if isinstance(space, spaces.Dict):
+        assert list(back.spaces) == list(space.spaces)
+    if isinstance(space, Simplex):
+        assert back.concentration.tolist() == space.concentration.tolist()
+    space.seed(1)
+    for _ in range(3):
+        assert back.contains(space.sample())
+    back.sample()
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Angle(0, 1, (2,)),
+        spaces.Dict({"a": spaces.Tuple([Angle(0, 1, (2,))])}),
+        spaces.Sequence(Angle(0, 1, (2,))),
+        Repeated(Angle(0, 1, (2,)), 3),
+        spaces.Graph(Angle(0, 1, (2,)), None),
+    ],
+    ids=lambda space: type(space).__name__,
+)
+def test_a_space_of_a_plugins_own_is_not_written_as_its_base(space):
+    assert space_to_json(space) is None
+    with pytest.raises(ValueError, match="kind of a plugin's own"):
+        space_from_json(None)
+
+
+def test_images_take_little_room():
+    assert len(json.dumps(space_to_json(spaces.Box(0, 255, (210, 160, 3), np.uint8)))) < 150
+
+
+def test_unknown_kinds_are_refused():
+    with pytest.raises(ValueError, match="unknown kind of space 'hologram'"):
+        space_from_json({"kind": "hologram"})

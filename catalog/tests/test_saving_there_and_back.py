@@ -1,0 +1,234 @@
+"""Saved policies: they come back as they were, in either framework; what is written are names and numbers alone."""
+
+from __future__ import annotations
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from gymnasium import spaces
+from safetensors.numpy import load_file
+
+import rlcatalog
+from rlcatalog import Catalog, Preprocessor
+from rlcatalog import saving as saved
+from rlcatalog.discovery import scan
+from rlcatalog.errors import SavedPolicyError, UnknownNameError
+from rlcatalog.torch import Categorical, FullyConnectedNetwork, TorchModelV2
+
+BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+
+
+NESTED = spaces.Dict(
+    {
+        "pos": spaces.Box(-1, 1, (2, 2), np.float32),
+        "task": spaces.Tuple([spaces.Discrete(3, start=-1), spaces.Box(0, 255, (3,), np.uint8)]),
+    }
+)
+CASES = {
+    "discrete": (spaces.Box(-np.inf, np.inf, (3,), np.float32), spaces.Discrete(3, start=5), {"fcnet_hiddens": [8]}),
+    "nested": (NESTED, spaces.Box(-2, 2, (2,), np.float32),
+               {"fcnet_hiddens": [6, 4], "vf_share_layers": False, "free_log_std": True, "action_bounds": "affine"}),
+    "one-hot": (spaces.Discrete(7), spaces.Discrete(2), {"no_final_linear": True, "fcnet_hiddens": [5]}),
+}  # fmt: skip
+
+
+def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors")):
+    return Catalog([*(point for point in scan() if point.name in names), *more], environ={})
+
+
+def observations(space, n=5, seed=0):
+    space.seed(seed)
+    return [space.sample() for _ in range(n)]
+
+
+def build(case="discrete", framework="torch", catalog=None, **config):
+    obs_space, action_space, own = CASES[case]
+    return (catalog or catalog_of()).build(obs_space, action_space, {**own, **config}, framework)
+
+
+# --- there and back --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_policy_comes_back(directory, framework, case, same_policy):
+    policy = build(case, framework)
+    policy.save(directory)
+    back = saved.load(catalog_of(), directory)
+    assert back.framework == framework
+    assert back.config == policy.config
+    assert back.observation_space == policy.observation_space
+    assert back.action_space == policy.action_space
+    obs = observations(CASES[case][0])
+    same_policy(policy, back, obs)
+    # A third policy differs: equality above is not an accident.
+    assert not np.allclose(policy.act(obs).dist_inputs, build(case, framework).act(obs).dist_inputs, atol=1e-5)
+
+
+def test_the_functions_of_the_package(directory, same_policy):
+    policy = rlcatalog.build(env=gym.make("CartPole-v1"), config={"fcnet_hiddens": [8]})
+    policy.save(str(directory))
+    same_policy(policy, rlcatalog.load(str(directory)), observations(policy.observation_space))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("order", [("torch", "tf"), ("tf", "torch")], ids="-".join)
+def test_the_weights_file_is_of_no_framework(directory, case, order, edit, same_policy):
+    source, target = build(case, order[0]), build(case, order[1])
+    source.save(directory)
+    target.model.set_weights(load_file(directory / "weights.safetensors"))
+    same_policy(source, target, observations(CASES[case][0]))
+    # The manifest decides which framework a policy comes back in; its weights do not.
+    edit(directory, framework=order[1])
+    same_policy(source, saved.load(catalog_of(), directory), observations(CASES[case][0]))
+
+
+def test_saving_again_writes_the_same_bytes(directory, tmp_path):
+    build("nested").save(directory)
+    saved.load(catalog_of(), directory).save(tmp_path / "again")
+    for file in ("policy.json", "weights.safetensors"):
+        assert (tmp_path / "again" / file).read_bytes() == (directory / file).read_bytes()
+
+
+def test_a_directory_is_overwritten(directory, same_policy):
+    build("discrete").save(directory)
+    policy = build("nested")
+    policy.save(directory)
+    same_policy(policy, saved.load(catalog_of(), directory), observations(NESTED))
+
+
+def test_a_trained_policy_comes_back(directory, same_policy):
+    policy = build("discrete")
+    obs = policy.preprocess(observations(CASES["discrete"][0]))
+    found = policy.evaluate({"obs": obs, "raw_action": np.zeros((5, 1), np.int64)})
+    (-found.logp.mean() + found.value.square().mean()).backward()
+    torch.optim.SGD(policy.model.parameters(), 1.0).step()
+    policy.save(directory)
+    same_policy(policy, saved.load(catalog_of(), directory), observations(CASES["discrete"][0]))
+
+
+class Normed(TorchModelV2):
+    """Buffers, one of them a scalar, beside parameters."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.norm = torch.nn.BatchNorm1d(obs_space.shape[0])
+        self.out = torch.nn.Linear(obs_space.shape[0], num_outputs)
+        self.scale = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, input_dict, state, seq_lens):
+        self.train(bool(input_dict["is_training"]))
+        return self.out(self.norm(input_dict["obs_flat"])) * self.scale, state
+
+    def value_function(self):
+        return self.last_output()[:, 0]
+
+
+def test_buffers_and_scalars_come_back(directory, same_policy):
+    catalog = catalog_of()
+    catalog.register_model("normed", Normed)
+    obs_space = spaces.Box(-1, 1, (3,), np.float32)
+    policy = catalog.build(obs_space, spaces.Discrete(2), {"custom_model": "normed"})
+    obs = observations(obs_space)
+    policy.evaluate({"obs": policy.preprocess(obs), "raw_action": np.zeros((5, 1), np.int64)})
+    assert policy.model.norm.num_batches_tracked.item() == 1
+    policy.save(directory)
+    back = saved.load(catalog, directory)
+    assert back.model.norm.num_batches_tracked.item() == 1
+    torch.testing.assert_close(back.model.norm.running_mean, policy.model.norm.running_mean)
+    same_policy(policy, back, obs)
+
+
+def test_a_model_registered_in_process_must_be_registered_again(directory, refused):
+    catalog = catalog_of()
+    catalog.register_model("normed", Normed)
+    catalog.build(BOX, TWO, {"custom_model": "normed"}).save(directory)
+    refused(directory, "Unknown model 'normed'", UnknownNameError)
+
+
+def test_a_custom_preprocessor_registered_by_name(directory, same_policy):
+    class Doubled(Preprocessor):
+        def _init_shape(self, obs_space, options):
+            return (2 * obs_space.shape[0],)
+
+        def transform(self, observation):
+            return np.concatenate([observation, observation])
+
+    catalog = catalog_of()
+    catalog.register_preprocessor("doubled", Doubled)
+    with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
+        policy = catalog.build(BOX, TWO, {"custom_preprocessor": "doubled"})
+    policy.save(directory)
+    same_policy(policy, saved.load(catalog, directory), observations(BOX))
+
+
+def test_tensorflow_is_what_tf_policies_hold():
+    # The control of the tests above: framework="tf" is not torch under another name.
+    policy = build("discrete", "tf")
+    assert all(isinstance(variable, tf.Variable) for variable in policy.model.variables())
+
+
+# --- what is written -------------------------------------------------------------------------------------------------
+
+
+def test_names_and_numbers_alone(directory):
+    policy = build("nested")
+    policy.save(directory)
+    assert sorted(path.name for path in directory.iterdir()) == ["policy.json", "weights.safetensors"]
+    manifest = json.loads((directory / "policy.json").read_text())
+    assert manifest["format"] == "rlcatalog-policy"
+    assert manifest["parts"] == {"trunk": "rlcatalog-fcnet/fcnet", "action_dist": "rlcatalog-gaussian/diag_gaussian"}
+    assert manifest["preprocessors"] == {
+        "obs": "rlcatalog-preprocessors/dict",
+        "obs['pos']": "rlcatalog-preprocessors/none",
+        "obs['task']": "rlcatalog-preprocessors/tuple",
+        "obs['task'][0]": "rlcatalog-preprocessors/onehot",
+        "obs['task'][1]": "rlcatalog-preprocessors/none",
+    }
+    assert set(manifest["versions"]) == {"rlcatalog-fcnet", "rlcatalog-gaussian", "rlcatalog-preprocessors"}
+    # A safetensors file: the length of a JSON header, the header, raw numbers. No pickle opcode stands at its start.
+    data = (directory / "weights.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    end = max(entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__")
+    assert len(data) == 8 + length + end
+    assert set(header) - {"__metadata__"} == set(policy.model.get_weights())
+
+
+def test_only_the_config_that_was_given_is_written(directory):
+    filled = {**rlcatalog.MODEL_DEFAULTS, "fcnet_hiddens": np.array([4]), "vf_share_layers": np.bool_(False)}
+    catalog_of().build(spaces.Discrete(3), spaces.Discrete(2), filled).save(directory)
+    manifest = json.loads((directory / "policy.json").read_text())
+    assert manifest["config"] == {"fcnet_hiddens": [4], "vf_share_layers": False}
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"fcnet_activation": torch.tanh}, "'fcnet_activation'"),
+        ({"fcnet_activation": torch.nn.ReLU}, "'fcnet_activation'"),
+        ({"custom_model": FullyConnectedNetwork}, "'custom_model'"),
+        ({"custom_action_dist": Categorical}, "'custom_action_dist'"),
+        ({"custom_model_config": {"a": [1, {"b": len}]}}, "custom_model_config['a'][1]['b']"),
+    ],
+)
+def test_classes_and_callables_cannot_be_written(directory, config, named):
+    policy = catalog_of().build(spaces.Discrete(3), spaces.Discrete(2), config)
+    with pytest.raises(SavedPolicyError) as caught:
+        policy.save(directory)
+    assert named in str(caught.value)
+    assert "Register the class" in str(caught.value)
+    assert not directory.exists()
+
+
+def test_a_config_that_json_would_change_is_refused_or_comes_back(directory):
+    policy = catalog_of().build(spaces.Discrete(3), spaces.Discrete(2), {"custom_model_config": {"table": {1: 2}}})
+    try:
+        policy.save(directory)
+    except SavedPolicyError:
+        return
+    assert saved.load(catalog_of(), directory).config["custom_model_config"] == {"table": {1: 2}}

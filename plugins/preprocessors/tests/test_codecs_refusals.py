@@ -1,0 +1,207 @@
+"""What the codecs refuse: observations outside their space, by the leaf's path, and spaces nobody serves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlcatalog import Catalog, ModelCatalog
+from rlcatalog.discovery import scan
+from rlcatalog.errors import ObservationError, UnsupportedSpaceError
+
+CATALOG = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
+
+
+def make(space, check="always"):
+    return CATALOG.preprocessor_for(space, {}, check=check)
+
+
+def samples(space, n, seed):
+    space.seed(seed)
+    return [space.sample() for _ in range(n)]
+
+
+POS = spaces.Box(-1, 1, (2,), np.float32)
+SPACE = spaces.Dict(
+    {"pos": POS, "task": spaces.Tuple([spaces.Discrete(3, start=1), spaces.Box(0, 9, (2, 2), np.int64)])}
+)
+GOOD = {"pos": np.zeros(2, np.float32), "task": (1, np.zeros((2, 2), np.int64))}
+BAD = [
+    ({**GOOD, "pos": np.zeros(3, np.float32)}, "obs['pos']: expected Box(2,) float32: shape (2,)", "shape (3,)"),
+    ({**GOOD, "pos": np.zeros((1, 2), np.float32)}, "obs['pos']: expected", "shape (1, 2)"),
+    ({**GOOD, "pos": np.float32(0)}, "obs['pos']: expected", "0.0"),
+    ({**GOOD, "pos": np.array([0, 1.5], np.float32)}, "obs['pos']: expected", "within [-1.0, 1.0] at [1]; found"),
+    ({**GOOD, "pos": np.array([np.nan, 0], np.float32)}, "obs['pos']: expected", "at [0]; found"),
+    ({**GOOD, "pos": np.array([0, -np.inf], np.float32)}, "obs['pos']: expected", "at [1]; found"),
+    ({**GOOD, "pos": np.array(["a", "b"])}, "obs['pos']: expected", "cast to float32; found"),
+    ({**GOOD, "pos": np.zeros(2, np.complex64)}, "obs['pos']: expected", "cast to float32; found"),
+    ({**GOOD, "pos": None}, "obs['pos']: expected", "None"),
+    ({**GOOD, "task": (0, GOOD["task"][1])}, "obs['task'][0]: expected Discrete(3, start=1)", "1 to 3; found 0"),
+    ({**GOOD, "task": (4, GOOD["task"][1])}, "obs['task'][0]: expected", "found 4"),
+    ({**GOOD, "task": (1.0, GOOD["task"][1])}, "obs['task'][0]: expected", "found 1.0 ("),
+    ({**GOOD, "task": (np.array([1]), GOOD["task"][1])}, "obs['task'][0]: expected", "shape (1,)"),
+    ({**GOOD, "task": ("1", GOOD["task"][1])}, "obs['task'][0]: expected", "found '1'"),
+    ({**GOOD, "task": (1, np.zeros((2, 2)))}, "obs['task'][1]: expected", "cast to int64; found"),
+    ({**GOOD, "task": (1, np.array([[0, 0], [10, 0]]))}, "obs['task'][1]: expected", "within [0, 9] at [1, 0]"),
+    ({**GOOD, "task": (1,)}, "obs['task']: expected a tuple of 2 values", "(1,)"),
+    ({**GOOD, "task": {"a": 1}}, "obs['task']: expected a tuple of 2 values", "(dict)"),
+    ({"pos": GOOD["pos"]}, "obs: expected a dict with the keys ['pos', 'task']", "without ['task']"),
+    ({**GOOD, "extra": 1}, "obs: expected a dict with the keys ['pos', 'task']", "with the unknown ['extra']"),
+    ({"pos": GOOD["pos"], "tasks": GOOD["task"]}, "obs: expected", "without ['task'] and with the unknown ['tasks']"),
+    (GOOD["pos"], "obs: expected a dict", "array of shape (2,)"),
+    (None, "obs: expected a dict", "None"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("obs", "expected", "found"), BAD, ids=range(len(BAD)))
+@pytest.mark.parametrize("way", ["transform", "list", "after a good one"])
+def test_an_observation_outside_its_space_is_refused_with_its_leafs_path(obs, expected, found, way):
+    preprocessor = make(SPACE)
+    preprocessor.transform(GOOD)
+    encode = preprocessor.transform if way == "transform" else preprocessor.transform_batch
+    given_obs = {"transform": obs, "list": [obs], "after a good one": [GOOD, obs]}[way]
+    with pytest.raises(ObservationError) as caught:
+        encode(given_obs)
+    assert str(caught.value).startswith(expected)
+    assert found in str(caught.value)
+
+
+def test_truth_is_no_number_of_an_action():
+    with pytest.raises(ObservationError, match=r"obs: expected Discrete\(3\).*; found True \(bool\)"):
+        make(spaces.Discrete(3)).transform(True)
+
+
+def batch(**changes):
+    good = {"pos": np.zeros((3, 2), np.float32), "task": (np.ones(3, np.int64), np.zeros((3, 2, 2), np.int64))}
+    return {**good, **changes}
+
+
+BAD_BATCHES = [
+    (batch(pos=np.array([[0, 0], [0, 0], [0, 2]], np.float32)), "obs['pos']: expected", "at [1]; found 2.0"),
+    (batch(pos=np.full((3, 2), np.nan, np.float32)), "obs['pos']: expected", "at [0]; found"),
+    (batch(pos=np.zeros((3, 3), np.float32)), "obs['pos']: expected", "shape (3,)"),
+    (batch(pos=np.zeros((3, 2), np.complex64)), "obs['pos']: expected", "cast to float32"),
+    (batch(task=(np.array([1, 0, 1]), np.zeros((3, 2, 2), np.int64))), "obs['task'][0]: expected", "found 0"),
+    (batch(task=(np.ones(3), np.zeros((3, 2, 2), np.int64))), "obs['task'][0]: expected", "found 1.0"),
+    (batch(extra=np.zeros(3)), "obs: expected a dict with the keys", "with the unknown ['extra']"),
+    ({"pos": np.zeros((3, 2), np.float32)}, "obs: expected", "task"),
+    (batch(task=(np.ones(3, np.int64),)), "obs", "task"),
+    (batch(pos=np.zeros((2, 2), np.float32)), "obs", ""),
+    (batch(pos=np.zeros(2, np.float32)), "obs", ""),
+    (np.zeros((3, 2), np.float32), "obs: expected", "array of shape (3, 2)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bad", "expected", "found", "check"),
+    # The first row of the first one is good, and "first" looks at that row alone.
+    [(*bad, "always") for bad in BAD_BATCHES] + [(*bad, "first") for bad in BAD_BATCHES[1:]],
+)
+def test_a_batch_outside_its_space_is_refused_with_its_leafs_path(bad, expected, found, check):
+    preprocessor = make(SPACE, check)
+    with pytest.raises(ObservationError) as caught:
+        preprocessor.transform_batch(bad)
+    assert str(caught.value).startswith(expected)
+    assert found in str(caught.value)
+
+
+@pytest.mark.parametrize("check", ["always", "first", "never"])
+@pytest.mark.parametrize(
+    ("space", "wrong"),
+    [
+        (POS, np.zeros(2, np.float32)),
+        (POS, np.zeros((2, 1, 2), np.float32)),
+        (POS, 3.0),
+        (spaces.Discrete(3), np.zeros((2, 2), np.int64)),
+        (spaces.Discrete(3), np.array([0, 3])),
+        (spaces.Discrete(3), np.array([0, -1])),
+        (SPACE, batch(pos=np.zeros((3, 1), np.float32))),
+        (SPACE, batch(pos=np.zeros((2, 2), np.float32))),
+    ],
+    ids=range(8),
+)
+def test_what_cannot_be_encoded_is_refused_whatever_the_check(space, wrong, check):
+    preprocessor = make(space, check)
+    with pytest.raises(ObservationError, match=r"^obs"):
+        preprocessor.transform_batch(wrong)
+    preprocessor.transform(samples(space, 1, 0)[0])  # a good one has passed
+    with pytest.raises(ObservationError, match=r"^obs"):
+        preprocessor.transform_batch(wrong)
+
+
+def test_a_wrong_shape_is_not_broadcast():
+    preprocessor = make(spaces.Dict({"a": POS}), "never")
+    for wrong in (np.zeros(1, np.float32), np.float32(0), np.zeros((1, 2), np.float32)):
+        with pytest.raises(ObservationError, match=r"obs\['a'\]"):
+            preprocessor.transform({"a": wrong})
+
+
+def test_a_negative_index_does_not_hit_another_slot():
+    preprocessor = make(spaces.Tuple([POS, spaces.Discrete(3)]), "never")
+    for wrong in (-1, 3, -3):
+        with pytest.raises(ObservationError, match=r"obs\[1\]"):
+            preprocessor.transform((np.zeros(2), wrong))
+
+
+OUTSIDE = {"a": np.array([0, 5], np.float32)}
+INSIDE = {"a": np.array([0, 0.5], np.float32)}
+ONE_LEAF = spaces.Dict({"a": POS})
+
+
+@pytest.mark.parametrize("form", ["transform", "transform_batch"])
+def test_check_first_checks_until_one_has_passed(form):
+    preprocessor = make(ONE_LEAF, "first")
+
+    def encode(obs):
+        return preprocessor.transform(obs) if form == "transform" else preprocessor.transform_batch([obs])[0]
+
+    for _ in range(2):
+        with pytest.raises(ObservationError, match=r"obs\['a'\]"):
+            encode(OUTSIDE)
+    encode(INSIDE)
+    np.testing.assert_array_equal(encode(OUTSIDE), [0, 5])
+
+
+def test_check_always_and_never():
+    always, never = make(ONE_LEAF, "always"), make(ONE_LEAF, "never")
+    always.transform(INSIDE)
+    with pytest.raises(ObservationError):
+        always.transform(OUTSIDE)
+    with pytest.raises(ObservationError):
+        always.transform_batch([INSIDE, INSIDE, OUTSIDE])
+    np.testing.assert_array_equal(never.transform(OUTSIDE), [0, 5])
+    np.testing.assert_array_equal(never.transform_batch({"a": OUTSIDE["a"][None]}), [[0, 5]])
+
+
+def test_the_config_says_when_to_check():
+    for mode in ("first", "always", "never"):
+        found = ModelCatalog.get_preprocessor_for_space(ONE_LEAF, {"check_observations": mode})
+        assert found.check_mode == mode
+    assert ModelCatalog.get_preprocessor_for_space(ONE_LEAF).check_mode == "first"
+
+
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("space", "path", "described"),
+    [
+        (spaces.Dict({"a": BOX, "g": spaces.Graph(BOX, None)}), "obs['g']", "Graph"),
+        (spaces.Tuple([BOX, spaces.Dict({"t": spaces.Text(4)})]), "obs[1]['t']", "Text"),
+        (spaces.Text(4), "obs", "Text"),
+        (spaces.Dict({"a": spaces.Tuple([BOX, spaces.Graph(BOX, BOX)])}), "obs['a'][1]", "Graph"),
+    ],
+    ids=str,
+)
+def test_a_kind_nobody_serves_names_the_leaf(space, path, described):
+    with pytest.raises(UnsupportedSpaceError) as caught:
+        make(space)
+    said = str(caught.value)
+    assert said.startswith(f"{path}: no installed preprocessor takes {described}")
+    assert "Installed: dict, none, onehot, tuple" in said
+
+
+def test_what_is_no_space_is_refused():
+    with pytest.raises(UnsupportedSpaceError, match=r"expected a gymnasium\.Space, found 'Box'"):
+        make("Box")

@@ -1,0 +1,136 @@
+"""The contract on paper: models in TensorFlow, as RLlib's page writes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces
+from gymnasium.spaces import Discrete, Tuple
+
+from rlcatalog.errors import StaleOutputError
+from rlcatalog.tf import TFModelV2, normc_initializer
+
+pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+
+BOX, TWO = spaces.Box(-1, 1, (4,), np.float32), Discrete(2)
+NESTED = spaces.Dict({"cart": BOX, "task": Tuple([Discrete(3), spaces.Box(0, 1, (2, 2), np.float32)])})
+
+
+def observations(space=BOX, n=6, seed=0):
+    space.seed(seed)
+    return [space.sample() for _ in range(n)]
+
+
+class MyKerasModel(TFModelV2):
+    """The seeds' MyModelClass(TFModelV2)."""
+
+    def __init__(self, *args, **kwargs):
+        super(MyKerasModel, self).__init__(*args, **kwargs)  # noqa: UP008
+        input_layer = tf.keras.layers.Input(shape=self.obs_space.shape, name="observations")
+        hidden_layer = tf.keras.layers.Dense(16, activation="tanh")(input_layer)
+        output_layer = tf.keras.layers.Dense(self.num_outputs, kernel_initializer=normc_initializer(0.01))(hidden_layer)
+        value_layer = tf.keras.layers.Dense(1, kernel_initializer=normc_initializer(1.0))(hidden_layer)
+        self.base_model = tf.keras.Model(input_layer, [output_layer, value_layer])
+        self.register_variables(self.base_model.variables)
+
+    def forward(self, input_dict, state, seq_lens):
+        self.seen = input_dict
+        model_out, self._value_out = self.base_model(input_dict["obs_flat"])
+        return model_out, state
+
+    def value_function(self):
+        return tf.reshape(self._value_out, [-1])
+
+
+@pytest.mark.parametrize("space", [BOX, NESTED], ids=["box", "dict"])
+def test_a_keras_model_builds_acts_and_trains(catalog, space):
+    policy = catalog.build(space, TWO, {"custom_model": MyKerasModel})
+    assert policy.framework == "tf"  # a custom class decides
+    model, obs = policy.model, observations(space)
+    assert len(model.variables()) == len(model.trainable_variables()) == 6
+    assert len(set(model.variables(as_dict=True))) == 6
+    step = policy.act(obs)
+    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
+    optimizer = tf.keras.optimizers.SGD(0.1)
+    with tf.GradientTape() as tape:
+        found = policy.evaluate(batch)
+        loss = tf.reduce_mean(found.value**2) - tf.reduce_mean(found.logp)
+    np.testing.assert_allclose(found.logp, step.logp, rtol=1e-5)
+    np.testing.assert_allclose(found.value, step.value, rtol=1e-5, atol=1e-6)
+    if space is NESTED:
+        assert list(model.seen["obs"]) == ["cart", "task"]
+        assert model.seen["obs"]["task"][1].shape == (6, 2, 2)
+    gradients = tape.gradient(loss, model.trainable_variables())
+    assert all(gradient is not None for gradient in gradients)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables(), strict=True))
+    assert tf.reduce_mean(policy.evaluate(batch).logp) > tf.reduce_mean(found.logp)
+    # Acting was traced before; it sees the new weights, and makes no variables.
+    again = policy.act(obs, explore=False)
+    np.testing.assert_allclose(again.dist_inputs, policy.evaluate(batch).dist.inputs, rtol=1e-5, atol=1e-6)
+    assert len(model.variables()) == 6
+
+
+def test_names_of_keras_variables_do_not_depend_on_what_was_built_before():
+    one, other = (MyKerasModel(BOX, TWO, 2, {}, "n") for _ in range(2))
+    weights = one.get_weights()
+    assert list(weights) == list(other.get_weights())
+    other.set_weights(weights)
+    x = tf.constant(np.stack(observations()))
+    np.testing.assert_allclose(one({"obs": x})[0], other({"obs": x})[0], rtol=1e-6)
+    # Registered or not, a variable is named by where it stands, and dense kernels are laid out as PyTorch's: [out, in].
+    assert all(name.startswith("base_model.") for name in weights)
+    assert sorted(array.shape for array in weights.values()) == [(1,), (1, 16), (2,), (2, 16), (16,), (16, 4)]
+
+
+def test_initialisers_with_rllibs_signature_serve_keras():
+    kernel = MyKerasModel(BOX, TWO, 2, {}, "n").base_model.layers[-1].kernel.numpy()  # [in, out]
+    np.testing.assert_allclose(np.linalg.norm(kernel, axis=0), 1.0, rtol=1e-5)
+
+
+class Layers(TFModelV2):
+    """Keras layers, a raw variable, and such in lists and dicts, as attributes; nothing is registered."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.first = tf.keras.layers.Dense(5)
+        self.rest = [tf.keras.layers.Dense(5), {"last": tf.keras.layers.Dense(self.num_outputs)}]
+        self.scale = tf.Variable(1.0)
+        self.norm = tf.keras.layers.BatchNormalization()
+
+    def forward(self, input_dict, state, seq_lens):
+        x = self.norm(self.first(input_dict["obs"]), training=input_dict["is_training"])
+        return self.rest[1]["last"](self.rest[0](x)) * self.scale, state
+
+
+def test_variables_are_found_wherever_they_stand(catalog):
+    policy = catalog.build(BOX, TWO, {"custom_model": Layers})
+    names = list(policy.model.get_weights())
+    assert len(names) == len(set(names)) == 6 + 1 + 4
+    assert len(policy.model.trainable_variables()) == 6 + 1 + 2
+    policy.act(observations())
+    policy.act(observations(), explore=False)
+    assert list(policy.model.get_weights()) == names
+
+
+def test_a_value_of_a_keras_model_outside_its_trace_is_refused(catalog):
+    policy = catalog.build(BOX, TWO, {"custom_model": MyKerasModel})
+    policy.act(observations())
+    with pytest.raises(StaleOutputError, match=r"MyKerasModel\.value_function\(\) belongs to the last forward pass"):
+        policy.model.value_function()
+
+
+def test_a_typed_error_inside_a_function_of_tensorflow_keeps_its_type():
+    model = MyKerasModel(BOX, TWO, 2, {}, "n")
+
+    @tf.function  # AutoGraph rewrites errors it cannot rebuild
+    def forward(x):
+        model({"obs": x})
+
+    @tf.function
+    def elsewhere():
+        return model.value_function()
+
+    forward(tf.zeros([1, 4]))
+    with pytest.raises(StaleOutputError):
+        elsewhere()
