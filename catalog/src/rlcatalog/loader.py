@@ -1,7 +1,7 @@
 """Loads one plugin and keeps a record of how it went.
 
 pluggy's own entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here
-each plugin is registered with a manager of its own, so that a plugin that fails leaves nothing behind.
+each plugin is registered alone and taken out again once its hooks were called, so that none can disturb another.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -104,17 +105,27 @@ def declared_by(plugin: ModuleType | object, name: str) -> Loaded:
     return Loaded(tuple(declarations), {path: _config_class(path, name) for path in paths})
 
 
-def _hooks_of(plugin: Any, name: str) -> dict[str, Any]:
+@cache
+def _manager() -> pluggy.PluginManager:
     manager = pluggy.PluginManager("rlcatalog")
     manager.add_hookspecs(hookspecs)
+    return manager
+
+
+def _hooks_of(plugin: Any, name: str) -> dict[str, Any]:
+    manager = _manager()
     try:
         manager.register(plugin, name)
+        callers = manager.get_hookcallers(plugin) or []
     except pluggy.PluginValidationError as error:
         raise DeclarationError(
             f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {hook_in(str(error))}()."
         ) from error
+    finally:
+        if manager.is_registered(plugin):
+            manager.unregister(plugin)
     hooks = {}
-    for caller in manager.get_hookcallers(plugin) or ():
+    for caller in callers:
         if not caller.has_spec():
             raise DeclarationError(
                 f"plugin {name!r}: {caller.name!r} is not a hook of rlcatalog.{nearest(caller.name, HOOK_RETURNS)}"
