@@ -13,6 +13,7 @@ from rlcatalog.errors import ConfigError
 from rlcatalog_categorical.plugin import size
 
 _HALF = (torch.float16, torch.bfloat16)
+_LOWEST = {dtype: torch.finfo(dtype).min for dtype in (*_HALF, torch.float32, torch.float64)}
 
 
 class Categorical(ActionDistribution):
@@ -47,7 +48,7 @@ class Categorical(ActionDistribution):
     @classmethod
     def masked(cls, inputs: Tensor, mask: Tensor) -> Tensor:
         """Give forbidden values the lowest finite logit of the dtype; mask `[B, n]`, True = allowed."""
-        return inputs.masked_fill(~mask.bool(), torch.finfo(inputs.dtype).min)
+        return inputs.masked_fill(~mask.bool(), _LOWEST[inputs.dtype])
 
     def sample(self) -> Tensor:
         """Draw int64 `[B]` by an exponential race: argmax of p / E with E ~ Exp(1) (Gumbel-max without logs)."""
@@ -86,7 +87,7 @@ class Categorical(ActionDistribution):
         """Log probabilities with the lowest finite value in place of -inf, which 0 · log 0 would make NaN."""
         if self._finite_log_probs is None:
             log_probs = self.log_probs
-            self._finite_log_probs = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
+            self._finite_log_probs = log_probs.clamp(min=_LOWEST[log_probs.dtype])
         return self._finite_log_probs
 
     def _probs(self) -> Tensor:
