@@ -25,6 +25,10 @@ class DiagGaussian(ActionDistribution):
 
     framework_of_class = "torch"
 
+    # Computed at first use.
+    _std: Tensor | None = None
+    _log_volume: Tensor | None = None
+
     def __init__(self, inputs: Any, model: Any = None) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         self.mean, log_std = self.inputs.chunk(2, dim=-1)
@@ -35,15 +39,28 @@ class DiagGaussian(ActionDistribution):
         """Return 2d."""
         return size(SpaceInfo.read(action_space, "action"), model_config or {})
 
+    @property
+    def std(self) -> Tensor:
+        """Standard deviations `[B, d]`."""
+        if self._std is None:
+            self._std = self.log_std.exp()
+        return self._std
+
+    @property
+    def log_volume(self) -> Tensor:
+        """Sum of the log standard deviations, `[B]`."""
+        if self._log_volume is None:
+            self._log_volume = self.log_std.sum(dim=-1)
+        return self._log_volume
+
     def sample(self) -> Tensor:
         """Draw `[B, d]`, without gradient."""
-        with torch.no_grad():
-            self.last_sample = self.rsample()
+        self.last_sample = self.rsample().detach()
         return self.last_sample
 
     def rsample(self) -> Tensor:
         """Draw `[B, d]`, reparameterised: mean + std * noise."""
-        return torch.addcmul(self.mean, self.log_std.exp(), torch.randn_like(self.mean))
+        return torch.addcmul(self.mean, self.std, torch.randn_like(self.mean))
 
     def deterministic_sample(self) -> Tensor:
         """Return the means `[B, d]`."""
@@ -52,18 +69,20 @@ class DiagGaussian(ActionDistribution):
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]` of values `[B, d]`, summed over d."""
+        mean = self.mean
+        if actions is not self.last_sample:
+            actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(mean.shape)
         # Not from the noise of the draw, which rounding parts from the sample: what is stored must score the same.
-        x = torch.as_tensor(actions, dtype=self.mean.dtype, device=self.mean.device).reshape(self.mean.shape)
-        z = (x - self.mean) * torch.exp(-self.log_std)
-        return -(0.5 * z.square() + self.log_std).sum(dim=-1) - _HALF_LOG_2PI * self.mean.shape[-1]
+        z = (actions - mean) / self.std
+        return z.square().sum(dim=-1) * -0.5 - (self.log_volume + _HALF_LOG_2PI * mean.shape[-1])
 
     def entropy(self) -> Tensor:
         """Return Σ (log σ + ½ log 2πe), `[B]`."""
-        return self.log_std.sum(dim=-1) + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
+        return self.log_volume + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
 
     def kl(self, other: Any) -> Tensor:
         """Return the divergence `[B]` between diagonal Gaussians, summed over d."""
         same_kind(self, other)
-        ratio = torch.exp(2 * (self.log_std - other.log_std))
-        distance = ((self.mean - other.mean) * torch.exp(-other.log_std)).square()
-        return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1)).sum(dim=-1)
+        log_ratio = self.log_std - other.log_std
+        distance = ((self.mean - other.mean) / other.std).square()
+        return (0.5 * (torch.expm1(2 * log_ratio) + distance) - log_ratio).sum(dim=-1)
