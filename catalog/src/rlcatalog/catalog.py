@@ -208,7 +208,7 @@ class Catalog:
         request = replace(request, num_outputs=num_outputs)
         choices |= slots.model(request, custom_model, pins)
         found = Resolution(request, parsed, framework, choices, preprocessor, num_outputs, self.config_keys, codecs)
-        found.explain()  # a config that contradicts the shapes is found before a framework is imported
+        _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
         return found
 
     def explain(

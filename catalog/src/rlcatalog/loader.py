@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -105,6 +106,9 @@ def declared_by(plugin: ModuleType | object, name: str) -> Loaded:
     return Loaded(tuple(declarations), {path: _config_class(path, name) for path in paths})
 
 
+_LOCK = threading.Lock()
+
+
 @cache
 def _manager() -> pluggy.PluginManager:
     manager = pluggy.PluginManager("rlcatalog")
@@ -114,16 +118,17 @@ def _manager() -> pluggy.PluginManager:
 
 def _hooks_of(plugin: Any, name: str) -> dict[str, Any]:
     manager = _manager()
-    try:
-        manager.register(plugin, name)
-        callers = manager.get_hookcallers(plugin) or []
-    except pluggy.PluginValidationError as error:
-        raise DeclarationError(
-            f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {hook_in(str(error))}()."
-        ) from error
-    finally:
-        if manager.is_registered(plugin):
-            manager.unregister(plugin)
+    with _LOCK:  # two threads may make a catalog at once, of the same plugins
+        try:
+            manager.register(plugin, name)
+            callers = manager.get_hookcallers(plugin) or []
+        except pluggy.PluginValidationError as error:
+            raise DeclarationError(
+                f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {_hook_in(str(error))}()."
+            ) from error
+        finally:
+            if manager.is_registered(plugin):
+                manager.unregister(plugin)
     hooks = {}
     for caller in callers:
         if not caller.has_spec():
@@ -139,8 +144,7 @@ def _hooks_of(plugin: Any, name: str) -> dict[str, Any]:
     return hooks
 
 
-def hook_in(text: str) -> str:
-    """Return the first hook's name that stands in `text`."""
+def _hook_in(text: str) -> str:
     return next((hook for hook in HOOK_RETURNS if hook in text), "hook")
 
 

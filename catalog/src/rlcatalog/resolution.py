@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from rlcatalog.config import ModelConfig
@@ -47,9 +48,11 @@ class Resolution:
 
     def explain(self) -> Explanation:
         """Return the choices with their reasons, and the shapes along the way."""
-        return Explanation(self, tuple(self._stages()))
+        return Explanation(self)
 
-    def _stages(self) -> list[Stage]:
+    @cached_property
+    def shapes(self) -> tuple[Stage, ...]:
+        """The stages from observation to action, with their shapes; a config that contradicts them is found here."""
         chosen = self.choices["preprocessor"].component
         stages = [
             Stage("observation", self.request.obs.shape),
@@ -59,7 +62,7 @@ class Resolution:
         stages.append(Stage(f"{self.component('action_dist').name}: inputs", (self.num_outputs,)))
         action = self.request.action
         stages.append(Stage("action", action.shape if action is not None else None))
-        return stages
+        return tuple(stages)
 
 
 def model_stages(parts: Iterable[Component | None], request: Request, num_outputs: int | None) -> list[Stage]:
@@ -89,7 +92,6 @@ class Explanation:
     """Why a lookup chose what it chose."""
 
     resolution: Resolution
-    shapes: tuple[Stage, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, the `--json` form."""
@@ -110,7 +112,7 @@ class Explanation:
             ],
             "shapes": [
                 {"stage": stage.name, "shape": list(stage.shape) if stage.shape is not None else None}
-                for stage in self.shapes
+                for stage in found.shapes
             ],
         }
 
