@@ -8,6 +8,7 @@ import tensorflow as tf
 import torch
 from gymnasium import spaces
 from gymnasium.spaces import Discrete
+from seed_models import DuelingQModel
 from torch import nn
 
 from rlcatalog import ModelCatalog
@@ -24,20 +25,6 @@ SMALL = {"fcnet_hiddens": [8]}
 def observations(space=BOX, n=6, seed=0):
     space.seed(seed)
     return [space.sample() for _ in range(n)]
-
-
-class DuelingQModel(TorchModelV2):
-    """The page's example of an API on top of a default model: a dueling head."""
-
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        # Pass num_outputs=None into super constructor (so that no action/logits output layer is built).
-        super(DuelingQModel, self).__init__(obs_space, action_space, None, model_config, name)  # noqa: UP008
-        self.A = nn.Linear(self.num_outputs, action_space.n)
-        self.V = nn.Linear(self.num_outputs, 1)
-
-    def get_q_values(self, underlying_output):
-        v, a = self.V(underlying_output), self.A(underlying_output)
-        return v + (a - a.mean(dim=1, keepdim=True))
 
 
 class TFDuelingQModel(TFModelV2):

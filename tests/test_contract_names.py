@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-import torch
 from gymnasium import spaces
 from gymnasium.spaces import Discrete
+from seed_models import TorchRNN
 from torch import nn
 
 import rlcatalog
 from rlcatalog import ModelCatalog
 from rlcatalog.errors import NotServedError
 from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import FullyConnectedNetwork, RecurrentNetwork, TorchModelV2
+from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -44,31 +44,6 @@ class MyKerasModel(TFModelV2):
 
     def forward(self, input_dict, state, seq_lens):
         return self.base_model(input_dict["obs_flat"]), state
-
-
-class TorchRNN(RecurrentNetwork, nn.Module):
-    """RLlib's example of a recurrent model in PyTorch."""
-
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name, fc_size=8, lstm_state_size=6):
-        nn.Module.__init__(self)
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.lstm_state_size = lstm_state_size
-        self.fc1 = nn.Linear(obs_space.shape[0], fc_size)
-        self.lstm = nn.LSTM(fc_size, lstm_state_size, batch_first=True)
-        self.action_branch = nn.Linear(lstm_state_size, num_outputs)
-        self.value_branch = nn.Linear(lstm_state_size, 1)
-        self._features = None
-
-    def get_initial_state(self):
-        return [self.fc1.weight.new_zeros(self.lstm_state_size) for _ in range(2)]
-
-    def value_function(self):
-        return torch.reshape(self.value_branch(self._features), [-1])
-
-    def forward_rnn(self, inputs, state, seq_lens):
-        x = torch.relu(self.fc1(inputs))
-        self._features, [h, c] = self.lstm(x, [state[0].unsqueeze(0), state[1].unsqueeze(0)])
-        return self.action_branch(self._features), [h.squeeze(0), c.squeeze(0)]
 
 
 @pytest.mark.parametrize("cls", [MyModelClass, MyKerasModel, TorchRNN])

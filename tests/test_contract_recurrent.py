@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-import torch
 from gymnasium import spaces
 from gymnasium.spaces import Discrete
-from torch import nn
+from seed_models import TorchRNN
 
 from rlcatalog import ModelCatalog
 from rlcatalog.errors import ConfigError
 from rlcatalog.tf import RecurrentTFModelV2
-from rlcatalog.torch import RecurrentNetwork
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -58,31 +56,6 @@ class MyRNNClass(RecurrentTFModelV2):
 
     def value_function(self):
         return tf.reshape(self._value_out, [-1])
-
-
-class TorchRNN(RecurrentNetwork, nn.Module):
-    """RLlib's example of a recurrent model in PyTorch."""
-
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name, fc_size=8, lstm_state_size=6):
-        nn.Module.__init__(self)
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.lstm_state_size = lstm_state_size
-        self.fc1 = nn.Linear(obs_space.shape[0], fc_size)
-        self.lstm = nn.LSTM(fc_size, lstm_state_size, batch_first=True)
-        self.action_branch = nn.Linear(lstm_state_size, num_outputs)
-        self.value_branch = nn.Linear(lstm_state_size, 1)
-        self._features = None
-
-    def get_initial_state(self):
-        return [self.fc1.weight.new_zeros(self.lstm_state_size) for _ in range(2)]
-
-    def value_function(self):
-        return torch.reshape(self.value_branch(self._features), [-1])
-
-    def forward_rnn(self, inputs, state, seq_lens):
-        x = torch.relu(self.fc1(inputs))
-        self._features, [h, c] = self.lstm(x, [state[0].unsqueeze(0), state[1].unsqueeze(0)])
-        return self.action_branch(self._features), [h.squeeze(0), c.squeeze(0)]
 
 
 recurrent = pytest.mark.parametrize("cls", [TorchRNN, MyRNNClass])

@@ -13,6 +13,7 @@ import tensorflow as tf
 import torch
 from gymnasium import spaces
 from gymnasium.spaces import Discrete
+from seed_models import DuelingQModel, TorchRNN
 from torch import nn
 
 import rlcatalog
@@ -20,7 +21,7 @@ from rlcatalog import Catalog, Match, ModelCatalog, ModelSpec, NoMatch, Rank
 from rlcatalog.catalog import default_catalog
 from rlcatalog.discovery import scan
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.torch import FullyConnectedNetwork, RecurrentNetwork, TorchModelV2
+from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -31,31 +32,6 @@ SMALL = {"fcnet_hiddens": [8]}
 def observations(space=BOX, n=6, seed=0):
     space.seed(seed)
     return [space.sample() for _ in range(n)]
-
-
-class TorchRNN(RecurrentNetwork, nn.Module):
-    """RLlib's example of a recurrent model in PyTorch."""
-
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name, fc_size=8, lstm_state_size=6):
-        nn.Module.__init__(self)
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.lstm_state_size = lstm_state_size
-        self.fc1 = nn.Linear(obs_space.shape[0], fc_size)
-        self.lstm = nn.LSTM(fc_size, lstm_state_size, batch_first=True)
-        self.action_branch = nn.Linear(lstm_state_size, num_outputs)
-        self.value_branch = nn.Linear(lstm_state_size, 1)
-        self._features = None
-
-    def get_initial_state(self):
-        return [self.fc1.weight.new_zeros(self.lstm_state_size) for _ in range(2)]
-
-    def value_function(self):
-        return torch.reshape(self.value_branch(self._features), [-1])
-
-    def forward_rnn(self, inputs, state, seq_lens):
-        x = torch.relu(self.fc1(inputs))
-        self._features, [h, c] = self.lstm(x, [state[0].unsqueeze(0), state[1].unsqueeze(0)])
-        return self.action_branch(self._features), [h.squeeze(0), c.squeeze(0)]
 
 
 class RecallConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,20 +225,6 @@ def test_a_wrapped_custom_model_gets_its_keyword_arguments(recall):
 
     config = {"custom_model": Sized, "custom_model_config": {"width": 11}, "recall_cell": 5}
     assert recall.build(BOX, TWO, config).model.trunk.num_outputs == 11
-
-
-class DuelingQModel(TorchModelV2):
-    """The page's example of an API on top of a default model: a dueling head."""
-
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        # Pass num_outputs=None into super constructor (so that no action/logits output layer is built).
-        super(DuelingQModel, self).__init__(obs_space, action_space, None, model_config, name)  # noqa: UP008
-        self.A = nn.Linear(self.num_outputs, action_space.n)
-        self.V = nn.Linear(self.num_outputs, 1)
-
-    def get_q_values(self, underlying_output):
-        v, a = self.V(underlying_output), self.A(underlying_output)
-        return v + (a - a.mean(dim=1, keepdim=True))
 
 
 def build_interface(interface, framework="torch", config=None, catalog=None):
