@@ -56,5 +56,7 @@ def losses(evaluation: Evaluation, batch: Mapping[str, Any], config: PPOConfig, 
     error = evaluation.value - batch["target"]
     vf_loss = 0.5 * ops.mean(error * error)
     entropy = ops.mean(evaluation.entropy)
-    total = policy_loss + config.vf_loss_coeff * vf_loss - config.entropy_coeff * entropy
+    total = policy_loss + config.vf_loss_coeff * vf_loss
+    if config.entropy_coeff:  # without a weight, its gradient would be computed for nothing
+        total = total - config.entropy_coeff * entropy
     return Losses(total, policy_loss, vf_loss, entropy, log_ratio)
