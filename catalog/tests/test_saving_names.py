@@ -10,7 +10,7 @@ from rlcatalog import ActionDistSpec, Catalog, Match, ModelSpec, PreprocessorSpe
 from rlcatalog import saving as saved
 from rlcatalog.discovery import scan
 from rlcatalog.torch import Categorical, FullyConnectedNetwork
-from rlcatalog_preprocessors.codecs import NoPreprocessor
+from rlcatalog_preprocessors.arrays import NoPreprocessor
 
 
 def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors")):

@@ -41,7 +41,7 @@ _LAZY = {
     "hookimpl": "hookspecs",
     "load": "lookups",
     "one_hot": "structures",
-    "restore_original_dimensions": "preprocessing",
+    "restore_original_dimensions": "restoring",
     "wrap_env": "lookups",
 }
 
@@ -101,8 +101,9 @@ if TYPE_CHECKING:
     from rlcatalog.model import ModelV2
     from rlcatalog.model_catalog import ModelCatalog
     from rlcatalog.policy import Policy, Step
-    from rlcatalog.preprocessing import Preprocessor, restore_original_dimensions
+    from rlcatalog.preprocessing import Preprocessor
     from rlcatalog.request import Request
+    from rlcatalog.restoring import restore_original_dimensions
     from rlcatalog.spaceinfo import SpaceInfo
     from rlcatalog.structures import TupleActions, one_hot
     from rlcatalog.views import ViewRequirement

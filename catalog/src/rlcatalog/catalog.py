@@ -21,9 +21,10 @@ from rlcatalog.preprocessing import Preprocessor
 from rlcatalog.registry import Component, Registry, require_framework
 from rlcatalog.request import Request
 from rlcatalog.resolution import Explanation, Resolution, model_stages
-from rlcatalog.selection import verdict
+from rlcatalog.selection import Verdict
 from rlcatalog.slots import MODEL_SLOTS, Slots
 from rlcatalog.spaceinfo import SpaceInfo
+from rlcatalog.wrapping import check_wrapped, wrap
 
 if TYPE_CHECKING:
     import gymnasium
@@ -237,7 +238,8 @@ class Catalog:
             action_space: Its action space.
             config: The model config.
             framework: `"torch"` or `"tf"`; None lets a custom class decide, else torch.
-            env: An environment to take the spaces from, instead of the two.
+            env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it; the policy then
+                acts on what `policy.wrap_env(env)` emits.
 
         Raises:
             CatalogError: See `resolve`; also when the framework is not installed.
@@ -245,10 +247,17 @@ class Catalog:
         from rlcatalog.policy import Policy
 
         if env is not None:
-            obs_space, action_space = _spaces_of(env)
+            obs_space, action_space = self._spaces_of(env, config)
         if obs_space is None or action_space is None:
             raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
         return Policy(self, self.resolve(obs_space, action_space, config, framework), obs_space, action_space)
+
+    def _spaces_of(self, env: Any, config: Mapping[str, Any] | None) -> tuple[Any, Any]:
+        if hasattr(env, "single_observation_space"):
+            check_wrapped(self.registry.active("env_wrapper"), env, self.parse_config(config).values)
+            return env.single_observation_space, env.single_action_space
+        env = self.wrap_env(env, config)
+        return env.observation_space, env.action_space
 
     # --- single parts ----------------------------------------------------------------------------------------------
 
@@ -275,16 +284,22 @@ class Catalog:
         options = {key: plain(value) for key, value in (options or {}).items()}  # its own: it may change them
         if pins is not None:
             options["_preprocessor_pins"] = pins  # children's preprocessors get the same options
+        options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
+        return self._preprocessor(info, options, check or options.get("check_observations", "first"))
+
+    def child_preprocessor(self, info: SpaceInfo, options: Mapping[str, Any]) -> Preprocessor:
+        """Make the preprocessor of a child, with its parent's options; it leaves checking to the root."""
+        return self._preprocessor(info, options, "never")
+
+    def _preprocessor(self, info: SpaceInfo, options: Mapping[str, Any], check: str) -> Preprocessor:
         component = self.slots.preprocessor(Request(info, config=options), options.get("_preprocessor_pins")).component
         assert component is not None
-        options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
         cls = component.load("numpy")
-        check = check or options.get("check_observations", "first")
         made: Preprocessor
         if cls.__init__ is Preprocessor.__init__:
             made = cls(info.space, options, check=check, info=info, catalog=self)
         else:  # a custom class with a constructor in RLlib's form
-            made = cls(info.space, options)
+            made = cls(info.space, dict(options))
             made.set_check(check)
         made.component = component
         return made
@@ -369,16 +384,22 @@ class Catalog:
     ) -> gymnasium.Env[Any, Any]:
         """Apply every installed environment wrapper that matches, in the order of their names.
 
+        A wrapper that is applied already is not applied again.
+
         Args:
             env: A single environment.
             config: The model config; each wrapper reads its own keys.
+
+        Raises:
+            ModelContractError: `env` is no single environment.
         """
-        values = self.parse_config(config).values
-        for component in self.registry.active("env_wrapper"):
-            request = Request(SpaceInfo.read(env.observation_space), config=values, env=env)
-            if verdict(component, request).rank is not None:
-                env = component.load("numpy")(env, values)
-        return env
+        return self.explain_wrapping(env, config)[0]
+
+    def explain_wrapping(
+        self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
+    ) -> tuple[gymnasium.Env[Any, Any], list[Verdict]]:
+        """Like `wrap_env`; returns the environment and what each installed wrapper said."""
+        return wrap(self.registry.active("env_wrapper"), env, self.parse_config(config).values)
 
 
 @cache
@@ -393,10 +414,3 @@ def _snapshot(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_snapshot(item) for item in value)
     return value.copy() if type(value).__module__ == "numpy" else value
-
-
-def _spaces_of(env: Any) -> tuple[Any, Any]:
-    single = getattr(env, "single_observation_space", None)
-    if single is not None:
-        return single, env.single_action_space
-    return env.observation_space, env.action_space

@@ -67,10 +67,14 @@ def explain(
     catalog.parse_config(config)  # a wrong key is found before an environment is made
     env = make_env(env_id)
     try:
-        wrapped = catalog.wrap_env(env, config)
+        wrapped, wrappers = catalog.explain_wrapping(env, config)
         found = catalog.explain(wrapped.observation_space, wrapped.action_space, config, framework).as_dict()
     finally:
         env.close()
+    found["env_wrappers"] = [
+        {"name": v.component.name, "provider": v.component.provider, "applied": v.rank is not None, "reason": v.why}
+        for v in wrappers
+    ]
     if as_json:
         _print_json({"env": env_id, **found})
         return

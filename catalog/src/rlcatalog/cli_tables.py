@@ -56,7 +56,19 @@ def print_explanation(env_id: str, found: dict[str, Any]) -> None:
             provider = f"{candidate['distribution']} {candidate['version']}".strip() or "this process"
             table.add_row(slot if first else "", name, candidate["rank"] or "-", escape(candidate["reason"]), provider)
         table.add_section()
+    for wrapper in found["env_wrappers"]:
+        name = f"[bold green]{wrapper['name']}[/]" if wrapper["applied"] else "-"
+        table.add_row("env_wrapper", name, "", escape(wrapper["reason"]), wrapper["provider"])
     console.print(table)
+    plan = Table("leaf", "kind", "slice", "shape", title="Plan of the encoded observation", title_justify="left")
+    for leaf in found["plan"]:
+        place = "{}:{}".format(*leaf["slice"])
+        plan.add_row(escape(leaf["path"]), leaf["kind"], place, str(tuple(leaf["shape"])))
+    console.print(plan)
+    views = Table("input_dict", "shape", "dtype", title="What the model sees", title_justify="left")
+    for view in found["model_sees"]:
+        views.add_row(escape(view["name"]), "(" + ", ".join(["B", *map(str, view["shape"])]) + ")", view["dtype"])
+    console.print(views)
     shapes = Table("stage", "shape", title="Shapes", title_justify="left")
     for stage in found["shapes"]:
         shape = "known after build" if stage["shape"] is None else tuple(stage["shape"])

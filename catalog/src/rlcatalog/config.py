@@ -40,6 +40,12 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     observation_filter: Annotated[str, Meta(description="name of the filter between preprocessor and model")] = (
         "NoFilter"
     )
+    action_mask_key: Annotated[str, Meta(description="key of Dict observations under which the action mask stands")] = (
+        "action_mask"
+    )
+    _disable_preprocessor_api: Annotated[
+        bool, Meta(description="Discrete and MultiDiscrete observations reach the model as integers, not as one-hots")
+    ] = False
     check_observations: Annotated[
         Literal["first", "always", "never"], Meta(description="when observations are checked against their space")
     ] = "first"

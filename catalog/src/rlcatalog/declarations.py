@@ -121,13 +121,42 @@ class Declaration:
         """Frameworks this component has code for."""
         return tuple(self.targets)
 
+    def judge(self, request: Request) -> Match | NoMatch:
+        """Say whether, how well and why the component fits a request."""
+        return NoMatch("only chosen by name") if self.match is None else self.match(request)
+
 
 @dataclass(frozen=True)
 class PreprocessorSpec(Declaration):
-    """A `Preprocessor` class: the codec of one kind of space."""
+    """A `Preprocessor` class: the codec of one or a few kinds of space.
+
+    Attributes:
+        kinds: The kinds it takes: `SpaceInfo.kind` or the qualified name of a space class; `match` is asked about
+            those only, and without a `match` it fits them all. Empty: `match` is asked about every space.
+    """
 
     kind: ClassVar[str] = "preprocessor"
     frameworks_allowed: ClassVar[frozenset[str]] = frozenset({"numpy"})
+
+    kinds: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.kinds, tuple) or not all(isinstance(kind, str) for kind in self.kinds):
+            raise DeclarationError(
+                f"PreprocessorSpec({self.name!r}): kinds must be a tuple of text, found {self.kinds!r}."
+            )
+
+    def takes(self, info: SpaceInfo) -> bool:
+        """Whether the space is of a kind this codec may fit."""
+        return not self.kinds or info.kind in self.kinds or any(name in self.kinds for name in info.classes)
+
+    def judge(self, request: Request) -> Match | NoMatch:
+        if not self.takes(request.obs):
+            return NoMatch(f"takes {' or '.join(self.kinds)}, not {request.obs.kind}")
+        if self.kinds and self.match is None:
+            return Match(Rank.GENERIC, f"the space is a {request.obs.kind}")
+        return super().judge(request)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ Array = np.ndarray[Any, Any]
 class Filter:
     """Base class of filters.
 
+    A `FilterSpec` names a subclass with this constructor, or a function of the same arguments that returns a filter.
+
     Args:
         preprocessor: Whose output is filtered; its `leaves()` say what stands where.
         options: The model config.
@@ -27,6 +29,10 @@ class Filter:
     def __call__(self, encoded: Array, *, update: bool = False) -> Array:
         """Filter encoded observations `[B, ...]`; learn from them where `update` is set."""
         raise NotImplementedError(f"{type(self).__name__} must implement __call__(encoded, *, update).")
+
+    def processed_space(self, preprocessor: Preprocessor) -> Any:
+        """Return the space of filtered observations, as models see it: the preprocessor's, unless overridden."""
+        return preprocessor.observation_space
 
     def get_state(self) -> dict[str, Array]:
         """Return the statistics, as arrays by name, to be saved with the policy."""

@@ -17,6 +17,7 @@ def _unchanged(value: Any) -> Any:
 ALIASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "custom_options": ("custom_model_config", _unchanged),
     "always_check_shapes": ("check_observations", lambda value: "always" if value else "first"),
+    "_no_preprocessing": ("_disable_preprocessor_api", _unchanged),
 }
 
 #: Accepted with a DeprecationWarning and without effect, and why.
@@ -32,8 +33,6 @@ REFUSED: dict[str, str] = {
     "downscale_factor": "resize the images in an environment wrapper.",
     "extra_frameskip": "use gymnasium's frame-skipping wrappers.",
     "num_framestacks": "stack frames with gymnasium.wrappers.FrameStackObservation.",
-    "_disable_preprocessor_api": "a model finds the observation's structure in input_dict['obs'] as it is.",
-    "_no_preprocessing": "a model finds the observation's structure in input_dict['obs'] as it is.",
     "log_std_clip_param": "diag_gaussian has no such option yet; clip in a distribution of your own.",
     "encoder_latent_dim": "it sizes the encoders of Ray's new stack; set the last entry of fcnet_hiddens.",
 }

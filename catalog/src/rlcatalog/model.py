@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.errors import ModelContractError, StaleOutputError
-from rlcatalog.preprocessing import preprocessor_of, reshaper
+from rlcatalog.restoring import is_structure, preprocessor_of, tensor_ops
 from rlcatalog.views import ViewRequirement
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ModelV2:
         preprocessor = preprocessor_of(obs_space)
         structured = preprocessor is not None and preprocessor.structured
         self._preprocessor = preprocessor if structured else None
-        self._reshape = reshaper(framework)
+        self._ops = tensor_ops(framework)
         self._is_vector = len(getattr(obs_space, "shape", None) or ()) == 1
 
     # --- to implement ----------------------------------------------------------------------------------------------
@@ -117,9 +117,9 @@ class ModelV2:
         if seq_lens is None:
             seq_lens = inputs.get("seq_lens")
         obs = inputs["obs"]
-        if self._preprocessor is not None and not isinstance(obs, Mapping | tuple | list):
+        if self._preprocessor is not None and not is_structure(obs):
             inputs.setdefault("obs_flat", obs)
-            inputs["obs"] = self._preprocessor.restore(obs, self._reshape)
+            inputs["obs"] = self._preprocessor.restore(obs, self._ops)
         elif "obs_flat" not in inputs:
             inputs["obs_flat"] = obs if self._is_vector else self._flat(obs)
         if self._has_context:

@@ -17,6 +17,8 @@ from rlcatalog.resolution import Explanation, Resolution
 from rlcatalog.slots import MODEL_SLOTS
 
 if TYPE_CHECKING:
+    import gymnasium
+
     from rlcatalog.catalog import Catalog
     from rlcatalog.filtering import Filter
 
@@ -88,6 +90,7 @@ class Policy:
         action_space: Its action space.
         preprocessor: Encodes observations.
         filter: The filter after it, or None.
+        encoded_space: The space of observations as the model sees them: encoded and filtered.
         model: The model.
         dist_class: The class of its action distributions: `dist_class(inputs, model)`.
         adapter: Maps raw actions to the environment's.
@@ -107,6 +110,11 @@ class Policy:
             resolution.request.obs, resolution.config.values, pins=resolution.preprocessor_pins
         )
         self.filter = self._make_filter()
+        self.encoded_space = (
+            self.preprocessor.observation_space
+            if self.filter is None
+            else self.filter.processed_space(self.preprocessor)
+        )
         self.dist_class = resolution.component("action_dist").load(self.framework)
         self.model = self.make_model()
         self._engine = self._make_engine()
@@ -196,6 +204,10 @@ class Policy:
         """Return why these parts were chosen."""
         return self.resolution.explain()
 
+    def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        """Apply the environment wrappers this policy's config asks for; see `Catalog.wrap_env`."""
+        return self.catalog.wrap_env(env, self.resolution.config.given)
+
     def to(self, device: str) -> Policy:
         """Move the policy to a device (`"cpu"`, `"cuda"`, …) and return it."""
         self._engine.to(device)
@@ -217,7 +229,7 @@ class Policy:
         choices = {slot: resolution.choices[slot].component for slot in MODEL_SLOTS}
         model = self.catalog.model(
             choices,
-            self.preprocessor.observation_space,
+            self.encoded_space,
             self.action_space,
             resolution.num_outputs,
             resolution.config,
@@ -240,9 +252,7 @@ class Policy:
 
         made = component.load("numpy")(self.preprocessor, self.config)
         if not isinstance(made, Filter):
-            raise ModelContractError(
-                f"filter {component.name!r} must be a subclass of rlcatalog.Filter, found {made!r}."
-            )
+            raise ModelContractError(f"filter {component.name!r} must make a rlcatalog.Filter, found {made!r}.")
         return made
 
     def _make_engine(self) -> Engine:

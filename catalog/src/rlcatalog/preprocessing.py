@@ -8,12 +8,15 @@ methods return are compiled once, when the preprocessor is made. A class in RLli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from rlcatalog.batches import batch_size, rows, stack, summary
 from rlcatalog.errors import ModelContractError, ObservationError
 from rlcatalog.spaceinfo import SpaceInfo
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from rlcatalog.catalog import Catalog
     from rlcatalog.registry import Component
+    from rlcatalog.restoring import TensorOps
 
 Array = np.ndarray[Any, Any]
 Writer = Callable[[Any, Array], None]
@@ -32,13 +36,23 @@ ENCODING_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 @dataclass(frozen=True)
 class Leaf:
-    """One leaf of a plan: which slice of the flat vector holds what."""
+    """One leaf of a plan: which slice of the flat vector holds what.
+
+    Attributes:
+        path: Where it stands in the observation: `obs['camera'][0]`.
+        kind: Kind of the space, or what the slice holds beside it: `"length"`, `"mask"`, `"tag"`.
+        start: Its first value in the flat vector.
+        stop: One past its last.
+        shape: Shape in which a model sees it.
+        numeric: Whether it holds quantities, which a filter may normalise: no one-hots, masks, indices or padding.
+    """
 
     path: str
     kind: str
     start: int
     stop: int
     shape: tuple[int, ...]
+    numeric: bool = False
 
 
 class Preprocessor:
@@ -86,8 +100,7 @@ class Preprocessor:
         if shape is None:
             raise ModelContractError(f"{type(self).__name__}._init_shape() must return a shape, found None.")
         self.shape: tuple[int, ...] = tuple(int(n) for n in shape)
-        self.size = int(np.prod(self.shape))
-        self._compile()
+        self.size = math.prod(self.shape)
 
     # --- to implement ----------------------------------------------------------------------------------------------
 
@@ -119,18 +132,20 @@ class Preprocessor:
 
         return write_rows
 
-    def restore(self, flat: Any, reshape: Callable[[Any, tuple[int, ...]], Any]) -> Any:
+    def restore(self, flat: Any, ops: TensorOps) -> Any:
         """Turn encoded values `[..., size]` back into what models see: an array, or a structure of arrays.
 
         Args:
             flat: Array or tensor `[..., size]`.
-            reshape: `reshape(x, shape)` gives the last axis of x the given shape; the tensor library's own.
+            ops: The tensor library's operations.
         """
-        return reshape(flat, self.shape)
+        return ops.reshape(flat, self.shape)
 
     def leaves(self, start: int = 0) -> list[Leaf]:
         """Return the plan: the leaves in the order in which they stand in the flat vector."""
-        return [Leaf(self.info.path, self.info.kind, start, start + self.size, self.shape)]
+        info = self.info
+        numeric = info.kind == "box" and info.dtype != "bool"
+        return [Leaf(info.path, info.kind, start, start + self.size, self.shape, numeric)]
 
     def bounds(self) -> tuple[Array, Array]:
         """Return the lowest and highest encoded values, float32 of shape `[size]`."""
@@ -153,7 +168,8 @@ class Preprocessor:
 
     def transform(self, observation: Any) -> Array:
         """Encode one observation into a fresh array of `shape`."""
-        self.check_shape(observation)
+        if self._unchecked:
+            self.check_shape(observation)
         out = np.zeros(self.size, np.float32)
         try:
             self._write(observation, out)
@@ -199,14 +215,16 @@ class Preprocessor:
     def observation_space(self) -> Any:
         """The space of encoded observations."""
         if self._processed is None:
-            from gymnasium.spaces import Box
-
-            low, high = self.bounds()
-            space: Any = Box(low.reshape(self.shape), high.reshape(self.shape), self.shape, np.float32)
-            space.original_space = self._obs_space
-            space.preprocessor = self
-            self._processed = space
+            self._processed = self.processed_space(*self.bounds())
         return self._processed
+
+    def processed_space(self, low: Array, high: Array) -> Any:
+        """Return a float32 Box of `shape` from which models restore the structure; `low` and `high` are `[size]`."""
+        from gymnasium.spaces import Box
+
+        space: Any = Box(low.reshape(self.shape), high.reshape(self.shape), self.shape, np.float32)
+        space.original_space, space.preprocessor = self._obs_space, self
+        return space
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -214,17 +232,21 @@ class Preprocessor:
         """Return the catalog's preprocessor for a child of this space; children leave checking to their root."""
         from rlcatalog.catalog import default_catalog
 
-        catalog = self._catalog or default_catalog()
-        return catalog.preprocessor_for(info, self._options, check="never")
+        return (self._catalog or default_catalog()).child_preprocessor(info, self._options)
 
     def refuse(self, expected: str, found: Any) -> NoReturn:
         """Raise ObservationError for this space's path."""
         raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(found)}.")
 
-    def _compile(self) -> None:
-        self._processed = None
-        self._write = self.writer(0)
-        self._write_batch = self.batch_writer(0)
+    # Compiled at the first use: children are only asked for writers at their place in the whole.
+
+    @cached_property
+    def _write(self) -> Writer:
+        return self.writer(0)
+
+    @cached_property
+    def _write_batch(self) -> Writer:
+        return self.batch_writer(0)
 
     def _stacked(self, batch: Any) -> Any:
         """Return a list of observations as a batch in the form a vector environment returns."""
@@ -265,131 +287,4 @@ class Preprocessor:
         return {k: v for k, v in self.__dict__.items() if k not in compiled}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _catalog=None)
-        self._compile()
-
-
-# --- batches -------------------------------------------------------------------------------------------------------
-
-
-def batch_size(info: SpaceInfo, batch: Any) -> int:
-    """Return the number of observations in a batch.
-
-    Raises:
-        ValueError: The leaves have different numbers, or there is no leaf to count.
-    """
-    sizes = sorted({len(column) for column in _columns(info, batch)})
-    if len(sizes) != 1:
-        raise ValueError(f"its leaves hold {' and '.join(map(str, sizes)) or 'no'} observations")
-    return sizes[0]
-
-
-def _columns(info: SpaceInfo, batch: Any) -> Iterator[Any]:
-    if info.kind == "dict":
-        for key, child in zip(info.keys, info.children, strict=True):
-            yield from _columns(child, batch[key])
-    elif info.kind == "tuple":
-        for column, child in zip(batch, info.children, strict=True):
-            yield from _columns(child, column)
-    else:
-        yield batch
-
-
-def rows(info: SpaceInfo, batch: Any) -> Iterator[Any]:
-    """Yield the observations of a batch one by one."""
-    for i in range(batch_size(info, batch)):
-        yield _row(info, batch, i)
-
-
-def _row(info: SpaceInfo, batch: Any, i: int) -> Any:
-    if info.kind == "dict":
-        # Keys the space does not have are left in, for the check of the row to find.
-        known = {key: _row(child, batch[key], i) for key, child in zip(info.keys, info.children, strict=True)}
-        return {**{key: value for key, value in batch.items() if key not in known}, **known}
-    if info.kind == "tuple":
-        return tuple(_row(child, column, i) for column, child in zip(batch, info.children, strict=True))
-    return batch[i]
-
-
-def stack(info: SpaceInfo, observations: list[Any]) -> Any:
-    """Stack single observations into a batch; dicts by key, tuples by position."""
-    if info.kind == "dict":
-        for obs in observations:
-            if set(obs) != set(info.keys):
-                raise KeyError(f"keys {sorted(obs)} instead of {list(info.keys)}")
-        return {
-            key: stack(child, [obs[key] for obs in observations])
-            for key, child in zip(info.keys, info.children, strict=True)
-        }
-    if info.kind == "tuple":
-        columns = zip(*observations, strict=True)
-        return tuple(stack(child, list(column)) for child, column in zip(info.children, columns, strict=True))
-    if info.shape is None:
-        return tuple(observations)
-    return np.stack([np.asarray(obs) for obs in observations])
-
-
-def summary(value: Any) -> str:
-    """Describe a found value in a few words: type, shape, dtype, and the value when it is short."""
-    if isinstance(value, np.ndarray):
-        text = f"an array of shape {value.shape}, dtype {value.dtype}"
-        return f"{text}: {value.tolist()}" if value.size <= 8 else text
-    if isinstance(value, np.generic):
-        return f"{value.item()!r} ({value.dtype})"
-    text = repr(value)
-    return f"{text if len(text) <= 120 else text[:117] + '...'} ({type(value).__name__})"
-
-
-# --- restoring -----------------------------------------------------------------------------------------------------
-
-
-def preprocessor_of(obs_space: Any) -> Preprocessor | None:
-    """Return the preprocessor behind a processed space, or None for a space as environments have it."""
-    found = getattr(obs_space, "preprocessor", None)
-    if found is None and hasattr(obs_space, "original_space"):
-        from rlcatalog.catalog import default_catalog
-
-        # A processed space from elsewhere (another process, RLlib): the default catalog knows its encoding.
-        found = default_catalog().preprocessor_for(SpaceInfo.read(obs_space.original_space), {}, check="never")
-        obs_space.preprocessor = found
-    return found if isinstance(found, Preprocessor) else None
-
-
-def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = "numpy") -> Any:
-    """Turn encoded observations back into the structure of the space they came from.
-
-    Args:
-        obs: Encoded observations `[..., size]`; a dict or tuple is returned as it is.
-        obs_space: The preprocessor's `observation_space`; a space without `original_space` leaves `obs` as it is.
-        tensorlib: `"numpy"`, `"torch"` or `"tf"` (`"tf2"`).
-
-    Returns:
-        Dicts for Dict, tuples for Tuple, arrays or tensors at the leaves; Discrete leaves stay one-hot.
-
-    Raises:
-        ObservationError: The last axis of `obs` has not the encoded size.
-    """
-    preprocessor = preprocessor_of(obs_space)
-    if preprocessor is None or not preprocessor.structured or isinstance(obs, Mapping | tuple | list):
-        return obs
-    if len(obs.shape) < 2 or obs.shape[-1] != preprocessor.size:
-        raise ObservationError(
-            f"{preprocessor.info.path}: expected encoded observations of shape [..., {preprocessor.size}] for"
-            f" {preprocessor.info.describe()}, found shape {tuple(obs.shape)}."
-        )
-    return preprocessor.restore(obs, reshaper(tensorlib))
-
-
-def reshaper(tensorlib: Any) -> Callable[[Any, tuple[int, ...]], Any]:
-    """Return `reshape(x, shape)`, which gives the last axis of x the given shape, for a tensor library."""
-    if tensorlib in ("tf", "tf2"):
-        from rlcatalog.tf.ops import reshape_last
-
-        return reshape_last
-    if tensorlib in ("numpy", "torch"):
-        return _reshape_last
-    raise ModelContractError(f"tensorlib must be 'numpy', 'torch' or 'tf', found {tensorlib!r}.")
-
-
-def _reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
-    return x.reshape(x.shape[:-1] + shape)
+        self.__dict__.update(state, _catalog=None, _processed=None)

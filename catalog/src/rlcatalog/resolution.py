@@ -12,6 +12,7 @@ from rlcatalog.declarations import ModelSpec, Stage
 from rlcatalog.preprocessing import Preprocessor
 from rlcatalog.registry import Component
 from rlcatalog.request import Request
+from rlcatalog.restoring import model_views
 from rlcatalog.selection import Choice
 from rlcatalog.slots import MODEL_SLOTS
 
@@ -58,11 +59,19 @@ class Resolution:
             Stage("observation", self.request.obs.shape),
             Stage(f"preprocessor: {chosen.name if chosen else 'custom'}", self.preprocessor.shape),
         ]
+        if (chosen := self.choices["filter"].component) is not None:
+            stages.append(Stage(f"filter: {chosen.name}", self.preprocessor.shape))
         stages += model_stages([self.choices[slot].component for slot in MODEL_SLOTS], self.request, self.num_outputs)
         stages.append(Stage(f"{self.component('action_dist').name}: inputs", (self.num_outputs,)))
         action = self.request.action
         stages.append(Stage("action", action.shape if action is not None else None))
         return tuple(stages)
+
+    @property
+    def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:
+        """What a model finds in its input: name, shape without the batch axis, dtype."""
+        filtered = self.choices["filter"].component is not None
+        return model_views(self.preprocessor, "float32" if filtered else self.preprocessor.observation_space.dtype)
 
 
 def model_stages(parts: Iterable[Component | None], request: Request, num_outputs: int | None) -> list[Stage]:
@@ -109,6 +118,9 @@ class Explanation:
             "plan": [
                 {"path": leaf.path, "kind": leaf.kind, "slice": [leaf.start, leaf.stop], "shape": list(leaf.shape)}
                 for leaf in found.preprocessor.leaves()
+            ],
+            "model_sees": [
+                {"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in found.model_views
             ],
             "shapes": [
                 {"stage": stage.name, "shape": list(stage.shape) if stage.shape is not None else None}

@@ -101,10 +101,8 @@ def verdict(component: Component, request: Request) -> Verdict:
     frameworks = component.declaration.frameworks
     if request.framework is not None and frameworks[0] in FRAMEWORKS and request.framework not in frameworks:
         return Verdict(component, None, f"has no code for framework {request.framework!r}")
-    if component.declaration.match is None:
-        return Verdict(component, None, "only chosen by name")
     try:
-        answer: Any = component.declaration.match(request)
+        answer: Any = component.declaration.judge(request)
     except (Exception, SystemExit) as error:
         return Verdict(component, None, f"its match function raised {type(error).__name__}: {error}")
     if isinstance(answer, Match) and answer.rank in tuple(Rank):

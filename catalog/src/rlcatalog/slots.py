@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlcatalog import first_party
-from rlcatalog.declarations import ActionDistSpec, ModelSpec
+from rlcatalog.declarations import ActionDistSpec, ModelSpec, PreprocessorSpec
 from rlcatalog.deprecation import warn_deprecated
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.in_process import in_process_preprocessor
@@ -40,6 +40,8 @@ class Slots:
             if named is not None:
                 warn_deprecated("custom_preprocessor is deprecated: use a gymnasium.ObservationWrapper.")
         found = self.registry.active("preprocessor")
+        if info.path != "obs":  # a child's choice is not explained: only those that may fit are asked
+            found = [c for c in found if isinstance(c.declaration, PreprocessorSpec) and c.declaration.takes(info)]
         choice = choose("preprocessor", found, request, named=named, prefer=self.prefer)
         if choice.component is None:
             for leaf in info.walk():
@@ -49,7 +51,7 @@ class Slots:
             self.registry.explain_missing(f"{info.path}: the preprocessor for {info.describe()}", provider)
             raise UnsupportedSpaceError(
                 f"{info.path}: no installed preprocessor takes {info.describe()}."
-                f" Installed: {', '.join(c.name for c in found) or 'none'}."
+                f" Installed: {', '.join(c.name for c in self.registry.active('preprocessor')) or 'none'}."
                 " Wrap the environment to change the space, or install a plugin that declares a codec for it."
             )
         return choice

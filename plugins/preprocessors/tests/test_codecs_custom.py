@@ -22,7 +22,7 @@ from rlcatalog import (
 from rlcatalog.catalog import default_catalog
 from rlcatalog.discovery import scan
 from rlcatalog.errors import ModelContractError, ObservationError
-from rlcatalog_preprocessors.codecs import NoPreprocessor
+from rlcatalog_preprocessors.arrays import NoPreprocessor
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 

@@ -35,9 +35,8 @@ class TFEngine:
         self.scalar, self.width = self.policy.adapter.scalar, self.policy.adapter.width
         self.has_value = self.policy.has_value
         self.initial = [np.asarray(part) for part in model.get_initial_state()]
-        space = self.policy.preprocessor.observation_space
-        dtype = np.dtype(space.dtype)
-        self.dtype = np.dtype(np.float32) if dtype == np.float64 or self.policy.filter is not None else dtype
+        dtype = np.dtype(self.policy.encoded_space.dtype)
+        self.dtype = np.dtype(np.float32) if dtype == np.float64 else dtype
         self._signature = tf.TensorSpec([None, *self.policy.preprocessor.shape], self.dtype)
         self._traced: dict[tuple[bool, bool], Any] = {}
         if _unbuilt(model):

@@ -11,7 +11,12 @@ def reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
     """Give the last axis of `x` the given shape; other axes may be unknown while tracing."""
     if len(shape) == 1:
         return x
-    return tf.reshape(x, tf.concat([tf.shape(x)[:-1], shape], axis=0))
+    return tf.reshape(x, tf.concat([tf.shape(x)[:-1], tf.constant(shape, tf.int32)], axis=0))
+
+
+def integers(x: Any) -> Any:
+    """Return `x` as int64."""
+    return tf.cast(x, tf.int64)
 
 
 def flatten_rows(x: Any) -> Any:

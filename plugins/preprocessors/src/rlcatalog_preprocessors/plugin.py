@@ -2,30 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rlcatalog import Match, NoMatch, PreprocessorSpec, Rank, Request, hookimpl
 
 
-def _serves(*kinds: str) -> Callable[[Request], Match | NoMatch]:
-    def match(request: Request) -> Match | NoMatch:
-        if request.obs.kind in kinds:
-            return Match(Rank.GENERIC, f"the space is a {request.obs.kind}")
-        return NoMatch(f"takes {' or '.join(kinds)}, not {request.obs.kind}")
+def _spec(name: str, target: str, summary: str, kinds: tuple[str, ...], config: str | None = None) -> PreprocessorSpec:
+    return PreprocessorSpec(
+        name,
+        {"numpy": f"rlcatalog_preprocessors.{target}"},
+        summary,
+        config=f"rlcatalog_preprocessors.config:{config}" if config else None,
+        reads=("check_observations",),
+        kinds=kinds,
+    )
 
-    return match
+
+def match_index(request: Request) -> Match | NoMatch:
+    """Integers as they are: when the config asks for it."""
+    if request.config.get("_disable_preprocessor_api"):
+        return Match(Rank.SPECIFIC, "_disable_preprocessor_api asks for integers as they are")
+    return NoMatch("only with _disable_preprocessor_api")
 
 
-def _spec(name: str, cls: str, kind: str, summary: str) -> PreprocessorSpec:
-    target = f"rlcatalog_preprocessors.codecs:{cls}"
-    return PreprocessorSpec(name, {"numpy": target}, summary, match=_serves(kind), reads=("check_observations",))
+def match_strings(request: Request) -> Match | NoMatch:
+    """Any space of strings that has no codec of its own."""
+    if request.obs.dtype is not None and request.obs.dtype.startswith("<U") and request.obs.kind != "text":
+        return Match(Rank.FALLBACK, "the space holds strings")
+    return NoMatch("takes spaces of strings")
 
 
 @hookimpl
 def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
+    discrete = ("discrete", "multi_discrete")
     return [
-        _spec("none", "NoPreprocessor", "box", "Box: handed on as it is"),
-        _spec("onehot", "OneHotPreprocessor", "discrete", "Discrete: one-hot"),
-        _spec("dict", "DictFlatteningPreprocessor", "dict", "Dict: the children side by side, by key"),
-        _spec("tuple", "TupleFlatteningPreprocessor", "tuple", "Tuple: the children side by side"),
-    ]
+        _spec("none", "arrays:NoPreprocessor", "Box: handed on as it is", ("box",)),
+        _spec("multi_binary", "arrays:MultiBinaryPreprocessor", "MultiBinary: zeros and ones", ("multi_binary",)),
+        _spec("simplex", "arrays:SimplexPreprocessor", "Simplex: the probabilities", ("simplex",)),
+        _spec("onehot", "integers:OneHotPreprocessor", "Discrete, MultiDiscrete: one-hots", discrete),
+        PreprocessorSpec(
+            "index",
+            {"numpy": "rlcatalog_preprocessors.integers:IndexPreprocessor"},
+            "Discrete, MultiDiscrete: the integers themselves, on request",
+            match=match_index,
+            reads=("check_observations", "_disable_preprocessor_api"),
+            kinds=discrete,
+        ),
+        _spec("text", "text:TextPreprocessor", "Text: padded characters and a mask", ("text",), "TextConfig"),
+        PreprocessorSpec(
+            "strings",
+            {"numpy": "rlcatalog_preprocessors.text:TextPreprocessor"},
+            "other spaces of strings: padded characters and a mask",
+            match=match_strings,
+            config="rlcatalog_preprocessors.config:TextConfig",
+            reads=("check_observations",),
+        ),
+        _spec("repeated", "lists:RepeatedValuesPreprocessor", "Repeated: padded items, lengths", ("repeated",)),
+        _spec(
+            "sequence", "lists:RepeatedValuesPreprocessor", "Sequence: padded items, lengths", ("sequence",),
+            "SequenceConfig",
+        ),
+        _spec("graph", "graph:GraphPreprocessor", "Graph: padded nodes, edges, links, masks", ("graph",),
+              "GraphConfig"),
+        _spec("oneof", "composites:OneOfPreprocessor", "OneOf: a tag and the padded branch", ("oneof",)),
+        _spec("dict", "composites:DictFlatteningPreprocessor", "Dict: the children side by side, by key", ("dict",)),
+        _spec("tuple", "composites:TupleFlatteningPreprocessor", "Tuple: the children side by side", ("tuple",)),
+    ]  # fmt: skip

@@ -1,0 +1,134 @@
+"""What models see of spaces whose observations vary in size: padded tensors, and what tells values from padding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+
+class Structure:
+    """Base of the classes below: dataclasses of tensors that stand for one observation space."""
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatedValues(Structure):
+    """A batch of lists, padded to one length (Repeated and Sequence spaces).
+
+    A Repeated space inside another is pushed outward: the values of `Repeated(Repeated(Box(K), N), M)` are the
+    RepeatedValues of tensors `[B, M, N, K]` with lengths `[B, M]`, beside the outer lengths `[B]`.
+
+    Attributes:
+        values: Tensor `[B, max_len, ...]`, or a structure of such; zeros beyond the lengths.
+        lengths: Number of items, a float tensor `[B]`.
+        max_len: Number of places.
+    """
+
+    values: Any
+    lengths: Any
+    max_len: int
+
+    def unbatch_all(self) -> list[Any]:
+        """Return B lists of items without padding: the observations as they were, at the cost of Python loops.
+
+        Raises:
+            ValueError: The batch size is not known (inside a `tf.function`).
+        """
+        sizes = tuple(self.lengths.shape)
+        if any(size is None for size in sizes):
+            raise ValueError(f"unbatch_all() needs a known batch size, found lengths of shape {sizes}.")
+
+        def unroll(*index: int) -> list[Any]:
+            if len(index) < len(sizes):
+                return [unroll(*index, i) for i in range(sizes[len(index)])]
+            return _items(self, index)
+
+        return unroll()
+
+    def unbatch_repeat_dim(self) -> Any:
+        """Return `max_len` padded tensors `[B, ...]`, one per place, as a list; a list at each leaf of a structure."""
+        return _split(self.values, len(self.lengths.shape), self.max_len)
+
+
+@dataclass(frozen=True, eq=False)
+class TextValues(Structure):
+    """A batch of texts, padded to one length.
+
+    Attributes:
+        values: One-hots of the characters `[B, max_length, characters]`; with `text_encoding` `"index"` int64
+            `[B, max_length]`, 1 for the first character, 0 beyond the text.
+        mask: 1 where a character stands, 0 beyond the text, `[B, max_length]`.
+    """
+
+    values: Any
+    mask: Any
+
+
+@dataclass(frozen=True, eq=False)
+class GraphValues(Structure):
+    """A batch of graphs, padded to one number of nodes and of edges.
+
+    Attributes:
+        nodes: `[B, max_nodes, ...]`.
+        node_mask: 1 where a node stands, `[B, max_nodes]`.
+        edges: `[B, max_edges, ...]`, or None for a space without edges.
+        edge_links: Source and target node of each edge, int64 `[B, max_edges, 2]`, or None.
+        edge_mask: 1 where an edge stands, `[B, max_edges]`, or None.
+    """
+
+    nodes: Any
+    node_mask: Any
+    edges: Any = None
+    edge_links: Any = None
+    edge_mask: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class OneOfValues(Structure):
+    """A batch of values of one of several spaces each.
+
+    Attributes:
+        tag: One-hot of the branch a value is of, `[B, branches]`.
+        branches: For each branch its values, of meaning only in the rows whose tag says so.
+    """
+
+    tag: Any
+    branches: tuple[Any, ...]
+
+
+def _items(repeated: RepeatedValues, index: tuple[int, ...]) -> list[Any]:
+    try:
+        length = int(repeated.lengths[index])
+    except TypeError as error:
+        raise ValueError("unbatch_all() needs values: inside a tf.function the lengths are not known.") from error
+    return [_at(repeated.values, (*index, i)) for i in range(length)]
+
+
+def _at(values: Any, index: tuple[int, ...]) -> Any:
+    if isinstance(values, RepeatedValues):
+        return _items(values, index)
+    return _map(values, lambda tensor: tensor[index], lambda inner: _at(inner, index))
+
+
+def _split(values: Any, axis: int, count: int) -> Any:
+    if isinstance(values, RepeatedValues):
+        inner, lengths = _split(values.values, axis, count), _split(values.lengths, axis, count)
+        return [RepeatedValues(_pick(inner, i), lengths[i], values.max_len) for i in range(count)]
+    batch = (slice(None),) * axis
+    return _map(values, lambda t: [t[(*batch, i)] for i in range(count)], lambda inner: _split(inner, axis, count))
+
+
+def _pick(split: Any, i: int) -> Any:
+    return split[i] if isinstance(split, list) else _map(split, lambda leaf: leaf, lambda inner: _pick(inner, i))
+
+
+def _map(values: Any, leaf: Any, child: Any) -> Any:
+    """Apply `child` to the children of a structure, or `leaf` to a tensor."""
+    if isinstance(values, Mapping):
+        return {key: child(value) for key, value in values.items()}
+    if isinstance(values, tuple):
+        return tuple(child(value) for value in values)
+    if isinstance(values, Structure):
+        found = {f.name: getattr(values, f.name) for f in fields(values)}  # type: ignore[arg-type]
+        return replace(values, **{k: child(v) for k, v in found.items() if v is not None})  # type: ignore[type-var]
+    return leaf(values)

@@ -1,0 +1,132 @@
+"""Codecs of spaces whose observations are arrays of numbers: Box, MultiBinary, Simplex."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.errors import ObservationError
+from rlcatalog.preprocessing import ENCODING_ERRORS, Array, Preprocessor, Writer
+
+#: Kind of a space's dtype → the kinds of values it takes: nothing is cut off or made up by casting.
+_TAKES = {"f": "biuf", "i": "biu", "u": "biu", "b": "b"}
+
+
+class ArrayPreprocessor(Preprocessor):
+    """The values of an array as they are, as float32; the base of the codecs below."""
+
+    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+        self._dtype = np.dtype(obs_space.dtype)
+        return tuple(obs_space.shape)
+
+    def writer(self, start: int) -> Writer:
+        stop, shape = start + self.size, self.shape
+        if shape == ():
+
+            def write_scalar(obs: Any, out: Array) -> None:
+                out[start] = obs
+
+            return write_scalar
+        is_vector = len(shape) == 1
+
+        def write(obs: Any, out: Array) -> None:
+            array = obs if type(obs) is np.ndarray else np.asarray(obs)
+            if array.shape != shape:  # a wrong shape must not be broadcast into the slice
+                raise ValueError(f"shape {array.shape} instead of {shape}")
+            out[start:stop] = array if is_vector else array.ravel()
+
+        return write
+
+    def batch_writer(self, start: int) -> Writer:
+        stop, shape, size = start + self.size, self.shape, self.size
+
+        def write(batch: Any, out: Array) -> None:
+            array = np.asarray(batch)
+            if array.shape != (len(out), *shape):
+                raise ValueError(f"shape {array.shape} instead of {(len(out), *shape)}")
+            out[:, start:stop] = array.reshape(len(out), size)
+
+        return write
+
+    def check(self, obs: Any) -> None:
+        array = np.asarray(obs)
+        expected = self.info.describe()
+        if array.dtype.kind not in _TAKES[self._dtype.kind]:  # the values themselves are checked below
+            self.refuse(f"{expected}: values that can be cast to {self._dtype}", obs)
+        if array.shape != self.shape:
+            self.refuse(f"{expected}: shape {self.shape}", obs)
+        self.check_values(array, expected)
+
+    def check_values(self, array: Array, expected: str) -> None:
+        """Raise unless the values lie in the space; their shape and kind are right."""
+        low, high = self.limits()
+        inside = (array >= low) & (array <= high)  # false for NaN
+        if not inside.all():
+            index = tuple(int(i) for i in np.argwhere(~inside)[0])
+            at = f" at [{', '.join(map(str, index))}]" if index else ""
+            self.refuse(f"{expected}: values within [{low[index]}, {high[index]}]{at}", array[index])
+
+    def limits(self) -> tuple[Array, Array]:
+        """Return the lowest and highest values of the space, arrays of `shape`."""
+        return np.zeros(self.shape, self._dtype), np.ones(self.shape, self._dtype)
+
+    def bounds(self) -> tuple[Array, Array]:
+        with np.errstate(over="ignore"):  # what float32 cannot hold is as good as unbounded
+            low, high = (limit.ravel().astype(np.float32) for limit in self.limits())
+        return low, high
+
+
+class MultiBinaryPreprocessor(ArrayPreprocessor):
+    """MultiBinary: zeros and ones, as float32."""
+
+
+class SimplexPreprocessor(ArrayPreprocessor):
+    """Simplex: the probabilities, as float32."""
+
+    def check_values(self, array: Array, expected: str) -> None:
+        super().check_values(array, expected)
+        if not self._obs_space.contains(array):
+            self.refuse(f"{expected}: values that sum to 1 along the last axis", array.sum(-1))
+
+
+class NoPreprocessor(ArrayPreprocessor):
+    """Box: the array itself, in its own shape and dtype; inside another space a float32 slice."""
+
+    @property
+    def observation_space(self) -> Any:
+        """The space itself."""
+        return self._obs_space
+
+    def transform(self, observation: Any) -> Array:
+        """Return a fresh array of the space's dtype."""
+        self.check_shape(observation)
+        try:
+            array = np.array(observation, self._dtype)
+            if array.shape != self.shape:
+                raise ValueError(f"shape {array.shape} instead of {self.shape}")
+            return array
+        except (TypeError, ValueError) as error:
+            self._explain(observation, error)
+
+    def transform_batch(self, batch: Any) -> Array:
+        """Return a fresh array `[B, *shape]` of the space's dtype."""
+        array = self.encode_batch(batch)
+        return array.copy() if array is batch or array.base is not None else array
+
+    def encode_batch(self, batch: Any) -> Array:
+        """Return the batch itself where it is an array of the space's dtype."""
+        try:
+            if self._unchecked:
+                self._check_rows(batch)
+            array = np.asarray(batch, self._dtype)
+            if array.shape[1:] != self.shape:
+                raise ValueError(f"rows of shape {array.shape[1:]} instead of {self.shape}")
+            return array
+        except ObservationError:
+            raise
+        except ENCODING_ERRORS as error:
+            self._explain_batch(batch, error)
+
+    def limits(self) -> tuple[Array, Array]:
+        return self._obs_space.low, self._obs_space.high

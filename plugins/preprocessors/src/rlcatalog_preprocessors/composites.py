@@ -1,0 +1,167 @@
+"""Codecs of spaces made of other spaces: Dict, Tuple, OneOf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.preprocessing import Array, Leaf, Preprocessor, Writer
+from rlcatalog.values import OneOfValues
+
+if TYPE_CHECKING:
+    from rlcatalog.restoring import TensorOps
+
+
+class Flattening(Preprocessor):
+    """Children side by side in one float32 vector."""
+
+    structured = True
+
+    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+        self.children = tuple(self.child(info) for info in self.info.children)
+        self._starts, size = [], 0
+        for child in self.children:
+            self._starts.append(size)
+            size += child.size
+        return (size,)
+
+    def _parts(self, writer: Callable[[Preprocessor], Callable[[int], Writer]], start: int) -> list[Writer]:
+        return [writer(child)(start + at) for child, at in zip(self.children, self._starts, strict=True)]
+
+    def _restored(self, flat: Any, ops: TensorOps) -> list[Any]:
+        return [
+            child.restore(flat[..., at : at + child.size], ops)
+            for child, at in zip(self.children, self._starts, strict=True)
+        ]
+
+    def leaves(self, start: int = 0) -> list[Leaf]:
+        return [
+            leaf for child, at in zip(self.children, self._starts, strict=True) for leaf in child.leaves(start + at)
+        ]
+
+    def bounds(self) -> tuple[Array, Array]:
+        lows, highs = zip(*(child.bounds() for child in self.children), strict=True) if self.children else ((), ())
+        empty = np.zeros(0, np.float32)
+        return np.concatenate([empty, *lows]), np.concatenate([empty, *highs])
+
+
+class DictFlatteningPreprocessor(Flattening):
+    """Dict: children matched by key, in the space's order."""
+
+    def writer(self, start: int) -> Writer:
+        return _by_key(self.info.keys, self._parts(lambda child: child.writer, start))
+
+    def batch_writer(self, start: int) -> Writer:
+        return _by_key(self.info.keys, self._parts(lambda child: child.batch_writer, start))
+
+    def restore(self, flat: Any, ops: TensorOps) -> dict[str, Any]:
+        """Return a dict of the children's values."""
+        return dict(zip(self.info.keys, self._restored(flat, ops), strict=True))
+
+    def check(self, obs: Any) -> None:
+        if not isinstance(obs, Mapping):
+            self.refuse(f"a dict with the keys {list(self.info.keys)}", obs)
+        missing = [key for key in self.info.keys if key not in obs]
+        extra = [key for key in obs if key not in self.info.keys]
+        if missing or extra:
+            wrong = [f"without {missing}"] * bool(missing) + [f"with the unknown {extra}"] * bool(extra)
+            self.refuse(f"a dict with the keys {list(self.info.keys)}", f"one {' and '.join(wrong)}")
+        for key, child in zip(self.info.keys, self.children, strict=True):
+            child.check(obs[key])
+
+
+class TupleFlatteningPreprocessor(Flattening):
+    """Tuple: children by position."""
+
+    def writer(self, start: int) -> Writer:
+        return _by_position(self._parts(lambda child: child.writer, start))
+
+    def batch_writer(self, start: int) -> Writer:
+        return _by_position(self._parts(lambda child: child.batch_writer, start))
+
+    def restore(self, flat: Any, ops: TensorOps) -> tuple[Any, ...]:
+        """Return a tuple of the children's values."""
+        return tuple(self._restored(flat, ops))
+
+    def check(self, obs: Any) -> None:
+        if not isinstance(obs, tuple | list) or len(obs) != len(self.children):
+            self.refuse(f"a tuple of {len(self.children)} values", obs)
+        for value, child in zip(obs, self.children, strict=True):
+            child.check(value)
+
+
+class OneOfPreprocessor(Preprocessor):
+    """OneOf: a one-hot of the branch, then the branch's own encoding, padded to the longest with zeros."""
+
+    structured = True
+
+    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+        self.children = tuple(self.child(info) for info in self.info.children)
+        self._widest = max(child.size for child in self.children)
+        return (len(self.children) + self._widest,)
+
+    def writer(self, start: int) -> Writer:
+        branches = [child.writer(start + len(self.children)) for child in self.children]
+
+        def write(obs: Any, out: Array) -> None:
+            tag, value = obs
+            if not 0 <= tag < len(branches):
+                raise ValueError(f"branch {tag} of {len(branches)}")
+            out[start + tag] = 1.0
+            branches[tag](value, out)
+
+        return write
+
+    def restore(self, flat: Any, ops: TensorOps) -> OneOfValues:
+        """Return the one-hot tag, and the values read as each of the branches."""
+        count = len(self.children)
+        branches = [child.restore(flat[..., count : count + child.size], ops) for child in self.children]
+        return OneOfValues(flat[..., :count], tuple(branches))
+
+    def leaves(self, start: int = 0) -> list[Leaf]:
+        path, middle = self.info.path, start + len(self.children)
+        stop = middle + self._widest
+        return [
+            Leaf(f"{path}.tag", "tag", start, middle, (len(self.children),)),
+            Leaf(f"{path}.branches", self.info.kind, middle, stop, (self._widest,)),
+        ]
+
+    def bounds(self) -> tuple[Array, Array]:
+        low, high = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)  # zero is the padding
+        high[: len(self.children)] = 1.0
+        for child in self.children:
+            lowest, highest = child.bounds()
+            place = slice(len(self.children), len(self.children) + child.size)
+            low[place] = np.minimum(low[place], lowest)
+            high[place] = np.maximum(high[place], highest)
+        return low, high
+
+    def check(self, obs: Any) -> None:
+        count = len(self.children)
+        expected = f"{self.info.describe()}: a pair (branch from 0 to {count - 1}, value)"
+        if not isinstance(obs, tuple) or len(obs) != 2:
+            self.refuse(expected, obs)
+        tag = np.asarray(obs[0])
+        if tag.dtype.kind not in "iu" or tag.shape != () or not 0 <= int(tag) < count:
+            self.refuse(expected, obs[0])
+        self.children[int(tag)].check(obs[1])
+
+
+def _by_key(keys: tuple[str, ...], writers: list[Writer]) -> Writer:
+    parts = list(zip(keys, writers, strict=True))
+
+    def write(values: Any, out: Array) -> None:
+        for key, write_child in parts:
+            write_child(values[key], out)
+
+    return write
+
+
+def _by_position(parts: list[Writer]) -> Writer:
+    def write(values: Any, out: Array) -> None:
+        for value, write_child in zip(values, parts, strict=True):
+            write_child(value, out)
+
+    return write

@@ -1,0 +1,76 @@
+"""Config keys of the codecs for observations that vary in size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from rlcatalog import SpaceInfo
+from rlcatalog.errors import UnsupportedSpaceError
+
+_Positive = Annotated[int, Meta(ge=1)]
+#: One number for all leaves, or path → number.
+_Limit = _Positive | dict[str, _Positive] | None
+
+
+class TextConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of the text codec."""
+
+    text_encoding: Annotated[
+        Literal["onehot", "index"], Meta(description="characters as one-hots, or as integers with 0 for padding")
+    ] = "onehot"
+    text_max_length: Annotated[
+        _Limit, Meta(description="longest text, here or as {path: n}; what the space says when missing")
+    ] = None
+    text_charset: Annotated[
+        str | None, Meta(description="characters of a space of strings that names none; printable ASCII when missing")
+    ] = None
+
+
+class SequenceConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of the sequence codec."""
+
+    sequence_max_len: Annotated[
+        _Limit, Meta(description="most items of a Sequence observation, here or as {path: n}; must be given")
+    ] = None
+
+
+class GraphConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of the graph codec."""
+
+    graph_max_nodes: Annotated[
+        _Limit, Meta(description="most nodes of a Graph observation, here or as {path: n}; must be given")
+    ] = None
+    graph_max_edges: Annotated[
+        _Limit, Meta(description="most edges of a Graph observation, here or as {path: n}; must be given")
+    ] = None
+
+
+def limit(options: Mapping[str, Any], key: str, info: SpaceInfo) -> int | None:
+    """Return the size a config key gives for a leaf, or None.
+
+    Args:
+        options: The model config.
+        key: Name of the key: a number for all leaves, or a dict of path → number.
+        info: The leaf.
+    """
+    found = options.get(key)
+    return found.get(info.path) if isinstance(found, Mapping) else found
+
+
+def needed_limit(options: Mapping[str, Any], key: str, info: SpaceInfo, what: str) -> int:
+    """Like `limit`, for a size the space itself does not have.
+
+    Raises:
+        UnsupportedSpaceError: The key is not given for the leaf; the message names both.
+    """
+    found = limit(options, key, info)
+    if found is None:
+        raise UnsupportedSpaceError(
+            f"{info.path}: {info.describe()} does not say how many {what} an observation may have. Set the model config"
+            f' key {key!r}: a number, or {{"{info.path}": number}} for this leaf alone.'
+        )
+    return int(found)

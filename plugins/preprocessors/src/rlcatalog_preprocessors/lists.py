@@ -1,0 +1,88 @@
+"""Codec of lists that vary in length: Repeated and Sequence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.batches import batch_size, rows
+from rlcatalog.errors import ObservationError
+from rlcatalog.preprocessing import Array, Leaf, Preprocessor, Writer
+from rlcatalog.values import RepeatedValues
+from rlcatalog_preprocessors.config import needed_limit
+
+if TYPE_CHECKING:
+    from rlcatalog.restoring import TensorOps
+
+
+class RepeatedValuesPreprocessor(Preprocessor):
+    """Repeated and Sequence: the number of items, then the items side by side, padded with zeros."""
+
+    structured = True
+
+    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+        (item,) = self.info.children
+        self.children = (self.child(item),)
+        self.max_len = self.info.n or needed_limit(options, "sequence_max_len", self.info, "items")
+        self._stacked_items = self.info.kind == "sequence" and bool(obs_space.stack)
+        return (1 + self.max_len * self.children[0].size,)
+
+    def writer(self, start: int) -> Writer:
+        (child,), first, stop = self.children, start + 1, start + self.size
+        places = (self.max_len, child.size)
+        write_item, write_items = child.writer(0), child.batch_writer(0)
+        stacked, item = self._stacked_items, child.info
+
+        def write(obs: Any, out: Array) -> None:
+            length = batch_size(item, obs) if stacked else len(obs)
+            if length > places[0]:
+                raise ValueError(f"{length} items instead of at most {places[0]}")
+            out[start] = length
+            block = out[first:stop].reshape(places)
+            if stacked:
+                write_items(obs, block[:length])
+            else:
+                for value, place in zip(obs, block, strict=False):
+                    write_item(value, place)
+
+        return write
+
+    def restore(self, flat: Any, ops: TensorOps) -> RepeatedValues:
+        """Return the items with their places as an axis, and the lengths."""
+        (child,) = self.children
+        items = ops.reshape(flat[..., 1:], (self.max_len, child.size))
+        return RepeatedValues(child.restore(items, ops), flat[..., 0], self.max_len)
+
+    def leaves(self, start: int = 0) -> list[Leaf]:
+        path, (child,) = self.info.path, self.children
+        items = Leaf(child.info.path, self.info.kind, start + 1, start + self.size, (self.max_len, child.size))
+        return [Leaf(f"{path}.lengths", "length", start, start + 1, ()), items]
+
+    def bounds(self) -> tuple[Array, Array]:
+        low, high = self.children[0].bounds()
+        low, high = np.minimum(low, 0), np.maximum(high, 0)  # zero is the padding
+        lows, highs = np.tile(low, self.max_len), np.tile(high, self.max_len)
+        return np.concatenate([[np.float32(0)], lows]), np.concatenate([[np.float32(self.max_len)], highs])
+
+    def check(self, obs: Any) -> None:
+        (child,) = self.children
+        expected = f"{self.info.describe()}: at most {self.max_len} items"
+        if self._stacked_items:
+            try:
+                items = list(rows(child.info, obs))
+            except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+                self.refuse(f"{expected}, stacked", obs)
+        elif isinstance(obs, list | tuple | np.ndarray):
+            items = list(obs)
+        else:
+            self.refuse(f"{expected}, as a list or tuple", obs)
+        if len(items) > self.max_len:
+            key = "; the model config key 'sequence_max_len' sets it" if self.info.kind == "sequence" else ""
+            self.refuse(f"{expected}{key}", f"{len(items)} items")
+        for i, item in enumerate(items):
+            try:
+                child.check(item)
+            except ObservationError as error:
+                text = str(error).replace(child.info.path, f"{self.info.path}[{i}]", 1)
+                raise ObservationError(text) from None

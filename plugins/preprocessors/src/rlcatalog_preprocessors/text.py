@@ -1,0 +1,92 @@
+"""Codec of texts: Text, and any other space of strings."""
+
+from __future__ import annotations
+
+import string
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.preprocessing import Array, Leaf, Preprocessor, Writer
+from rlcatalog.values import TextValues
+from rlcatalog_preprocessors.config import limit, needed_limit
+
+if TYPE_CHECKING:
+    from rlcatalog.restoring import TensorOps
+
+_PRINTABLE = string.digits + string.ascii_letters + string.punctuation + " "
+
+
+class TextPreprocessor(Preprocessor):
+    """Text: the characters as one-hots or integers, padded, then a mask that is 1 where a character stands."""
+
+    structured = True
+
+    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+        longest = getattr(obs_space, "max_length", None)
+        if longest is None:
+            longest = needed_limit(options, "text_max_length", self.info, "characters")
+        self.max_length = min(int(longest), limit(options, "text_max_length", self.info) or int(longest))
+        # Sorted: the order of a set of characters differs between processes.
+        known = getattr(obs_space, "character_set", None) or options.get("text_charset") or _PRINTABLE
+        self.characters = "".join(sorted(set(known)))
+        self._onehot = options.get("text_encoding", "onehot") == "onehot" and not options.get(
+            "_disable_preprocessor_api"
+        )
+        if self.max_length < 1 or not self.characters:
+            raise UnsupportedSpaceError(f"{self.info.path}: {self.info.describe()} has no text to encode.")
+        self._width = len(self.characters) if self._onehot else 1
+        return (self.max_length * (self._width + 1),)
+
+    def writer(self, start: int) -> Writer:
+        width, most, onehot = self._width, self.max_length, self._onehot
+        # Where the 1 of the character at place 0 stands; as integers, its number, with 0 left for padding.
+        index = {character: i if onehot else i + 1 for i, character in enumerate(self.characters)}
+        places, mask = start + np.arange(most) * width, start + most * width
+
+        def write(obs: Any, out: Array) -> None:
+            length = len(obs)
+            if length > most or not isinstance(obs, str):
+                raise ValueError(f"{length} characters instead of at most {most}")
+            numbers = np.fromiter(map(index.__getitem__, obs), np.int64, length)
+            if onehot:
+                out[places[:length] + numbers] = 1.0
+            else:
+                out[start : start + length] = numbers
+            out[mask : mask + length] = 1.0
+
+        return write
+
+    def restore(self, flat: Any, ops: TensorOps) -> TextValues:
+        """Return the characters and the mask."""
+        split = self.max_length * self._width
+        characters = flat[..., :split]
+        if self._onehot:
+            return TextValues(ops.reshape(characters, (self.max_length, self._width)), flat[..., split:])
+        return TextValues(ops.integers(characters), flat[..., split:])
+
+    def leaves(self, start: int = 0) -> list[Leaf]:
+        path, split = self.info.path, start + self.max_length * self._width
+        shape = (self.max_length, self._width) if self._onehot else (self.max_length,)
+        return [
+            Leaf(f"{path}.values", self.info.kind, start, split, shape),
+            Leaf(f"{path}.mask", "mask", split, start + self.size, (self.max_length,)),
+        ]
+
+    def bounds(self) -> tuple[Array, Array]:
+        high = np.ones(self.size, np.float32)
+        if not self._onehot:
+            high[: self.max_length] = len(self.characters)
+        return np.zeros(self.size, np.float32), high
+
+    def check(self, obs: Any) -> None:
+        if not isinstance(obs, str):
+            self.refuse("a text", obs)
+        if len(obs) > self.max_length:
+            self.refuse(f"a text of at most {self.max_length} characters (see 'text_max_length')", obs)
+        unknown = sorted(set(obs) - set(self.characters))
+        if unknown:
+            self.refuse(f"a text of the characters {self.characters!r}", f"{obs!r} with {''.join(unknown)!r}")
+        if not self._obs_space.contains(obs):
+            self.refuse(f"a text of {self.info.describe()}", obs)
