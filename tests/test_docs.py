@@ -30,6 +30,8 @@ PACKAGES = {
     "rlcatalog-categorical": "builtin_dists/categorical",
     "rlcatalog-gaussian": "builtin_dists/gaussian",
     "rlcatalog-preprocessors": "plugins/preprocessors",
+    "rlcatalog-atari": "plugins/atari",
+    "rlcatalog-filters": "plugins/filters",
     "rlcatalog-ppo": "plugins/ppo",
 }
 RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), "docs/config.md", "docs/seeds.md"]
@@ -326,7 +328,8 @@ def test_ppo_keys():
     assert sorted(alias for row in found.values() for alias in quoted(row[1])) == sorted(ppo._ALIASES)
     with pytest.warns(DeprecationWarning, match="use_pytorch"):
         assert ppo.parse({"use_pytorch": True}).framework == "torch"
-    assert ppo.parse({"observation_filter": "x"}).model == {"observation_filter": "x"}
+    for key in ("observation_filter", "preprocessor_pref", "_disable_preprocessor_api"):
+        assert ppo.parse({key: "x"}).model == {key: "x"}
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 RUNS = {
+    "complex_struct_space.py": [["--framework", "torch"], ["--framework", "tf"], ["--iterations", "2"]],
     "custom_action_dist.py": [["--iterations", "2"]],
     "custom_model.py": [["--iterations", "2"]],
+    "env_wrappers.py": [["--iterations", "2"]],
     "lookup.py": [["--framework", "torch"], ["--env", "Pendulum-v1", "--framework", "tf"]],
 }
 

@@ -76,11 +76,11 @@ RLLIB: dict[str, tuple[Any, str]] = {
     "attention_init_gru_gate_bias": (2.0, "initial bias of the gates; larger means closer to the identity"),
     "attention_use_n_prev_actions": (0, "how many previous actions the units see"),
     "attention_use_n_prev_rewards": (0, "how many previous rewards the units see"),
-    "preprocessor_pref": ("deepmind", "which Atari preprocessing to use; stood beside `model` there"),
-    "framestack": (True, "stack four Atari frames"),
-    "dim": (84, "height and width of Atari frames after resizing"),
-    "grayscale": (False, "Atari frames in one channel"),
-    "zero_mean": (True, "Atari frames within [-1, 1] instead of [0, 1]"),
+    "preprocessor_pref": ("deepmind", ""),
+    "framestack": (True, ""),
+    "dim": (84, ""),
+    "grayscale": (False, ""),
+    "zero_mean": (True, ""),
     "custom_model": (None, ""),
     "custom_model_config": ({}, ""),
     "custom_options": ({}, "keyword arguments of custom classes, until 2020"),
@@ -92,8 +92,7 @@ RLLIB: dict[str, tuple[Any, str]] = {
     "_use_default_native_models": (False, "default networks as plain Keras models, 2021 to 2022"),
     "_disable_preprocessor_api": (
         False,
-        "hand observations to the model as the environment emits them; here a model finds the structure in"
-        ' `input_dict["obs"]` in any case',
+        "",
     ),
     "_no_preprocessing": (False, "first name of `_disable_preprocessor_api`, for two weeks in 2021"),
     "num_framestacks": ("auto", "frames stacked through view requirements, 2021"),
@@ -110,16 +109,17 @@ RLLIB: dict[str, tuple[Any, str]] = {
 }
 
 #: Planned keys of our own → (default, what it will mean).
-OWN_PLANNED: dict[str, tuple[Any, str]] = {
-    "action_mask_key": ("action_mask", "which entry of a Dict observation is the action mask"),
-}
+OWN_PLANNED: dict[str, tuple[Any, str]] = {}
 
 #: What the owner's line does not say about an honoured key.
 NOTES = {
     "max_seq_len": "no released package trains on sequences, so nothing reads it yet",
     "custom_preprocessor": "a DeprecationWarning says to wrap the environment instead",
     "custom_model_config": "an argument the class does not take is an error",
-    "observation_filter": "no filter is released yet; RLlib has the key beside `model`, where PPO takes it too",
+    "observation_filter": "RLlib has the key beside `model`, where PPO takes it too",
+    "preprocessor_pref": "RLlib has the key beside `model`, where PPO takes it too",
+    "_disable_preprocessor_api": "RLlib has the key beside `model` too, and so has PPO",
+    "action_mask_key": "filters leave the mask alone; no released package reads it for anything else yet",
 }
 
 

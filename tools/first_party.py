@@ -45,10 +45,6 @@ PLANNED = {
         "config/attention_init_gru_gate_bias", "config/attention_use_n_prev_actions",
         "config/attention_use_n_prev_rewards", "export/torch/GTrXLNet", "export/tf/GTrXLNet",
     ],
-    "rlcatalog-atari": ["config/framestack", "config/dim", "config/grayscale", "config/zero_mean",
-                        "config/preprocessor_pref"],
-    "rlcatalog-filters": ["filter/MeanStdFilter"],
-    "rlcatalog-parametric": ["config/action_mask_key"],
     "rlcatalog-multi-action": ["action_space/tuple", "action_space/dict"],
     "rlcatalog-bounded": ["action_space/simplex"],
 }  # fmt: skip

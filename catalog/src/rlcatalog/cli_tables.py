@@ -50,11 +50,19 @@ def print_explanation(env_id: str, found: dict[str, Any]) -> None:
             if choice["candidates"]:
                 table.add_row(slot, "-", "", escape(choice["reason"]), "")
             continue
-        for index, candidate in enumerate(choice["candidates"]):
+        shown, others = choice["candidates"], []
+        if slot == "preprocessor":  # there is one for each kind of space
+            others = [c["name"] for c in shown[1:] if c["rank"] is None]
+            shown = [c for c in shown if c["name"] not in others]
+        for index, candidate in enumerate(shown):
             first = index == 0
             name = f"[bold green]{candidate['name']}[/]" if first else f"[dim]{candidate['name']}[/]"
             provider = f"{candidate['distribution']} {candidate['version']}".strip() or "this process"
             table.add_row(slot if first else "", name, candidate["rank"] or "-", escape(candidate["reason"]), provider)
+        if others:
+            table.add_row(
+                "", f"[dim]{len(others)} others[/]", "-", "made for other kinds of space (--json has each)", ""
+            )
         table.add_section()
     for wrapper in found["env_wrappers"]:
         name = f"[bold green]{wrapper['name']}[/]" if wrapper["applied"] else "-"
@@ -71,8 +79,10 @@ def print_explanation(env_id: str, found: dict[str, Any]) -> None:
     console.print(views)
     shapes = Table("stage", "shape", title="Shapes", title_justify="left")
     for stage in found["shapes"]:
-        shape = "known after build" if stage["shape"] is None else tuple(stage["shape"])
-        shapes.add_row(escape(stage["stage"]), str(shape))
+        structured = {"observation": "see the plan", "action": found["action_space"]}
+        unknown = structured.get(stage["stage"], "known after build")
+        shape = unknown if stage["shape"] is None else str(tuple(stage["shape"]))
+        shapes.add_row(escape(stage["stage"]), escape(shape))
     console.print(shapes)
     keys = {slot: found[slot]["config_keys"] for slot in ("preprocessor", "filter", "model", "action_dist")}
     for slot, names in keys.items():

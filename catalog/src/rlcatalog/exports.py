@@ -1,4 +1,4 @@
-"""Lazy names of `rlcatalog.torch` and `rlcatalog.tf`: the kernel's own, and the classes of the installed parts."""
+"""Lazy names of `rlcatalog.torch`, `rlcatalog.tf` and `rlcatalog.preprocessors`: the kernel's and the parts' classes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 from rlcatalog import first_party
 
 
-def lookup(module: str, name: str, own: Mapping[str, str], framework: str) -> Any:
+def lookup(module: str, name: str, own: Mapping[str, str], framework: str, kind: str | None = None) -> Any:
     """Return the object behind a lazy name.
 
     Args:
         module: The module that is asked, for messages.
         name: The attribute asked for.
         own: Names of the kernel's own, with their modules.
-        framework: `"torch"` or `"tf"`.
+        framework: `"torch"`, `"tf"`, or `"numpy"` for parts that need no framework.
+        kind: The kind of component whose classes are meant; any when None.
 
     Raises:
         AttributeError: Nobody provides the name.
@@ -29,16 +30,17 @@ def lookup(module: str, name: str, own: Mapping[str, str], framework: str) -> An
     from rlcatalog.catalog import default_catalog
 
     catalog = default_catalog()
-    for component in catalog.components():
+    for component in catalog.components(kind):
         if component.declaration.targets.get(framework, "").endswith(f":{name}") and not component.in_process:
             return component.load(framework)
     catalog.registry.explain_missing(f"{module}.{name}", first_party.provider_of(f"export/{framework}", name))
     raise AttributeError(f"module {module!r} has no attribute {name!r}; `dir({module})` lists what there is.")
 
 
-def names(own: Mapping[str, str], framework: str) -> list[str]:
+def names(own: Mapping[str, str], framework: str, kind: str | None = None) -> list[str]:
     """Return the names `lookup` finds."""
     from rlcatalog.catalog import default_catalog
 
-    targets = [c.declaration.targets.get(framework, "") for c in default_catalog().components() if not c.in_process]
+    parts = [c for c in default_catalog().components(kind) if not c.in_process]
+    targets = [c.declaration.targets.get(framework, "") for c in parts]
     return sorted({*own, *(target.partition(":")[2] for target in targets if target)})

@@ -149,6 +149,13 @@ class SpaceInfo:
             return f"MultiDiscrete({self.nvec.tolist()})"
         if self.kind == "dict":
             return f"Dict({', '.join(f'{k}: {c.describe()}' for k, c in zip(self.keys, self.children, strict=True))})"
+        if self.kind == "repeated":
+            return f"Repeated({self.children[0].describe()}, {self.n})"
+        if self.kind == "text":
+            text = self.space
+            return f"Text({text.min_length} to {text.max_length} of {len(text.character_set)} characters)"
+        if self.kind == "oneof":
+            return f"OneOf({', '.join(child.describe() for child in self.children)})"
         if self.children:
             return f"{self.kind.capitalize()}({', '.join(child.describe() for child in self.children)})"
         return repr(self.space)

@@ -1,4 +1,7 @@
-"""Spaces beside Gymnasium's own: `Repeated` (a list of bounded length) and `Simplex` (a probability vector)."""
+"""Spaces beside Gymnasium's own: `Repeated` (a list of bounded length) and `Simplex` (a probability vector).
+
+Beside them, from `rlcatalog.values`, what models see of spaces whose observations vary in size.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+
+from rlcatalog.values import GraphValues, OneOfValues, RepeatedValues, TextValues
+
+__all__ = ["GraphValues", "OneOfValues", "Repeated", "RepeatedValues", "Simplex", "TextValues"]
 
 
 class Repeated(gymnasium.Space[list[Any]]):

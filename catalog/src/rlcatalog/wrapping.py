@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import CatalogError, ModelContractError, PluginError
 from rlcatalog.registry import Component
 from rlcatalog.request import Request
 from rlcatalog.selection import Verdict, verdict
@@ -28,6 +28,7 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
 
     Raises:
         ModelContractError: `env` is no single environment, or a wrapper returned none.
+        PluginError: A wrapper raised.
     """
     import gymnasium
 
@@ -45,7 +46,7 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
         verdicts.append(found)
         if found.rank is None:
             continue
-        wrapped = component.load("numpy")(env, config)
+        wrapped = _call(component, env, config)
         if not isinstance(wrapped, gymnasium.Env):
             raise ModelContractError(
                 f"env_wrapper {component.name!r} ({component.provider}) must return an environment, found {wrapped!r}."
@@ -54,6 +55,17 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
             setattr(wrapped, _MARK, component.name)
         env = wrapped
     return env, verdicts
+
+
+def _call(component: Component, env: Any, config: Mapping[str, Any]) -> Any:
+    try:
+        return component.load("numpy")(env, config)
+    except CatalogError:
+        raise  # about the environment or the config, not about the plugin
+    except Exception as error:
+        raise PluginError(
+            f"env_wrapper {component.name!r} ({component.provider}) raised {type(error).__name__}: {error}"
+        ) from error
 
 
 def _applied(env: Any) -> set[str]:

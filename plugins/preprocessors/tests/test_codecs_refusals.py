@@ -184,22 +184,52 @@ def test_the_config_says_when_to_check():
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 
 
+class Foreign(spaces.Space):
+    """A kind of space no package knows."""
+
+
 @pytest.mark.parametrize(
-    ("space", "path", "described"),
+    ("space", "path"),
     [
-        (spaces.Dict({"a": BOX, "g": spaces.Graph(BOX, None)}), "obs['g']", "Graph"),
-        (spaces.Tuple([BOX, spaces.Dict({"t": spaces.Text(4)})]), "obs[1]['t']", "Text"),
-        (spaces.Text(4), "obs", "Text"),
-        (spaces.Dict({"a": spaces.Tuple([BOX, spaces.Graph(BOX, BOX)])}), "obs['a'][1]", "Graph"),
+        (Foreign(), "obs"),
+        (spaces.Dict({"a": BOX, "g": Foreign()}), "obs['g']"),
+        (spaces.Tuple([BOX, spaces.Dict({"t": Foreign()})]), "obs[1]['t']"),
+        (spaces.OneOf([BOX, spaces.Sequence(Foreign())]), "obs[1][:]"),
+        (spaces.Dict({"a": Repeated(Foreign(), 3)}), "obs['a'][:]"),
     ],
     ids=str,
 )
-def test_a_kind_nobody_serves_names_the_leaf(space, path, described):
+def test_a_kind_nobody_serves_names_the_leaf(space, path):
     with pytest.raises(UnsupportedSpaceError) as caught:
-        make(space)
+        make(space, {"sequence_max_len": 4})
     said = str(caught.value)
-    assert said.startswith(f"{path}: no installed preprocessor takes {described}")
-    assert "Installed: dict, none, onehot, tuple" in said
+    assert said.startswith(f"{path}: no installed preprocessor takes ")
+    assert "Installed: dict, " in said
+    assert "tuple. Wrap the environment" in said
+
+
+@pytest.mark.parametrize(
+    ("space", "options", "path", "key"),
+    [
+        (spaces.Dict({"a": spaces.Sequence(BOX)}), {}, "obs['a']", "sequence_max_len"),
+        (spaces.Tuple([BOX, spaces.Graph(BOX, None)]), {}, "obs[1]", "graph_max_nodes"),
+        (spaces.Graph(BOX, BOX), {"graph_max_nodes": 3}, "obs", "graph_max_edges"),
+        (spaces.Dict({"a": spaces.Sequence(BOX)}), {"sequence_max_len": {"obs['b']": 3}}, "obs['a']",
+         "sequence_max_len"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_size_the_space_does_not_say_is_asked_for(space, options, path, key):
+    with pytest.raises(UnsupportedSpaceError) as caught:
+        make(space, options)
+    said = str(caught.value)
+    assert said.startswith(f"{path}: ")
+    assert f'{key!r}: a number, or {{"{path}": number}}' in said
+
+
+def test_sizes_can_differ_from_leaf_to_leaf():
+    space = spaces.Dict({"a": spaces.Sequence(BOX), "b": spaces.Sequence(BOX)})
+    assert make(space, {"sequence_max_len": {"obs['a']": 2, "obs['b']": 5}}).shape == (1 + 4 + 1 + 10,)
 
 
 def test_what_is_no_space_is_refused():

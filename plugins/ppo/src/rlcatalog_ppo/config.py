@@ -55,6 +55,9 @@ _ALIASES = {
     "num_envs_per_env_runner": "num_envs",
 }
 
+#: Keys of the model config that RLlib keeps beside it.
+_BESIDE_MODEL = ("observation_filter", "preprocessor_pref", "_disable_preprocessor_api")
+
 
 def parse(config: Mapping[str, Any] | None) -> PPOConfig:
     """Check an algorithm's config; the caller's object is not changed.
@@ -67,7 +70,7 @@ def parse(config: Mapping[str, Any] | None) -> PPOConfig:
     values: dict[str, Any] = {}
     for key, value in (config or {}).items():
         name, value = _canonical(key, value)
-        if name == "observation_filter":  # RLlib keeps this key beside the model's
+        if name in _BESIDE_MODEL:
             values["model"] = {**values.get("model", {}), name: value}
         elif name not in rows:
             raise UnknownConfigKeyError(

@@ -1,0 +1,150 @@
+"""Environment wrappers of plugins: applied once, in order, by `wrap_env`, `build(env=...)` and a policy."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rlcatalog import Catalog, EnvWrapperSpec, Match, NoMatch, Rank
+from rlcatalog import saving as saved
+from rlcatalog.discovery import scan
+from rlcatalog.errors import ModelContractError, ObservationError, PluginError
+
+OWN = ("fcnet", "categorical", "gaussian", "preprocessors")
+
+
+class Doubled(gym.ObservationWrapper):
+    """Shows the observation twice."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        low, high = (np.tile(bound, 2) for bound in (env.observation_space.low, env.observation_space.high))
+        self.observation_space = gym.spaces.Box(low, high, dtype=np.float32)
+
+    def observation(self, observation):
+        return np.tile(observation, 2)
+
+
+def double(env, config):
+    return Doubled(env)
+
+
+def limit(env, config):
+    return gym.wrappers.TimeLimit(env, config["max_seq_len"])
+
+
+def leave(env, config):
+    return env
+
+
+def fail(env, config):
+    raise RuntimeError("no such screen")
+
+
+def nothing(env, config):
+    return None
+
+
+def only_cartpole(request):
+    if request.env.spec is not None and request.env.spec.id.startswith("CartPole"):
+        return Match(Rank.GENERIC, "a cart with a pole")
+    return NoMatch("for carts with poles")
+
+
+@pytest.fixture
+def catalog(module, entry_point, plugin):
+    """Make a catalog with the given wrapper functions."""
+
+    def make(*functions):
+        module(**{function.__name__: function for function in functions})
+        specs = [
+            EnvWrapperSpec(f.__name__, {"numpy": f"made_up_parts:{f.__name__}"}, "", match=only_cartpole)
+            for f in functions
+        ]
+        points = [point for point in scan() if point.name in OWN]
+        return Catalog([*points, entry_point("acme", plugin(rlcatalog_env_wrappers=specs))], environ={})
+
+    return make
+
+
+def chain(env):
+    names = []
+    while isinstance(env, gym.Wrapper):
+        names.append(type(env).__name__)
+        env = env.env
+    return names
+
+
+def test_wrapping_twice_is_wrapping_once(catalog):
+    catalog = catalog(double, limit)
+    env = catalog.wrap_env(gym.make("CartPole-v1"))
+    assert chain(env)[:2] == ["TimeLimit", "Doubled"]
+    assert catalog.wrap_env(env) is env
+    # Also beneath a wrapper of the user's own.
+    mine = gym.wrappers.TransformReward(env, lambda reward: reward)
+    assert catalog.wrap_env(mine) is mine
+
+
+def test_a_wrapper_that_returns_the_environment_may_be_asked_again(catalog):
+    env = gym.make("CartPole-v1")
+    assert catalog(leave).wrap_env(env) is env
+
+
+def test_what_each_wrapper_said(catalog):
+    catalog = catalog(double)
+    env, said = catalog.explain_wrapping(gym.make("CartPole-v1"))
+    assert [(v.component.name, v.rank, v.why) for v in said] == [("double", Rank.GENERIC, "a cart with a pole")]
+    _, said = catalog.explain_wrapping(env)
+    assert [(v.rank, v.why) for v in said] == [(None, "is applied already")]
+    _, said = catalog.explain_wrapping(gym.make("Pendulum-v1"))
+    assert [(v.rank, v.why) for v in said] == [(None, "for carts with poles")]
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "said"),
+    [
+        (fail, PluginError, r"env_wrapper 'fail' \(acme 1\.0\) raised RuntimeError: no such screen"),
+        (nothing, ModelContractError, r"env_wrapper 'nothing' \(acme 1\.0\) must return an environment, found None"),
+    ],
+)
+def test_a_wrapper_that_fails_is_named(catalog, function, error, said):
+    with pytest.raises(error, match=said):
+        catalog(function).wrap_env(gym.make("CartPole-v1"))
+
+
+def test_what_is_no_single_environment_is_refused(catalog):
+    catalog = catalog(double)
+    with pytest.raises(ModelContractError, match=r"wrap_env: expected a gymnasium\.Env, found 'CartPole-v1'"):
+        catalog.wrap_env("CartPole-v1")
+    with pytest.raises(ModelContractError, match=r"gymnasium\.make_vec\(id, wrappers=\[rlcatalog\.wrap_env\]\)"):
+        catalog.wrap_env(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync"))
+
+
+def test_build_takes_the_spaces_of_the_wrapped_environment(catalog, tmp_path):
+    catalog, raw = catalog(double), gym.make("CartPole-v1")
+    policy = catalog.build(env=raw, config={"fcnet_hiddens": [4]})
+    assert policy.observation_space.shape == (8,)
+    env = policy.wrap_env(raw)
+    obs, _ = env.reset(seed=0)
+    assert policy.act([obs]).action.shape == (1,)
+    with pytest.raises(ObservationError, match=r"obs: expected Box\(8,\) float32"):
+        policy.act([raw.reset(seed=0)[0]])
+    policy.save(tmp_path)
+    again = saved.load(catalog, tmp_path)
+    assert chain(again.wrap_env(gym.make("CartPole-v1")))[0] == "Doubled"
+
+
+def test_build_reads_a_vector_environment_that_is_wrapped_already(catalog):
+    catalog = catalog(double)
+    envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync", wrappers=[catalog.wrap_env])
+    assert catalog.build(env=envs, config={"fcnet_hiddens": [4]}).observation_space.shape == (8,)
+
+
+def test_a_vector_environment_without_its_wrappers_is_refused(catalog):
+    catalog = catalog(double)
+    envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    with pytest.raises(ModelContractError, match=r"lack the wrapper 'double' \(acme 1\.0: a cart with a pole\)"):
+        catalog.build(env=envs)
+    other = gym.make_vec("MountainCar-v0", num_envs=2, vectorization_mode="sync")
+    assert catalog.build(env=other, config={"fcnet_hiddens": [4]}).observation_space.shape == (2,)
