@@ -133,6 +133,18 @@ def test_train_and_evaluate(tmp_path):
     assert "mean return" in rlcatalog("evaluate", str(out / "policy"), "--env", "CartPole-v1", "--episodes", "2").stdout
 
 
+def test_a_space_that_cannot_be_written_down_is_evaluated_with_the_environments_own(tmp_path):
+    """MiniGrid's missions are a space of its own class."""
+    out = tmp_path / "run"
+    settings = [f"--set={key}" for key in ("num_envs=2", "rollout_length=16", "minibatch_size=32")]
+    missing = rlcatalog("train", "minigrid:MiniGrid-Empty-5x5-v0", "--out", str(out), code=1).stderr
+    assert "obs['mission']: " in missing
+    assert "'text_max_length'" in missing
+    keys = ["--model", "text_max_length=40", "--model", "fcnet_hiddens=[8]", "--steps", "32"]
+    rlcatalog("train", "minigrid:MiniGrid-Empty-5x5-v0", *keys, *settings, "--out", str(out))
+    assert "mean return" in rlcatalog("evaluate", str(out), "--episodes", "1").stdout
+
+
 def test_neither_framework_is_imported():
     code = (
         "import sys\nfrom rlcatalog.cli import main\n"

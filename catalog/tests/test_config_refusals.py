@@ -198,7 +198,8 @@ def test_an_unknown_distribution_lists_what_exists(shared):
 
 
 def test_an_unknown_preprocessor_lists_what_exists(shared):
-    with pytest.raises(UnknownNameError, match=r"Unknown preprocessor 'one_hot'. Did you mean 'onehot'.*dict, graph, index"):
+    said = r"Unknown preprocessor 'one_hot'. Did you mean 'onehot'.*dict, graph, index"
+    with pytest.raises(UnknownNameError, match=said):
         shared.resolve(VECTOR, TWO, {"custom_preprocessor": "one_hot"})
 
 

@@ -54,6 +54,17 @@ def test_the_top_level_function_takes_the_spaces_too(directory, same_policy):
     same_policy(policy, back, observations(policy.observation_space))
 
 
+def test_a_space_that_was_written_down_must_be_the_same(directory, same_policy):
+    space = spaces.Dict({"a": BOX, "t": spaces.Text(3, charset=frozenset("xyz"))})
+    policy = catalog_of().build(space, TWO, {"fcnet_hiddens": [4]})
+    policy.save(directory)
+    same = spaces.Dict({"a": BOX, "t": spaces.Text(3, charset="zyx")})
+    same_policy(policy, saved.load(catalog_of(), directory, obs_space=same), observations(space))
+    for other in (spaces.Dict([("t", space["t"]), ("a", BOX)]), BOX):
+        with pytest.raises(SavedPolicyError, match=r"its observation_space is Dict\('a': Box\(.*, not "):
+            saved.load(catalog_of(), directory, obs_space=other)
+
+
 # --- spaces as JSON --------------------------------------------------------------------------------------------------
 
 SMALLEST = np.nextafter(np.float32(0), np.float32(1))

@@ -200,8 +200,9 @@ def test_names_and_numbers_alone(directory):
 
 
 def test_only_the_config_that_was_given_is_written(directory):
-    filled = {**rlcatalog.MODEL_DEFAULTS, "fcnet_hiddens": np.array([4]), "vf_share_layers": np.bool_(False)}
-    catalog_of().build(spaces.Discrete(3), spaces.Discrete(2), filled).save(directory)
+    catalog = catalog_of()
+    filled = {**catalog.schema.defaults(), "fcnet_hiddens": np.array([4]), "vf_share_layers": np.bool_(False)}
+    catalog.build(spaces.Discrete(3), spaces.Discrete(2), filled).save(directory)
     manifest = json.loads((directory / "policy.json").read_text())
     assert manifest["config"] == {"fcnet_hiddens": [4], "vf_share_layers": False}
 

@@ -1,4 +1,4 @@
-"""Lazy names of `rlcatalog.torch`, `rlcatalog.tf` and `rlcatalog.preprocessors`: the kernel's and the parts' classes."""
+"""Lazy names of `rlcatalog.torch`, `rlcatalog.tf` and `rlcatalog.preprocessors`: the kernel's own, and the parts'."""
 
 from __future__ import annotations
 

@@ -57,7 +57,8 @@ def load(
 
     Args:
         directory: Where it was saved.
-        observation_space: Needed where the space has a kind of a plugin's own, which cannot be written down.
+        observation_space: Needed where the space has a kind of a plugin's own, which cannot be written down; must be
+            the saved one otherwise.
         action_space: The same for actions.
 
     Raises:

@@ -97,10 +97,10 @@ def load(
 ) -> Policy:
     """Restore a policy from a directory; see `rlcatalog.load`."""
     source = Path(directory)
-    manifest = _manifest(source)
+    manifest = read_manifest(source)
     tensors = {name: _tensors(source / name, digest) for name, digest in manifest.files.items()}
-    obs_space = obs_space if obs_space is not None else _space(manifest, "observation_space", source)
-    action_space = action_space if action_space is not None else _space(manifest, "action_space", source)
+    obs_space = _space(manifest, "observation_space", source, obs_space)
+    action_space = _space(manifest, "action_space", source, action_space)
     pins = {**manifest.parts, "preprocessors": manifest.preprocessors}
     try:
         for slot, address in manifest.parts.items():  # a missing plugin is named before its config keys are
@@ -122,7 +122,12 @@ def load(
     return policy
 
 
-def _manifest(source: Path) -> Manifest:
+def read_manifest(source: Path) -> Manifest:
+    """Read what a saved policy says about itself.
+
+    Raises:
+        SavedPolicyError: The folder holds none, or it is damaged.
+    """
     path = source / MANIFEST
     if not path.is_file():
         raise SavedPolicyError(f"{source}: not a saved policy; it has no {MANIFEST}.")
@@ -168,9 +173,14 @@ def _tensors(path: Path, digest: str) -> dict[str, np.ndarray[Any, Any]]:
         raise SavedPolicyError(f"{path}: not a safetensors file: {error}") from error
 
 
-def _space(manifest: Manifest, key: str, source: Path) -> Any:
+def _space(manifest: Manifest, key: str, source: Path, given: Any) -> Any:
+    written = getattr(manifest, key)
+    if given is not None:
+        if written is not None and space_to_json(given) != written:
+            raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {space_from_json(written)}, not {given}.")
+        return given
     try:
-        return space_from_json(getattr(manifest, key))
+        return space_from_json(written)
     except (KeyError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError) as error:
         raise SavedPolicyError(f"{source / MANIFEST}: its {key} cannot be read: {error}") from error
 

@@ -79,7 +79,7 @@ def _to_json(info: SpaceInfo) -> dict[str, Any]:
     elif info.kind == "multi_binary":
         data["n"] = space.n if isinstance(space.n, int) else list(space.n)
     elif info.kind == "text":
-        charset = "".join(space.character_list)
+        charset = "".join(sorted(space.character_set))  # the order of a set differs between processes
         data |= {"max_length": space.max_length, "min_length": space.min_length, "charset": charset}
     elif info.kind == "dict":
         data["keys"] = list(info.keys)

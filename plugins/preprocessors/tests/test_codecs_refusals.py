@@ -9,12 +9,13 @@ from gymnasium import spaces
 from rlcatalog import Catalog, ModelCatalog
 from rlcatalog.discovery import scan
 from rlcatalog.errors import ObservationError, UnsupportedSpaceError
+from rlcatalog.spaces import Repeated
 
 CATALOG = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
 
 
-def make(space, check="always"):
-    return CATALOG.preprocessor_for(space, {}, check=check)
+def make(space, options=None, check="always"):
+    return CATALOG.preprocessor_for(space, CATALOG.parse_config(options).values, check=check)
 
 
 def samples(space, n, seed):
@@ -99,7 +100,7 @@ BAD_BATCHES = [
     [(*bad, "always") for bad in BAD_BATCHES] + [(*bad, "first") for bad in BAD_BATCHES[1:]],
 )
 def test_a_batch_outside_its_space_is_refused_with_its_leafs_path(bad, expected, found, check):
-    preprocessor = make(SPACE, check)
+    preprocessor = make(SPACE, check=check)
     with pytest.raises(ObservationError) as caught:
         preprocessor.transform_batch(bad)
     assert str(caught.value).startswith(expected)
@@ -122,7 +123,7 @@ def test_a_batch_outside_its_space_is_refused_with_its_leafs_path(bad, expected,
     ids=range(8),
 )
 def test_what_cannot_be_encoded_is_refused_whatever_the_check(space, wrong, check):
-    preprocessor = make(space, check)
+    preprocessor = make(space, check=check)
     with pytest.raises(ObservationError, match=r"^obs"):
         preprocessor.transform_batch(wrong)
     preprocessor.transform(samples(space, 1, 0)[0])  # a good one has passed
@@ -131,14 +132,14 @@ def test_what_cannot_be_encoded_is_refused_whatever_the_check(space, wrong, chec
 
 
 def test_a_wrong_shape_is_not_broadcast():
-    preprocessor = make(spaces.Dict({"a": POS}), "never")
+    preprocessor = make(spaces.Dict({"a": POS}), check="never")
     for wrong in (np.zeros(1, np.float32), np.float32(0), np.zeros((1, 2), np.float32)):
         with pytest.raises(ObservationError, match=r"obs\['a'\]"):
             preprocessor.transform({"a": wrong})
 
 
 def test_a_negative_index_does_not_hit_another_slot():
-    preprocessor = make(spaces.Tuple([POS, spaces.Discrete(3)]), "never")
+    preprocessor = make(spaces.Tuple([POS, spaces.Discrete(3)]), check="never")
     for wrong in (-1, 3, -3):
         with pytest.raises(ObservationError, match=r"obs\[1\]"):
             preprocessor.transform((np.zeros(2), wrong))
@@ -151,7 +152,7 @@ ONE_LEAF = spaces.Dict({"a": POS})
 
 @pytest.mark.parametrize("form", ["transform", "transform_batch"])
 def test_check_first_checks_until_one_has_passed(form):
-    preprocessor = make(ONE_LEAF, "first")
+    preprocessor = make(ONE_LEAF, check="first")
 
     def encode(obs):
         return preprocessor.transform(obs) if form == "transform" else preprocessor.transform_batch([obs])[0]
@@ -164,7 +165,7 @@ def test_check_first_checks_until_one_has_passed(form):
 
 
 def test_check_always_and_never():
-    always, never = make(ONE_LEAF, "always"), make(ONE_LEAF, "never")
+    always, never = make(ONE_LEAF, check="always"), make(ONE_LEAF, check="never")
     always.transform(INSIDE)
     with pytest.raises(ObservationError):
         always.transform(OUTSIDE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ import rlcatalog
 from rlcatalog.cli_values import key_values
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, SavedPolicyError
+from rlcatalog.saving import Manifest, read_manifest
 from rlcatalog_ppo import run
 
 
@@ -79,8 +81,7 @@ def evaluate(
     from rlcatalog_ppo.evaluation import play
 
     source = directory / run.POLICY if (directory / run.POLICY).is_dir() else directory
-    policy = rlcatalog.load(source)
-    env_config: dict[str, Any] = {}
+    manifest, env_config = read_manifest(source), {}
     if env is None:
         if source == directory:
             raise SavedPolicyError(
@@ -88,11 +89,12 @@ def evaluate(
             )
         saved = run.read_config(directory)
         env, env_config = saved["env"], saved["algorithm"]["env_config"]
+    make = maker(env, env_config, manifest.config, rlcatalog.default_catalog())
+    policy = rlcatalog.load(source, **_unwritten_spaces(manifest, make))
     if policy.framework == "torch":
         from rlcatalog_ppo.torch import set_threads
 
         set_threads(threads)
-    make = maker(env, env_config, policy.config, rlcatalog.default_catalog())
     returns: list[float] = []
     with _progress() as progress:
         task = progress.add_task(f"playing {env}", total=episodes, value="-")
@@ -103,6 +105,16 @@ def evaluate(
 
         play(policy, make, episodes, seed=seed, explore=explore, on_episode=note)
     print(f"mean return {statistics.fmean(returns):.2f}")
+
+
+def _unwritten_spaces(manifest: Manifest, make: Callable[[], Any]) -> dict[str, Any]:
+    """Return the environment's spaces that a saved policy could not write down."""
+    names = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
+    if not names:
+        return {}
+    env = make()
+    env.close()
+    return {name: getattr(env, name) for name in names}
 
 
 def _progress() -> Progress:

@@ -70,7 +70,7 @@ class TextPreprocessor(Preprocessor):
         path, split = self.info.path, start + self.max_length * self._width
         shape = (self.max_length, self._width) if self._onehot else (self.max_length,)
         return [
-            Leaf(f"{path}.values", self.info.kind, start, split, shape),
+            Leaf(f"{path}.values", "text", start, split, shape),
             Leaf(f"{path}.mask", "mask", split, start + self.size, (self.max_length,)),
         ]
 
