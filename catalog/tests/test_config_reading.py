@@ -136,8 +136,8 @@ def test_the_defaults_are_fresh_each_time():
 
 
 def test_the_defaults_filled_in_are_accepted_back(shared):
-    assert shared.parse_config(rlcatalog.MODEL_DEFAULTS).given == {}
-    filled = {**rlcatalog.MODEL_DEFAULTS, "fcnet_hiddens": [8], "free_log_std": True}
+    assert rlcatalog.default_catalog().parse_config(rlcatalog.MODEL_DEFAULTS).given == {}
+    filled = {**shared.schema.defaults(), "fcnet_hiddens": [8], "free_log_std": True}
     assert shared.parse_config(filled).given == {"fcnet_hiddens": [8], "free_log_std": True}
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import rlcatalog
 from rlcatalog.assembly import Part, assemble
-from rlcatalog.config import KernelConfig, ModelConfig, Schema, keys_of, plain, same
+from rlcatalog.config import ModelConfig, Schema, keys_of, plain, same
 from rlcatalog.declarations import Declaration
-from rlcatalog.discovery import candidates, normalize, scan
-from rlcatalog.errors import CatalogError, PluginWarning, UnsupportedSpaceError
+from rlcatalog.discovery import normalize, scan
+from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.in_process import in_process_dist, in_process_model, in_process_preprocessor
-from rlcatalog.loader import PluginRecord, load
+from rlcatalog.loader import PluginRecord
+from rlcatalog.plugins import load_plugins
 from rlcatalog.preprocessing import Preprocessor
 from rlcatalog.registry import Component, Registry, require_framework
 from rlcatalog.request import Request
@@ -63,37 +62,9 @@ class Catalog:
         self.slots = Slots(self.registry, self.prefer)
         self._schema: Schema | None = None
         self._lookups: dict[tuple[int, int, str | None], list[tuple[Any, ...]]] = {}
-        self._load(scan() if entry_points is None else entry_points, environ)
+        load_plugins(self.registry, scan() if entry_points is None else entry_points, environ, self.prefer)
 
     # --- plugins ---------------------------------------------------------------------------------------------------
-
-    def _load(self, entry_points: Iterable[Any], environ: Mapping[str, str]) -> None:
-        order = {name: i for i, name in enumerate(self.prefer)}
-        found = sorted(candidates(entry_points), key=lambda c: order.get(c.distribution, len(order)))
-        reserved = dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog")
-        for candidate in found:
-            record, loaded = load(candidate, environ, rlcatalog.__version__)
-            self.registry.records.append(record)
-            if loaded is not None:
-                try:
-                    self.registry.add_plugin(record, loaded, reserved)
-                except CatalogError as error:
-                    record.fail(error)
-            if record.exception is not None:
-                self._report(record, environ)
-        self.registry.mark_shadowed()
-
-    @staticmethod
-    def _report(record: PluginRecord, environ: Mapping[str, str]) -> None:
-        text = (
-            f"plugin {record.name!r} of {record.distribution} {record.version} is {record.status}: {record.error}"
-            f" (leave it out with RLCATALOG_DISABLE_PLUGINS={record.distribution},"
-            f" or remove it: pip uninstall {record.distribution})"
-        )
-        if environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0"):
-            cause = record.exception
-            raise (type(cause) if isinstance(cause, CatalogError) else CatalogError)(text) from cause
-        warnings.warn(text, PluginWarning, stacklevel=5)
 
     @property
     def plugins(self) -> list[PluginRecord]:
