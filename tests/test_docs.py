@@ -167,7 +167,8 @@ def test_examples_match_what_they_say():
     def asked(hook, **request):
         namespace = {}
         exec(blocks(sections()[hook], "python")[0], namespace)
-        return namespace, namespace["match"](Request(**{"obs": box, **request}))
+        [spec] = namespace[hook]()
+        return namespace, spec.judge(Request(**{"obs": box, **request}))
 
     box = SpaceInfo.read(gym.spaces.Box(-1, 1, (2,)))
     switches = SpaceInfo.read(gym.spaces.MultiBinary(3), "action")
@@ -276,7 +277,11 @@ def test_honoured(key):
 
 
 #: Alias → a value to give, and what stands under the new name then.
-ALIASED = {"custom_options": ({"a": 1}, {"a": 1}), "always_check_shapes": (True, "always")}
+ALIASED = {
+    "custom_options": ({"a": 1}, {"a": 1}),
+    "always_check_shapes": (True, "always"),
+    "_no_preprocessing": (True, True),
+}
 
 
 @pytest.mark.parametrize("key", keys_of_status("alias"))

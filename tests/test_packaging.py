@@ -237,7 +237,9 @@ absent(data["siblings"])
 import gymnasium as gym
 import numpy as np
 import rlcatalog
+from rlcatalog.errors import CatalogError
 from rlcatalog.request import Request
+from rlcatalog.spaces import Repeated, Simplex
 
 catalog = rlcatalog.Catalog(environ={})
 report["plugins"] = [[r.distribution, r.status, r.error] for r in catalog.plugins]
@@ -249,7 +251,8 @@ box = spaces.Box(-1, 1, (4,), np.float32)
 samples = [
     box, spaces.Discrete(3), spaces.Box(0, 255, (84, 84, 3), np.uint8), spaces.MultiDiscrete([2, 3]),
     spaces.MultiBinary(3), spaces.Dict({"a": box}), spaces.Tuple([box, spaces.Discrete(2)]), spaces.Text(3),
-    spaces.Sequence(box), spaces.OneOf([box, spaces.Discrete(2)]),
+    spaces.Sequence(box), spaces.OneOf([box, spaces.Discrete(2)]), spaces.Graph(box, box), Repeated(box, 3),
+    Simplex((3,)),
 ]
 for name, module in list(sys.modules.items()):  # and a plugin's own kinds of space
     if name.partition(".")[0] == data["module"] != "rlcatalog":
@@ -259,12 +262,23 @@ for name, module in list(sys.modules.items()):  # and a plugin's own kinds of sp
                 with contextlib.suppress(TypeError):  # made with one number, or not at all
                     samples.append(kind(4))
 values = catalog.schema.defaults()
+values |= {key: 100 for key in ("sequence_max_len", "graph_max_nodes", "graph_max_edges") if key in values}
 
 
 def fits(component, *wanted, **more):
     requests = ((s, Request(*[rlcatalog.SpaceInfo.read(s, path) for path in wanted], values, **more)) for s in samples)
-    match = component.declaration.match
-    return [s for s, request in requests if match is not None and isinstance(match(request), rlcatalog.Match)]
+    return [s for s, request in requests if isinstance(component.declaration.judge(request), rlcatalog.Match)]
+
+
+class Plain(rlcatalog.Preprocessor):
+    def _init_shape(self, obs_space, options):
+        return obs_space.shape
+
+
+def environments():
+    for name in ("CartPole-v1", "ale_py:ALE/Breakout-v5"):
+        with contextlib.suppress(ImportError):  # ale_py is there for the package that needs it
+            yield gym.make(name)
 
 
 def tensor(array, framework):
@@ -277,10 +291,25 @@ def work(component, framework):
     name = component.name
     if component.kind == "preprocessor":
         for space in fits(component, "obs"):
-            made = catalog.preprocessor_for(space)
+            made = catalog.preprocessor_for(space, values)
             assert made.component is component
             assert made.transform(space.sample()).shape == made.shape
             return True
+        for space in samples:  # one that is only chosen by name
+            with contextlib.suppress(CatalogError, AttributeError, TypeError, ValueError):
+                made = catalog.preprocessor_for(space, {**values, "custom_preprocessor": name})
+                assert made.transform(space.sample()).shape == made.shape
+                return True
+    elif component.kind == "filter":
+        made = component.load(framework)(Plain(box), values)
+        assert np.isfinite(made(np.ones((2, 4), np.float32), update=True)).all()
+        return True
+    elif component.kind == "env_wrapper":
+        for env in environments():
+            wrapped = catalog.wrap_env(env)
+            if wrapped is not env:
+                assert wrapped.observation_space.contains(wrapped.reset(seed=0)[0])
+                return True
     elif component.kind == "action_dist":
         for space in fits(component, "obs", "action"):
             cls, size = catalog.action_dist(space, {}, name, framework)
@@ -392,7 +421,7 @@ def test_a_package_works_alone_beside_the_kernel(alone, distribution):
         assert report["components"] == []
         return
     assert report["components"]
-    parts = [part for part in report["components"] if part.startswith(("preprocessor/", "model/", "action_dist/"))]
+    parts = [part for part in report["components"] if not part.startswith("command/")]
     if parts:
         assert report["worked"]
     for framework in {part.rpartition("/")[2] for part in parts}:
@@ -435,7 +464,7 @@ def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment):
     listing = alone.run("-m", "rlcatalog", "list")
     assert listing.returncode == 0, listing.stderr
     assert "No plugins are installed" in listing.stdout
-    assert "pip install rlcatalog-categorical rlcatalog-fcnet" in " ".join(listing.stdout.split())
+    assert "pip install rlcatalog-atari rlcatalog-categorical" in " ".join(listing.stdout.split())
     as_json = alone.run("-m", "rlcatalog", "list", "--json")
     assert as_json.returncode == 0, as_json.stderr
     assert json.loads(as_json.stdout) == {"plugins": [], "components": []}

@@ -45,6 +45,7 @@ PLANNED = {
         "config/attention_init_gru_gate_bias", "config/attention_use_n_prev_actions",
         "config/attention_use_n_prev_rewards", "export/torch/GTrXLNet", "export/tf/GTrXLNet",
     ],
+    "rlcatalog-parametric": [],
     "rlcatalog-multi-action": ["action_space/tuple", "action_space/dict"],
     "rlcatalog-bounded": ["action_space/simplex"],
 }  # fmt: skip

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog.errors import ModelContractError
 from rlcatalog.preprocessing import Preprocessor
+from rlcatalog.registry import Component
 
 Array = np.ndarray[Any, Any]
 
@@ -40,3 +42,17 @@ class Filter:
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         """Restore statistics that `get_state` returned."""
+
+
+def make_filter(component: Component | None, preprocessor: Preprocessor, options: Mapping[str, Any]) -> Filter | None:
+    """Make the filter that a component describes; None for an empty slot.
+
+    Raises:
+        ModelContractError: What the component makes is no filter.
+    """
+    if component is None:
+        return None
+    made = component.load("numpy")(preprocessor, options)
+    if not isinstance(made, Filter):
+        raise ModelContractError(f"filter {component.name!r} must make a rlcatalog.Filter, found {made!r}.")
+    return made

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from rlcatalog.adapters import ActionAdapter
-from rlcatalog.errors import ActionMaskError, ModelContractError, NotServedError
+from rlcatalog.errors import ActionMaskError, NotServedError
+from rlcatalog.filtering import make_filter
 from rlcatalog.model import ModelV2
 from rlcatalog.registry import require_framework
 from rlcatalog.resolution import Explanation, Resolution
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rlcatalog.catalog import Catalog
-    from rlcatalog.filtering import Filter
 
 Array = np.ndarray[Any, Any]
 
@@ -109,7 +109,7 @@ class Policy:
         self.preprocessor = catalog.preprocessor_for(
             resolution.request.obs, resolution.config.values, pins=resolution.preprocessor_pins
         )
-        self.filter = self._make_filter()
+        self.filter = make_filter(resolution.choices["filter"].component, self.preprocessor, self.config)
         self.encoded_space = (
             self.preprocessor.observation_space
             if self.filter is None
@@ -243,17 +243,6 @@ class Policy:
         return model
 
     # --- inside ----------------------------------------------------------------------------------------------------
-
-    def _make_filter(self) -> Filter | None:
-        component = self.resolution.choices["filter"].component
-        if component is None:
-            return None
-        from rlcatalog.filtering import Filter
-
-        made = component.load("numpy")(self.preprocessor, self.config)
-        if not isinstance(made, Filter):
-            raise ModelContractError(f"filter {component.name!r} must make a rlcatalog.Filter, found {made!r}.")
-        return made
 
     def _make_engine(self) -> Engine:
         if self.framework == "torch":

@@ -9,6 +9,7 @@ from typing import Any
 
 from rlcatalog.config import ModelConfig
 from rlcatalog.declarations import ModelSpec, Stage
+from rlcatalog.filtering import make_filter
 from rlcatalog.preprocessing import Preprocessor
 from rlcatalog.registry import Component
 from rlcatalog.request import Request
@@ -70,8 +71,9 @@ class Resolution:
     @property
     def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:
         """What a model finds in its input: name, shape without the batch axis, dtype."""
-        filtered = self.choices["filter"].component is not None
-        return model_views(self.preprocessor, "float32" if filtered else self.preprocessor.observation_space.dtype)
+        made = make_filter(self.choices["filter"].component, self.preprocessor, self.config.values)
+        space = self.preprocessor.observation_space if made is None else made.processed_space(self.preprocessor)
+        return model_views(self.preprocessor, space.dtype)
 
 
 def model_stages(parts: Iterable[Component | None], request: Request, num_outputs: int | None) -> list[Stage]:

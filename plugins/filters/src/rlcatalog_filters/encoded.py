@@ -1,0 +1,160 @@
+"""`MeanStdFilter` inside a policy: on encoded observations, for the leaves that hold quantities."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlcatalog import Filter
+from rlcatalog.config import part
+from rlcatalog.errors import CatalogWarning, ObservationError, SavedPolicyError
+from rlcatalog.preprocessing import Array, Preprocessor
+from rlcatalog_filters.config import FiltersConfig
+from rlcatalog_filters.mean_std import MeanStdFilter, scaled, scaling
+from rlcatalog_filters.running_stat import RunningStat, worst_place
+from rlcatalog_filters.selection import leaves_to_filter
+
+
+class EncodedMeanStdFilter(Filter):
+    """Normalises the quantities among encoded observations; one-hots, masks, indices and padding stay as they are.
+
+    It learns only when called with `update=True`, which `Policy.act` never does.
+
+    Args:
+        preprocessor: Whose output is filtered.
+        options: The model config; see `FiltersConfig`.
+
+    Attributes:
+        leaves: The leaves that are filtered.
+        statistics: A `MeanStdFilter` over their values side by side. Workers that gather experience apart share what
+            they learned through it: `here.statistics.apply_changes(there.statistics)`.
+
+    Raises:
+        ConfigError: A path in the config matches no leaf.
+    """
+
+    def __init__(self, preprocessor: Preprocessor, options: Mapping[str, Any]) -> None:
+        super().__init__(preprocessor, options)
+        config = part(options, FiltersConfig)
+        plan = preprocessor.leaves()
+        self.leaves = leaves_to_filter(plan, config, options.get("action_mask_key", "action_mask"))
+        if not self.leaves:
+            warnings.warn(
+                "observation_filter='MeanStdFilter' has nothing to filter; leaves:"
+                f" {', '.join(f'{leaf.path} ({leaf.kind})' for leaf in plan) or 'none'}. Set it to 'NoFilter', or name"
+                " leaves in filter_include.",
+                CatalogWarning,
+                stacklevel=2,
+            )
+        self._filtered = np.zeros(preprocessor.size, np.bool_)
+        for leaf in self.leaves:
+            self._filtered[leaf.start : leaf.stop] = True
+        columns = np.flatnonzero(self._filtered)
+        self._all, self._any = len(columns) == preprocessor.size, len(columns) > 0
+        # A slice where there is one: it needs no copy.
+        first, last = (int(columns[0]), int(columns[-1])) if self._any else (0, -1)
+        self._columns = slice(first, last + 1) if last + 1 - first == len(columns) else columns
+        self.statistics = MeanStdFilter((len(columns),), clip=config.filter_clip)
+        self._known: tuple[Any, ...] = ()
+        self._scaling: tuple[Array, Array, Any, Any]
+
+    def __call__(self, encoded: Array, *, update: bool = False) -> Array:
+        """Filter encoded observations.
+
+        Args:
+            encoded: Array `[B, *shape]` as the preprocessor makes it, of any kind of number.
+            update: Whether to learn from it first.
+
+        Returns:
+            Float32 array of the same shape, the filtered leaves within the clip bounds; where nothing is to be
+            filtered, the array itself.
+
+        Raises:
+            ObservationError: Another shape; or, with `update`, a value of a filtered leaf is not finite (then nothing
+                is changed).
+        """
+        if encoded.shape[1:] != self.preprocessor.shape or not encoded.ndim:
+            raise ObservationError(
+                f"{self.preprocessor.info.path}: expected encoded observations [B, *{self.preprocessor.shape}],"
+                f" found shape {encoded.shape}."
+            )
+        if not self._any:
+            return encoded
+        flat = encoded.reshape(len(encoded), self.preprocessor.size)
+        if update:
+            self._learn(flat[:, self._columns])
+        stats = self.statistics
+        known = (stats.running_stats.moments, stats.demean, stats.destd, stats.clip)
+        if known != self._known:  # moments are equal only to themselves
+            self._scaling, self._known = self._laid_out(), known
+        return scaled(flat, *self._scaling).reshape(encoded.shape)
+
+    def processed_space(self, preprocessor: Preprocessor) -> Any:
+        """Return a float32 Box: filtered values lie within the clip bounds, others where they lay before.
+
+        Where nothing is to be filtered, models see what they would see without a filter.
+        """
+        if not self._any:
+            return preprocessor.observation_space
+        low, high = (bound.astype(np.float32) for bound in preprocessor.bounds())
+        clip = np.float32(np.inf if self.statistics.clip is None else self.statistics.clip)
+        low[self._filtered], high[self._filtered] = -clip, clip
+        return preprocessor.processed_space(low, high)
+
+    def get_state(self) -> dict[str, Array]:
+        """Return `n`, `mean` and `m2` of the filtered values, and which values those are (`filtered`, `[size]`)."""
+        return {**self.statistics.running_stats.to_state(), "filtered": self._filtered.copy()}
+
+    def set_state(self, state: Mapping[str, Array]) -> None:
+        """Restore statistics that `get_state` returned; the buffer is emptied.
+
+        Raises:
+            SavedPolicyError: They are damaged, or belong to other values of the observation.
+        """
+        filtered = state.get("filtered")
+        if filtered is None or not np.array_equal(filtered, self._filtered):
+            found = "no 'filtered'" if filtered is None else f"{int(np.sum(filtered))} of {np.size(filtered)}"
+            raise SavedPolicyError(
+                f"these filter statistics belong to other values of the observation: expected {self._filtered.sum()} of"
+                f" {self._filtered.size} ({', '.join(leaf.path for leaf in self.leaves) or 'none'}), found {found}."
+            )
+        restored = RunningStat.from_state(state)
+        if restored.shape != self.statistics.running_stats.shape:
+            raise SavedPolicyError(
+                f"expected filter statistics of shape {self.statistics.running_stats.shape}, found {restored.shape}."
+            )
+        self.statistics.running_stats.moments = restored.moments
+        self.statistics.reset_buffer()
+
+    def _learn(self, values: Array) -> None:
+        try:
+            self.statistics.observe(values)
+        except ObservationError as error:
+            row, column = worst_place(values)
+            place = int(np.flatnonzero(self._filtered)[column])
+            leaf = next(leaf for leaf in self.leaves if leaf.start <= place < leaf.stop)
+            where = ", ".join(str(int(i)) for i in np.unravel_index(place - leaf.start, leaf.shape))
+            raise ObservationError(
+                f"{leaf.path}: expected finite values to filter; found {values[row, column]}"
+                f"{f' at [{where}]' if where else ''} in row {row} of the batch. The filter has learned nothing from"
+                " it. Keep such values out of the observations, or add the leaf to filter_exclude."
+            ) from error
+
+    def _laid_out(self) -> tuple[Array, Array, Any, Any]:
+        """Return what `scaled` needs for the whole vector: what is not filtered stays, exactly, what it is."""
+        stats, clip = self.statistics, self.statistics.clip
+        offset, factor = scaling(stats.running_stats, stats.demean, stats.destd)
+        if self._all:
+            return offset, factor, None if clip is None else -clip, clip
+        offset, factor = self._spread(offset, 0.0), self._spread(factor, 1.0)
+        if clip is None:
+            return offset, factor, None, None
+        return offset, factor, self._spread(-clip, -np.inf), self._spread(clip, np.inf)
+
+    def _spread(self, values: Any, elsewhere: float) -> Array:
+        out = np.full(self.preprocessor.size, elsewhere)
+        out[self._filtered] = values
+        return out

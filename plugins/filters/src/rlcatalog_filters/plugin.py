@@ -1,0 +1,18 @@
+"""Declarations: the filters `observation_filter` can name. `"NoFilter"` is the kernel's own word for none."""
+
+from __future__ import annotations
+
+from rlcatalog import FilterSpec, hookimpl
+
+
+@hookimpl
+def rlcatalog_filters() -> list[FilterSpec]:
+    return [
+        FilterSpec(
+            "MeanStdFilter",
+            {"numpy": "rlcatalog_filters.encoded:EncodedMeanStdFilter"},
+            "numbers less their running mean, over their running standard deviation",
+            config="rlcatalog_filters.config:FiltersConfig",
+            reads=("observation_filter", "action_mask_key"),
+        )
+    ]

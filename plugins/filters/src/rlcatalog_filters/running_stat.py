@@ -1,0 +1,235 @@
+"""Running mean and variance that can be merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.errors import ObservationError, SavedPolicyError
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Count, mean and sum of squared deviations of a stream. Never changed: a change makes a new object.
+
+    Attributes:
+        n: Number of values.
+        mean: Their mean, float64, read-only.
+        m2: Sum of the squares of their differences from the mean, float64, read-only.
+    """
+
+    n: int
+    mean: Array
+    m2: Array
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "m2"):
+            array = np.asarray(getattr(self, name), np.float64)  # 0-d results of NumPy are scalars
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...]) -> Moments:
+        """Return the moments of no values of this shape."""
+        return cls(0, np.zeros(shape), np.zeros(shape))
+
+    @classmethod
+    def of(cls, batch: Array) -> Moments:
+        """Return the moments of a batch `[B, *shape]` along its first axis.
+
+        Raises:
+            ObservationError: A value is not finite, or too large to be squared.
+        """
+        n = len(batch)
+        if n == 0:
+            return cls.empty(batch.shape[1:])
+        deviation = batch.astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.add.reduce(deviation, axis=0) / n
+            deviation -= mean
+            np.multiply(deviation, deviation, out=deviation)
+            m2 = np.add.reduce(deviation, axis=0)
+            usable = _usable(n, mean, m2)
+        if not usable:
+            place = worst_place(batch)
+            where = ", ".join(map(str, place))
+            raise ObservationError(
+                f"expected finite values to take statistics of, found {batch[place]} at [{where}] of an array of shape"
+                f" {batch.shape}; nothing was changed. Keep such values out of the observations."
+            )
+        return cls(n, mean, m2)
+
+    def merged(self, other: Moments) -> Moments:
+        """Return the moments of both streams together.
+
+        The pairwise update of Chan, Golub and LeVeque, "Algorithms for computing the sample variance: analysis and
+        recommendations" (The American Statistician 37, 1983).
+
+        Raises:
+            ObservationError: The result is not finite.
+        """
+        if self.n == 0 or other.n == 0:
+            return self if other.n == 0 else other
+        n = self.n + other.n
+        with np.errstate(over="ignore", invalid="ignore"):
+            delta = other.mean - self.mean
+            mean = self.mean + delta * (other.n / n)
+            m2 = self.m2 + other.m2 + delta * delta * (self.n * other.n / n)
+            usable = _usable(n, mean, m2)
+        if not usable:
+            raise ObservationError(
+                f"the values are too large to take statistics of: up to {np.abs(other.mean).max()} beside"
+                f" {np.abs(self.mean).max()}; nothing was changed."
+            )
+        return Moments(n, mean, m2)
+
+
+class RunningStat:
+    """Mean and variance, per entry, of arrays that arrive one by one or in batches.
+
+    Computed in float64 from differences to the mean, so that a large mean does not drown a small variance.
+
+    Args:
+        shape: Shape of one value.
+
+    Attributes:
+        moments: What is known so far; replaced, never changed.
+    """
+
+    def __init__(self, shape: Sequence[int] = ()) -> None:
+        self.moments = Moments.empty(tuple(int(n) for n in shape))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one value, and of mean, variance and standard deviation."""
+        return tuple(self.moments.mean.shape)
+
+    @property
+    def n(self) -> int:
+        """Number of values so far."""
+        return self.moments.n
+
+    @property
+    def num_pushes(self) -> int:
+        """Another name of `n`."""
+        return self.moments.n
+
+    @property
+    def mean(self) -> Array:
+        """Their mean, float64; zeros before the first."""
+        return self.moments.mean
+
+    @property
+    def var(self) -> Array:
+        """Their variance, with n - 1 in the denominator; of a single value the square of the mean, as in RLlib."""
+        n, mean, m2 = self.moments.n, self.moments.mean, self.moments.m2
+        return np.asarray(m2 / (n - 1) if n > 1 else np.square(mean))
+
+    @property
+    def std(self) -> Array:
+        """The square root of `var`."""
+        return np.asarray(np.sqrt(self.var))
+
+    def push(self, x: Any) -> None:
+        """Add one value.
+
+        Args:
+            x: Array of `shape`, of any kind of number.
+
+        Raises:
+            ObservationError: It has another shape, or is not finite.
+        """
+        array = numbers(x)
+        if array.shape != self.shape:
+            raise ObservationError(f"expected one value of shape {self.shape}, found shape {array.shape}.")
+        self.moments = self.moments.merged(Moments.of(array[None]))
+
+    def push_batch(self, x: Any) -> None:
+        """Add a batch of values at once.
+
+        Args:
+            x: Array `[B, *shape]`, of any kind of number.
+
+        Raises:
+            ObservationError: It has another shape, or is not finite.
+        """
+        array = numbers(x)
+        if array.ndim == 0 or array.shape[1:] != self.shape:
+            raise ObservationError(f"expected a batch of shape [B, *{self.shape}], found shape {array.shape}.")
+        self.moments = self.moments.merged(Moments.of(array))
+
+    def update(self, other: RunningStat) -> None:
+        """Add all that another one has seen.
+
+        Raises:
+            ObservationError: It is of another shape.
+        """
+        if other.shape != self.shape:
+            raise ObservationError(f"expected statistics of shape {self.shape} to merge, found shape {other.shape}.")
+        self.moments = self.moments.merged(other.moments)
+
+    def copy(self) -> RunningStat:
+        """Return an independent copy."""
+        copied = RunningStat()
+        copied.moments = self.moments
+        return copied
+
+    def to_state(self) -> dict[str, Array]:
+        """Return fresh arrays: `n` (int64), `mean` and `m2` (float64, of `shape`)."""
+        return {"n": np.array(self.n, np.int64), "mean": self.mean.copy(), "m2": self.moments.m2.copy()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Array]) -> RunningStat:
+        """Return what `to_state` described.
+
+        Raises:
+            SavedPolicyError: The arrays are not such a state.
+        """
+        missing = [name for name in ("n", "mean", "m2") if name not in state]
+        if missing:
+            raise SavedPolicyError(f"these statistics are incomplete; missing: {missing}, found: {sorted(state)}.")
+        n, mean, m2 = (np.array(state[name]) for name in ("n", "mean", "m2"))
+        fits = n.shape == () and n.dtype.kind in "iu" and mean.shape == m2.shape
+        if fits := fits and mean.dtype == m2.dtype == np.float64 and bool(n >= 0) and bool((m2 >= 0).all()):
+            with np.errstate(over="ignore", invalid="ignore"):
+                fits = _usable(int(n), mean, m2)
+        if not fits:
+            raise SavedPolicyError(
+                "expected statistics as a whole number n >= 0 and float64 arrays mean and m2 of one shape, finite and"
+                f" m2 >= 0; found n {n.dtype} {n.shape}, mean {mean.dtype} {mean.shape}, m2 {m2.dtype} {m2.shape}."
+            )
+        found = cls()
+        found.moments = Moments(int(n), mean, m2)
+        return found
+
+    def __repr__(self) -> str:
+        return f"RunningStat(n={self.n}, shape={self.shape})"
+
+
+def _usable(n: int, mean: Any, m2: Any) -> bool:
+    """Whether the sum of squares is finite: then so is everything computed from these moments."""
+    return bool(np.isfinite(m2 + n * (mean * mean)).all())
+
+
+def numbers(x: Any) -> Array:
+    """Return a value as an array of numbers.
+
+    Raises:
+        ObservationError: It is something else.
+    """
+    array = np.asarray(x)
+    if array.dtype.kind not in "biuf":
+        raise ObservationError(f"expected numbers, found {type(x).__name__} of dtype {array.dtype}.")
+    return array
+
+
+def worst_place(batch: Array) -> tuple[int, ...]:
+    """Return the index of the first value that is not finite, or of the largest."""
+    wrong = np.argwhere(~np.isfinite(batch))
+    place = wrong[0] if len(wrong) else np.unravel_index(int(np.argmax(np.abs(batch))), batch.shape)
+    return tuple(int(i) for i in place)
