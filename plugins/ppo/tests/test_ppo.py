@@ -237,10 +237,12 @@ def test_learns_cartpole_a_little():
 
 
 @pytest.mark.learn
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_learns_cartpole(seed):
+@pytest.mark.parametrize(
+    ("seed", "filtered"), [(0, "NoFilter"), (1, "NoFilter"), (2, "NoFilter"), (0, "MeanStdFilter")]
+)
+def test_learns_cartpole(seed, filtered):
     steps = 100_000
-    algo = PPO("CartPole-v1", {"seed": seed, "total_steps": steps})
+    algo = PPO("CartPole-v1", {"seed": seed, "total_steps": steps, "observation_filter": filtered})
     while algo.train()["timesteps_total"] < steps:
         pass
     assert np.mean(algo.evaluate(100, seed=10_000)) >= 475
