@@ -64,6 +64,9 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
             for key, child in zip(info.keys, info.children, strict=True)
         }
     if info.kind == "tuple":
+        for obs in observations:
+            if not isinstance(obs, tuple | list):  # the keys of a dict would pass for its values
+                raise TypeError(f"{type(obs).__name__} instead of a tuple")
         columns = zip(*observations, strict=True)
         return tuple(stack(child, list(column)) for child, column in zip(info.children, columns, strict=True))
     if info.shape is None:

@@ -12,7 +12,7 @@ import typer
 
 from rlcatalog import first_party
 from rlcatalog.catalog import default_catalog
-from rlcatalog.cli_values import key_values
+from rlcatalog.cli_values import key_values, make_env
 from rlcatalog.errors import CatalogError, CatalogWarning, UnknownNameError, nearest
 
 _JSON = typer.Option("--json", help="Print JSON for machines instead of tables.")
@@ -81,20 +81,6 @@ def explain(
     from rlcatalog.cli_tables import print_explanation
 
     print_explanation(env_id, found)
-
-
-def make_env(env_id: str) -> Any:
-    """Make a Gymnasium environment.
-
-    Raises:
-        UnknownNameError: Gymnasium does not know it, or cannot make it.
-    """
-    import gymnasium
-
-    try:
-        return gymnasium.make(env_id)
-    except (gymnasium.error.Error, ImportError) as error:
-        raise UnknownNameError(f"Environment {env_id!r} cannot be made: {type(error).__name__}: {error}") from error
 
 
 #: The kernel's own commands.

@@ -1,11 +1,11 @@
-"""`KEY=VALUE` options of the command line."""
+"""What commands read from their arguments: `KEY=VALUE` options, and environments by id."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from rlcatalog.errors import ConfigError
+from rlcatalog.errors import ConfigError, UnknownNameError
 
 
 def key_values(options: list[str], option: str) -> dict[str, Any]:
@@ -34,3 +34,21 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return {"True": True, "False": False, "None": None}.get(text, text)
+
+
+def make_env(env_id: str, **arguments: Any) -> Any:
+    """Make a Gymnasium environment.
+
+    Raises:
+        UnknownNameError: Gymnasium does not know it, or cannot make it.
+    """
+    import gymnasium
+
+    try:
+        return gymnasium.make(env_id, **arguments)
+    except (gymnasium.error.Error, ImportError) as error:
+        hint = ""
+        if isinstance(error, gymnasium.error.UnregisteredEnv) and ":" not in env_id:
+            hint = f" Where a package registers it when imported, name the package: PACKAGE:{env_id}."
+        text = f"Environment {env_id!r} cannot be made: {type(error).__name__}: {error}{hint}"
+        raise UnknownNameError(text) from error

@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 Writer = Callable[[Any, Array], None]
 
 #: What a writer may raise on an observation that does not fit; the full check then says what is wrong.
-ENCODING_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+ENCODING_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,10 @@ class Preprocessor:
         """Encode one observation into `array[offset:offset + size]`."""
         target = array[offset : offset + self.size]
         target[:] = 0
-        self._write(observation, target)
+        try:
+            self._write(observation, target)
+        except ENCODING_ERRORS as error:
+            self._explain(observation, error)
 
     def check_shape(self, observation: Any) -> None:
         """Check one observation when the check mode asks for it ("first": until one has passed)."""
@@ -233,6 +236,13 @@ class Preprocessor:
         from rlcatalog.catalog import default_catalog
 
         return (self._catalog or default_catalog()).child_preprocessor(info, self._options)
+
+    def as_array(self, obs: Any, expected: str) -> Array:
+        """Return an observation as an array, or refuse it: lists of different lengths are none."""
+        try:
+            return np.asarray(obs)
+        except (TypeError, ValueError):
+            self.refuse(expected, obs)
 
     def refuse(self, expected: str, found: Any) -> NoReturn:
         """Raise ObservationError for this space's path."""

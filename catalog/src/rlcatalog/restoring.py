@@ -117,4 +117,7 @@ def _reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _integers(x: Any) -> Any:
-    return x.astype(np.int64) if isinstance(x, np.ndarray) else x.long()
+    if not isinstance(x, np.ndarray):
+        return x.long()
+    with np.errstate(invalid="ignore"):  # in a branch of a OneOf that was not taken any values may stand
+        return x.astype(np.int64)

@@ -98,10 +98,12 @@ class OneOfValues(Structure):
 
 def _items(repeated: RepeatedValues, index: tuple[int, ...]) -> list[Any]:
     try:
-        length = int(repeated.lengths[index])
+        length = float(repeated.lengths[index])
     except TypeError as error:
         raise ValueError("unbatch_all() needs values: inside a tf.function the lengths are not known.") from error
-    return [_at(repeated.values, (*index, i)) for i in range(length)]
+    # In a branch of a OneOf that was not taken any number may stand here.
+    count = int(min(length, repeated.max_len)) if length > 0 else 0
+    return [_at(repeated.values, (*index, i)) for i in range(count)]
 
 
 def _at(values: Any, index: tuple[int, ...]) -> Any:

@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlcatalog import Catalog
-from rlcatalog.errors import ConfigError, UnknownNameError
+from rlcatalog.cli_values import make_env
+from rlcatalog.errors import ConfigError
 
 
 def maker(
@@ -29,12 +29,7 @@ def maker(
 
     def make() -> Any:
         if isinstance(env, str):
-            try:
-                made = gymnasium.make(env, **env_config)
-            except (gymnasium.error.Error, ImportError) as error:
-                raise UnknownNameError(
-                    f"Environment {env!r} cannot be made: {type(error).__name__}: {error}"
-                ) from error
+            made = make_env(env, **env_config)
         else:
             made = env(dict(env_config)) if _takes_config(env, required=not env_config) else env()
         return catalog.wrap_env(made, model)

@@ -42,6 +42,8 @@ class ArrayPreprocessor(Preprocessor):
         stop, shape, size = start + self.size, self.shape, self.size
 
         def write(batch: Any, out: Array) -> None:
+            if isinstance(batch, tuple) and not batch and not len(out):
+                return  # a stacked Sequence without items: a tuple cannot say what shape they would have
             array = np.asarray(batch)
             if array.shape != (len(out), *shape):
                 raise ValueError(f"shape {array.shape} instead of {(len(out), *shape)}")
@@ -50,12 +52,15 @@ class ArrayPreprocessor(Preprocessor):
         return write
 
     def check(self, obs: Any) -> None:
-        array = np.asarray(obs)
         expected = self.info.describe()
+        array = self.as_array(obs, f"{expected}: shape {self.shape}")
         if array.dtype.kind not in _TAKES[self._dtype.kind]:  # the values themselves are checked below
             self.refuse(f"{expected}: values that can be cast to {self._dtype}", obs)
         if array.shape != self.shape:
             self.refuse(f"{expected}: shape {self.shape}", obs)
+        if self._dtype.kind == "f":  # as it will be stored: the bounds are rounded to the space's dtype, too
+            with np.errstate(over="ignore"):
+                array = array.astype(self._dtype, copy=False)
         self.check_values(array, expected)
 
     def check_values(self, array: Array, expected: str) -> None:
@@ -106,7 +111,7 @@ class NoPreprocessor(ArrayPreprocessor):
             if array.shape != self.shape:
                 raise ValueError(f"shape {array.shape} instead of {self.shape}")
             return array
-        except (TypeError, ValueError) as error:
+        except ENCODING_ERRORS as error:
             self._explain(observation, error)
 
     def transform_batch(self, batch: Any) -> Array:
@@ -120,7 +125,7 @@ class NoPreprocessor(ArrayPreprocessor):
             if self._unchecked:
                 self._check_rows(batch)
             array = np.asarray(batch, self._dtype)
-            if array.shape[1:] != self.shape:
+            if not array.ndim or array.shape[1:] != self.shape:
                 raise ValueError(f"rows of shape {array.shape[1:]} instead of {self.shape}")
             return array
         except ObservationError:

@@ -143,7 +143,7 @@ class OneOfPreprocessor(Preprocessor):
         expected = f"{self.info.describe()}: a pair (branch from 0 to {count - 1}, value)"
         if not isinstance(obs, tuple) or len(obs) != 2:
             self.refuse(expected, obs)
-        tag = np.asarray(obs[0])
+        tag = self.as_array(obs[0], expected)
         if tag.dtype.kind not in "iu" or tag.shape != () or not 0 <= int(tag) < count:
             self.refuse(expected, obs[0])
         self.children[int(tag)].check(obs[1])

@@ -112,7 +112,7 @@ class GraphPreprocessor(Preprocessor):
         if self._edge is None:
             self.refuse("no edges: the space has no edge_space", obs.edges)
         edges = self._check_items(obs.edges, self._edge, "edges", self.max_edges)
-        links = np.asarray(obs.edge_links)
+        links = self.as_array(obs.edge_links, f"edge_links as integers of shape {(edges, 2)}")
         if links.dtype.kind not in "iu" or links.shape != (edges, 2):
             self.refuse(f"edge_links as integers of shape {(edges, 2)}", obs.edge_links)
         if edges and not (links.min() >= 0 and links.max() < nodes):

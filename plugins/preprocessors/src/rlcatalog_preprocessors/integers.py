@@ -54,10 +54,10 @@ class OneHotPreprocessor(Preprocessor):
             values = np.asarray(batch)
             if values.shape != (rows, *shape) or values.dtype.kind not in "iub":
                 raise ValueError(f"{values.dtype} values of shape {values.shape} instead of {(rows, *shape)}")
-            values = values.reshape(rows, len(counts)).astype(np.int64, copy=False)
-            index = values - first
-            if rows and not ((index >= 0) & (index < counts)).all():
+            values = values.reshape(rows, len(counts))
+            if rows and not ((values >= first) & (values < first + counts)).all():
                 raise ValueError(f"values outside their range {first.tolist()} + {counts.tolist()}")
+            values = values.astype(np.int64, copy=False)
             out[np.arange(rows)[:, None], values + places] = 1.0
 
         return write
@@ -109,15 +109,16 @@ def check_integers(preprocessor: Preprocessor, obs: Any, first: Array, counts: A
     Raises:
         ObservationError: It does not.
     """
-    info, array = preprocessor.info, np.asarray(obs)
+    info = preprocessor.info
     one = info.shape == ()
     expected = f"{info.describe()}: {'an integer' if one else f'integers of shape {info.shape}'}"
     if one:
         expected += f" from {int(first[0])} to {int(first[0] + counts[0]) - 1}"
+    array = preprocessor.as_array(obs, expected)
     if array.dtype.kind not in "iu" or array.shape != info.shape:
         preprocessor.refuse(expected, obs)
-    index = array.ravel().astype(np.int64) - first
-    wrong = np.flatnonzero((index < 0) | (index >= counts))
+    values = array.ravel()  # compared before they are cast: the largest unsigned ones would turn negative
+    wrong = np.flatnonzero((values < first) | (values > first + counts - 1))
     if len(wrong):
         at = int(wrong[0])
         if not one:

@@ -24,7 +24,8 @@ class RepeatedValuesPreprocessor(Preprocessor):
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         (item,) = self.info.children
         self.children = (self.child(item),)
-        self.max_len = self.info.n or needed_limit(options, "sequence_max_len", self.info, "items")
+        known = self.info.n  # 0 is a length, too
+        self.max_len = needed_limit(options, "sequence_max_len", self.info, "items") if known is None else known
         self._stacked_items = self.info.kind == "sequence" and bool(obs_space.stack)
         return (1 + self.max_len * self.children[0].size,)
 
@@ -73,7 +74,7 @@ class RepeatedValuesPreprocessor(Preprocessor):
                 items = list(rows(child.info, obs))
             except (KeyError, IndexError, TypeError, ValueError, AttributeError):
                 self.refuse(f"{expected}, stacked", obs)
-        elif isinstance(obs, list | tuple | np.ndarray):
+        elif isinstance(obs, list | tuple) or (isinstance(obs, np.ndarray) and obs.ndim):
             items = list(obs)
         else:
             self.refuse(f"{expected}, as a list or tuple", obs)

@@ -1,0 +1,113 @@
+"""Wrappers that decide where episodes of Atari games begin and end."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+
+from rlcatalog.errors import NotServedError
+
+#: The joystick of continuous Atari actions: radius, angle, button.
+_JOYSTICK = {"NOOP": (0.0, 0.0, 0.0), "FIRE": (0.0, 0.0, 1.0)}
+
+_Wrapper = gymnasium.Wrapper[Any, Any, Any, Any]
+
+
+def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
+    """Return the action of an Atari environment that means `"NOOP"` or `"FIRE"`, or None where there is none.
+
+    Args:
+        env: The environment; where a wrapper has changed its action space, the meanings are not known.
+        meaning: What the action does.
+    """
+    game: Any = env.unwrapped
+    if env.action_space != game.action_space:
+        return None
+    if game.continuous:
+        return np.array(_JOYSTICK[meaning], np.float32)
+    meanings = game.get_action_meanings()
+    return meanings.index(meaning) if meaning in meanings else None
+
+
+class FireOnReset(_Wrapper, RecordConstructorArgs):
+    """Presses FIRE once after each reset, because games such as Breakout do not start by themselves.
+
+    What the press earns is dropped. Should it end the game, the next one is handed out without a press.
+
+    Args:
+        env: An Atari environment with the action FIRE.
+
+    Raises:
+        NotServedError: It has no such action.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        self._fire = _needed_action(env, "FIRE", type(self).__name__)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        _, info = self.env.reset(seed=seed, options=options)
+        obs, _, terminated, truncated, after = self.env.step(self._fire)
+        if terminated or truncated:
+            return self.env.reset(options=options)
+        return obs, {**info, **after}
+
+
+class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
+    """Ends the episode when a life is lost; the reset after it goes on with the same game.
+
+    That reset does nothing for one step and drops what the step earns. A new game starts when the last one is really
+    over, when `reset` is given a seed, and when it is called at another time than after a lost life. (The option
+    `terminal_on_life_loss` of gymnasium's AtariPreprocessing starts a new game at each lost life, so that an agent
+    never gets beyond its first.)
+
+    Args:
+        env: An Atari environment.
+
+    Raises:
+        NotServedError: Its actions are changed, so that nobody knows how to do nothing.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        self._noop = _needed_action(env, "NOOP", type(self).__name__)
+        self._lives = 0
+        self._goes_on = False
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        lives = self._count()
+        # Some games show 0 lives for a few frames before they are over: that end is left to the game.
+        self._goes_on = 0 < lives < self._lives and not (terminated or truncated)
+        self._lives = lives
+        return obs, reward, terminated or self._goes_on, truncated, info
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        same_game = self._play_on() if self._goes_on and seed is None else None
+        obs, info = same_game or self.env.reset(seed=seed, options=options)
+        self._lives, self._goes_on = self._count(), False
+        return obs, info
+
+    def _play_on(self) -> tuple[Any, dict[str, Any]] | None:
+        """Do nothing for one step; None if the game ends with it."""
+        obs, _, terminated, truncated, info = self.env.step(self._noop)
+        return None if terminated or truncated else (obs, info)
+
+    def _count(self) -> int:
+        game: Any = self.env.unwrapped
+        return int(game.ale.lives())
+
+
+def _needed_action(env: gymnasium.Env[Any, Any], meaning: str, who: str) -> Any:
+    found = action_of(env, meaning)
+    if found is None:
+        raise NotServedError(
+            f"{who} needs the action {meaning}; {env} has the action space {env.action_space}, of which none is known"
+            " to mean it. Wrap the environment before its actions are changed."
+        )
+    return found

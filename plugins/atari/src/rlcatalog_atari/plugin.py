@@ -1,0 +1,52 @@
+"""Declarations: how Atari environments are prepared, and the codecs of their pixels and RAM."""
+
+from __future__ import annotations
+
+from rlcatalog import EnvWrapperSpec, Match, NoMatch, PreprocessorSpec, Rank, Request, hookimpl
+
+_CONFIG = "rlcatalog_atari.config:AtariConfig"
+
+
+def match(request: Request) -> Match | NoMatch:
+    """Atari environments, told by their class and never by the shape of what they emit."""
+    from rlcatalog_atari.recognition import DEFAULT_PREFERENCE, why_not
+
+    reason = why_not(request.env, request.config)
+    if reason is not None:
+        return NoMatch(reason)
+    preference = request.config.get("preprocessor_pref", DEFAULT_PREFERENCE)
+    return Match(Rank.SPECIFIC, f"the environment is ale_py's AtariEnv and preprocessor_pref is {preference!r}")
+
+
+@hookimpl
+def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:
+    return [
+        EnvWrapperSpec(
+            "atari",
+            {"numpy": "rlcatalog_atari.wrapping:wrap"},
+            "Atari: stacked gray frames, or RLlib's codecs of pixels and RAM",
+            match=match,
+            config=_CONFIG,
+            reads=("custom_preprocessor",),
+        )
+    ]
+
+
+@hookimpl
+def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
+    return [
+        PreprocessorSpec(
+            "generic_pixel",
+            {"numpy": "rlcatalog_atari.preprocessors:GenericPixelPreprocessor"},
+            "uint8 images: cropped, resized and scaled floats, on request",
+            config=_CONFIG,
+            reads=("check_observations",),
+        ),
+        PreprocessorSpec(
+            "atari_ram",
+            {"numpy": "rlcatalog_atari.preprocessors:AtariRamPreprocessor"},
+            "vectors of bytes: floats from -1 to 1, on request",
+            config=_CONFIG,
+            reads=("check_observations",),
+        ),
+    ]

@@ -1,0 +1,112 @@
+"""The environment wrapper: what an agent sees of an Atari game."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import msgspec
+import numpy as np
+from gymnasium.spaces import Box
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TransformObservation
+
+from rlcatalog.config import part
+from rlcatalog.errors import NotServedError
+from rlcatalog.preprocessing import Array, Preprocessor
+from rlcatalog_atari.config import AtariConfig
+from rlcatalog_atari.episodes import FireOnReset, TerminalOnLifeLoss, action_of
+from rlcatalog_atari.recognition import why_not
+
+#: Most no-ops at the start of a game, as in the DQN paper; they are what makes starts differ.
+_MOST_NOOPS = 30
+#: Emulator frames that one action lasts.
+_FRAME_SKIP = 4
+
+
+def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Prepare an Atari environment as `preprocessor_pref` says.
+
+    `"deepmind"`: see `stacked_frames`. `"rllib"`: `EncodedObservation`; with `atari_terminal_on_life_loss` also
+    `TerminalOnLifeLoss`.
+
+    Args:
+        env: An Atari environment whose observations are still the emulator's.
+        config: The model config; missing keys have their defaults.
+
+    Raises:
+        ConfigError: A key has a wrong value.
+        NotServedError: The environment cannot be prepared, or is to be left as it is; the message says why.
+    """
+    settings = part(config, AtariConfig)
+    reason = why_not(env, config)
+    if reason is not None:
+        raise NotServedError(f"atari: {env} cannot be wrapped: {reason}. rlcatalog.wrap_env leaves it as it is.")
+    if settings.preprocessor_pref == "deepmind":
+        return stacked_frames(env, settings)
+    if settings.atari_terminal_on_life_loss:
+        env = TerminalOnLifeLoss(env)
+    return EncodedObservation(env, msgspec.structs.asdict(settings))
+
+
+def stacked_frames(env: gymnasium.Env[Any, Any], settings: AtariConfig) -> gymnasium.Env[Any, Any]:
+    """Return the environment with gray, resized, stacked frames, uint8 `[dim, dim, frames]`, the newest frame last.
+
+    Gymnasium's AtariPreprocessing (up to 30 no-ops at the start; each action lasts 4 frames, of which the maximum of
+    the last two is seen, unless the environment skips frames by itself) and FrameStackObservation, with a press of FIRE
+    at the start where the game has that button. Episodes are whole games: after a lost life it is the agent that must
+    press FIRE. With `atari_terminal_on_life_loss` an episode is one life, and starts with a press.
+
+    Args:
+        env: An Atari environment with pixel observations; their colours do not matter, the screen is read anew.
+        settings: Sizes and where episodes end.
+    """
+    game: Any = env.unwrapped
+    starts_with_noop = not game.continuous and action_of(env, "NOOP") == 0
+    frames = settings.frames
+    env = AtariPreprocessing(
+        env,
+        noop_max=_MOST_NOOPS if starts_with_noop else 0,
+        frame_skip=_FRAME_SKIP if game._frameskip == 1 else 1,
+        screen_size=settings.dim,
+        grayscale_newaxis=frames == 1,
+    )
+    if settings.atari_terminal_on_life_loss:
+        env = TerminalOnLifeLoss(env)
+    if action_of(env, "FIRE") is not None:
+        env = FireOnReset(env)
+    if frames == 1:
+        return env
+    space = Box(0, 255, (settings.dim, settings.dim, frames), np.uint8)
+    return TransformObservation(FrameStackObservation(env, frames), channels_last, space)
+
+
+def channels_last(stack: Array) -> Array:
+    """Return a view `[height, width, frames]` of stacked frames `[frames, height, width]`."""
+    return stack.transpose(1, 2, 0)
+
+
+class EncodedObservation(gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+    """Pixels through `GenericPixelPreprocessor`, RAM through `AtariRamPreprocessor`.
+
+    Its observation space is a plain float32 Box: whoever builds a policy for it encodes nothing twice.
+
+    Args:
+        env: An Atari environment with pixel or RAM observations.
+        options: The codecs' config keys.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], options: Mapping[str, Any]) -> None:
+        from rlcatalog_atari.preprocessors import AtariRamPreprocessor, GenericPixelPreprocessor
+
+        RecordConstructorArgs.__init__(self, options=dict(options))
+        super().__init__(env)
+        is_ram = len(env.observation_space.shape or ()) == 1
+        codec = AtariRamPreprocessor if is_ram else GenericPixelPreprocessor
+        self.preprocessor: Preprocessor = codec(env.observation_space, options)
+        low, high = (bound.reshape(self.preprocessor.shape) for bound in self.preprocessor.bounds())
+        self.observation_space = Box(low, high, dtype=np.float32)
+
+    def observation(self, observation: Any) -> Array:
+        return self.preprocessor.transform(observation)
