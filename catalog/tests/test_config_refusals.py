@@ -287,3 +287,8 @@ def test_all_of_it_is_said_before_a_framework_is_imported():
 def test_every_error_of_the_config_is_a_catalog_error():
     for kind in (ConfigError, ConfigTypeError, UnknownConfigKeyError, UnknownNameError, MissingPluginError):
         assert issubclass(kind, CatalogError)
+
+
+def test_a_value_that_is_none_of_the_choices_lists_them(shared):
+    with pytest.raises(ConfigError, match=r"found 'often'\. Known: 'first', 'always', 'never'\. Default: 'first'"):
+        shared.parse_config({"check_observations": "often"})

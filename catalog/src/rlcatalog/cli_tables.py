@@ -61,7 +61,7 @@ def print_explanation(env_id: str, found: dict[str, Any]) -> None:
             table.add_row(slot if first else "", name, candidate["rank"] or "-", escape(candidate["reason"]), provider)
         if others:
             table.add_row(
-                "", f"[dim]{len(others)} others[/]", "-", "made for other kinds of space (--json has each)", ""
+                "", f"[dim]{len(others)} others[/]", "-", "for other kinds of space, or by name only (see --json)", ""
             )
         table.add_section()
     for wrapper in found["env_wrappers"]:

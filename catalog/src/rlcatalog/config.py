@@ -202,10 +202,19 @@ def convert(value: Any, row: Key, what: str = "model config key") -> Any:
         wrong_type = str(error).startswith("Expected `") and ", got" in str(error)
         kind = ConfigTypeError if wrong_type else ConfigError
         text = str(error).replace("`", "'").replace("at '$", f"at '{row.name}").rstrip(".")
+        known = ", ".join(map(repr, _choices(row.type))) if text.startswith("Invalid enum value") else ""
         raise kind(
             f"{what} {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found {value!r}."
-            f" Default: {row.default!r}."
+            f"{f' Known: {known}.' if known else ''} Default: {row.default!r}."
         ) from None
+
+
+def _choices(kind: Any) -> list[Any]:
+    """Return the values a type with a Literal in it allows."""
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) is Literal:
+        return list(arguments)
+    return [choice for a in arguments for choice in ([None] if a is type(None) else _choices(a))]
 
 
 def part(config: Mapping[str, Any], struct: type[S]) -> S:
