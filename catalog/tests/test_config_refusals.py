@@ -213,8 +213,8 @@ def test_the_alias_of_tensorflow(shared):
     assert shared.resolve(VECTOR, TWO, {}, "tf2").framework == "tf"
 
 
-def test_a_filter_of_a_package_to_come_names_the_package(shared):
-    with pytest.raises(MissingPluginError, match="'MeanStdFilter' will be provided by rlcatalog-filters"):
+def test_a_filter_of_a_package_that_is_not_there_names_the_package(shared):
+    with pytest.raises(MissingPluginError, match="'MeanStdFilter' is provided by rlcatalog-filters, which is not"):
         shared.resolve(VECTOR, TWO, {"observation_filter": "MeanStdFilter"})
 
 
