@@ -14,6 +14,17 @@ import numpy as np
 from rlcatalog.spaceinfo import SpaceInfo
 
 
+def first_size(info: SpaceInfo, batch: Any) -> int:
+    """Return the length of a batch's first leaf; that the others are as long is for their writers to check.
+
+    Raises:
+        ValueError: There is no leaf to count.
+    """
+    for column in _columns(info, batch):
+        return len(column)
+    raise ValueError("its leaves hold no observations")
+
+
 def batch_size(info: SpaceInfo, batch: Any) -> int:
     """Return the number of observations in a batch.
 
@@ -54,11 +65,15 @@ def _row(info: SpaceInfo, batch: Any, i: int) -> Any:
 
 
 def stack(info: SpaceInfo, observations: list[Any]) -> Any:
-    """Stack single observations into a batch; dicts by key, tuples by position."""
+    """Stack single observations into a batch; dicts by key, tuples by position.
+
+    Raises:
+        ValueError: Their structures or shapes differ from the space's, or there are none.
+        KeyError: A key is missing.
+        TypeError: An observation has no length.
+    """
     if info.kind == "dict":
-        for obs in observations:
-            if set(obs) != set(info.keys):
-                raise KeyError(f"keys {sorted(obs)} instead of {list(info.keys)}")
+        _same_lengths(observations, len(info.keys))  # with a look-up of each key below: the same keys
         return {
             key: stack(child, [obs[key] for obs in observations])
             for key, child in zip(info.keys, info.children, strict=True)
@@ -71,7 +86,20 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
         return tuple(stack(child, list(column)) for child, column in zip(info.children, columns, strict=True))
     if info.shape is None:
         return tuple(observations)
-    return np.stack([np.asarray(obs) for obs in observations])
+    if info.shape == ():
+        stacked = np.array(observations)
+    else:  # several times as fast as np.stack, which looks at each array's shape in Python
+        _same_lengths(observations, info.shape[0])
+        stacked = np.concatenate(observations)
+    if stacked.shape[1:] != info.shape[1:]:
+        raise ValueError(f"observations of another shape than {info.shape}")
+    return stacked.reshape(len(observations), *info.shape)
+
+
+def _same_lengths(observations: list[Any], length: int) -> None:
+    found = set(map(len, observations))
+    if found != {length}:
+        raise ValueError(f"{' and '.join(map(str, sorted(found))) or 'no'} entries instead of {length}")
 
 
 def summary(value: Any) -> str:

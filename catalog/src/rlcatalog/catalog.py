@@ -90,6 +90,7 @@ class Catalog:
         if isinstance(component, Declaration):
             component = Component(component, "", "")
         self.registry.add_in_process(component, override)
+        self.slots = Slots(self.registry, self.prefer)
         self._schema = None
         self._lookups.clear()
 

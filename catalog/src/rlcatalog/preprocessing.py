@@ -15,8 +15,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from numpy import float32, zeros
 
-from rlcatalog.batches import batch_size, rows, stack, summary
+from rlcatalog.batches import first_size, rows, stack, summary
 from rlcatalog.errors import ModelContractError, ObservationError
 from rlcatalog.spaceinfo import SpaceInfo
 
@@ -101,6 +102,7 @@ class Preprocessor:
             raise ModelContractError(f"{type(self).__name__}._init_shape() must return a shape, found None.")
         self.shape: tuple[int, ...] = tuple(int(n) for n in shape)
         self.size = math.prod(self.shape)
+        self._is_flat = len(self.shape) == 1
 
     # --- to implement ----------------------------------------------------------------------------------------------
 
@@ -123,7 +125,10 @@ class Preprocessor:
         return write
 
     def batch_writer(self, start: int) -> Writer:
-        """Return `write(batch, out)`, which encodes B observations into `out[:, start:start + size]`."""
+        """Return `write(batch, out)`, which encodes B observations into `out[:, start:start + size]`.
+
+        `out` is float32; `write` raises ValueError for a batch whose length is not `len(out)`.
+        """
         write = self.writer(start)
 
         def write_rows(batch: Any, out: Array) -> None:
@@ -170,12 +175,12 @@ class Preprocessor:
         """Encode one observation into a fresh array of `shape`."""
         if self._unchecked:
             self.check_shape(observation)
-        out = np.zeros(self.size, np.float32)
+        out = zeros(self.size, float32)
         try:
             self._write(observation, out)
         except ENCODING_ERRORS as error:
             self._explain(observation, error)
-        return out.reshape(self.shape)
+        return out if self._is_flat else out.reshape(self.shape)
 
     def transform_batch(self, batch: Any) -> Array:
         """Encode a vector environment's batch, or a list of observations, into a fresh array `[B, *shape]`."""
@@ -183,16 +188,18 @@ class Preprocessor:
 
     def encode_batch(self, batch: Any) -> Array:
         """Like `transform_batch`, but the array may be, or share memory with, the batch: for reading at once."""
-        batch = self._stacked(batch)
+        if isinstance(batch, list):
+            batch = self._stacked(batch)
         try:
-            self._check_rows(batch)
-            out = np.zeros((batch_size(self.info, batch), self.size), np.float32)
+            if self._unchecked:
+                self._check_rows(batch)
+            out = np.zeros((first_size(self.info, batch), self.size), np.float32)
             self._write_batch(batch, out)
         except ObservationError:
             raise
         except ENCODING_ERRORS as error:
             self._explain_batch(batch, error)
-        return out.reshape(len(out), *self.shape)
+        return out if self._is_flat else out.reshape(len(out), *self.shape)
 
     def write(self, observation: Any, array: Array, offset: int) -> None:
         """Encode one observation into `array[offset:offset + size]`."""
@@ -258,23 +265,20 @@ class Preprocessor:
     def _write_batch(self) -> Writer:
         return self.batch_writer(0)
 
-    def _stacked(self, batch: Any) -> Any:
+    def _stacked(self, observations: list[Any]) -> Any:
         """Return a list of observations as a batch in the form a vector environment returns."""
-        if not isinstance(batch, list):
-            return batch
         try:
-            return stack(self.info, batch)
+            return stack(self.info, observations)
         except ENCODING_ERRORS as error:
-            for obs in batch:
+            for obs in observations:
                 self.check(obs)
             raise ObservationError(f"{self.info.path}: this list of observations cannot be stacked: {error}") from error
 
     def _check_rows(self, batch: Any) -> None:
-        if self._unchecked:
-            for row in rows(self.info, batch):
-                self.check_shape(row)
-                if not self._unchecked:
-                    break
+        for row in rows(self.info, batch):
+            self.check_shape(row)
+            if not self._unchecked:
+                break
 
     def _explain(self, obs: Any, error: Exception) -> NoReturn:
         self.check(obs)

@@ -14,6 +14,7 @@ from rlcatalog.in_process import in_process_preprocessor
 from rlcatalog.registry import Component, Registry, framework_name
 from rlcatalog.request import Request
 from rlcatalog.selection import Choice, choose
+from rlcatalog.spaceinfo import SpaceInfo
 
 #: Slots of the model, from the inside out.
 MODEL_SLOTS = ("trunk", "memory", "head")
@@ -23,12 +24,13 @@ class Slots:
     """Chooses a component for each slot.
 
     Args:
-        registry: The components.
+        registry: The components; make other Slots when they change.
         prefer: Distributions that win a tie.
     """
 
     def __init__(self, registry: Registry, prefer: Sequence[str]) -> None:
         self.registry, self.prefer = registry, prefer
+        self._known_takers: dict[tuple[str, tuple[str, ...]], list[Component]] = {}
 
     def preprocessor(self, request: Request, pins: Mapping[str, str] | None) -> Choice:
         info = request.obs
@@ -39,9 +41,8 @@ class Slots:
             named = self.named("preprocessor", request.config.get("custom_preprocessor"), in_process_preprocessor)
             if named is not None:
                 warn_deprecated("custom_preprocessor is deprecated: use a gymnasium.ObservationWrapper.")
-        found = self.registry.active("preprocessor")
-        if info.path != "obs":  # a child's choice is not explained: only those that may fit are asked
-            found = [c for c in found if isinstance(c.declaration, PreprocessorSpec) and c.declaration.takes(info)]
+        # A child's choice is not explained: only those that may fit are asked.
+        found = self._takers(info) if info.path != "obs" else self.registry.active("preprocessor")
         choice = choose("preprocessor", found, request, named=named, prefer=self.prefer)
         if choice.component is None:
             for leaf in info.walk():
@@ -55,6 +56,17 @@ class Slots:
                 " Wrap the environment to change the space, or install a plugin that declares a codec for it."
             )
         return choice
+
+    def _takers(self, info: SpaceInfo) -> list[Component]:
+        """Return the preprocessors that may fit a space, from memory: a space has many children of few classes."""
+        key = (info.kind, info.classes)
+        if key not in self._known_takers:
+            self._known_takers[key] = [
+                c
+                for c in self.registry.active("preprocessor")
+                if isinstance(c.declaration, PreprocessorSpec) and c.declaration.takes(info)
+            ]
+        return self._known_takers[key]
 
     def filter(self, request: Request, pins: Mapping[str, Any]) -> Choice:
         name = pins.get("filter") or request.config["observation_filter"]

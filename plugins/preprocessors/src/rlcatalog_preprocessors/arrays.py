@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy import asarray, ndarray
 
 from rlcatalog.errors import ObservationError
 from rlcatalog.preprocessing import ENCODING_ERRORS, Array, Preprocessor, Writer
@@ -21,33 +22,42 @@ class ArrayPreprocessor(Preprocessor):
         return tuple(obs_space.shape)
 
     def writer(self, start: int) -> Writer:
-        stop, shape = start + self.size, self.shape
-        if shape == ():
+        place, shape, length = slice(start, start + self.size), self.shape, self.size
 
-            def write_scalar(obs: Any, out: Array) -> None:
-                out[start] = obs
+        # A wrong shape must not be broadcast into the slice.
 
-            return write_scalar
-        is_vector = len(shape) == 1
+        def write_scalar(obs: Any, out: Array) -> None:
+            out[start] = obs  # NumPy refuses arrays with axes (before 2.4: those of one value with a warning)
+
+        def write_vector(obs: Any, out: Array) -> None:
+            if type(obs) is not ndarray:
+                obs = asarray(obs)
+            if len(obs) != length:  # of the shapes with this length, NumPy assigns only the right one to the slice
+                raise ValueError(f"shape {obs.shape} instead of {shape}")
+            out[place] = obs
 
         def write(obs: Any, out: Array) -> None:
-            array = obs if type(obs) is np.ndarray else np.asarray(obs)
-            if array.shape != shape:  # a wrong shape must not be broadcast into the slice
-                raise ValueError(f"shape {array.shape} instead of {shape}")
-            out[start:stop] = array if is_vector else array.ravel()
+            if type(obs) is not ndarray:
+                obs = asarray(obs)
+            if obs.shape != shape:
+                raise ValueError(f"shape {obs.shape} instead of {shape}")
+            out[place] = obs.ravel()
 
-        return write
+        if shape == ():
+            return write_scalar
+        return write_vector if len(shape) == 1 and length > 1 else write
 
     def batch_writer(self, start: int) -> Writer:
-        stop, shape, size = start + self.size, self.shape, self.size
+        shape, size, is_vector = self.shape, self.size, len(self.shape) == 1
+        columns = (slice(None), slice(start, start + size))
 
         def write(batch: Any, out: Array) -> None:
             if isinstance(batch, tuple) and not batch and not len(out):
                 return  # a stacked Sequence without items: a tuple cannot say what shape they would have
-            array = np.asarray(batch)
+            array = asarray(batch)
             if array.shape != (len(out), *shape):
                 raise ValueError(f"shape {array.shape} instead of {(len(out), *shape)}")
-            out[:, start:stop] = array.reshape(len(out), size)
+            out[columns] = array if is_vector else array.reshape(len(out), size)
 
         return write
 
@@ -107,7 +117,8 @@ class NoPreprocessor(ArrayPreprocessor):
         """Return a fresh array of the space's dtype."""
         self.check_shape(observation)
         try:
-            array = np.array(observation, self._dtype)
+            known = type(observation) is ndarray
+            array = observation.astype(self._dtype) if known else np.array(observation, self._dtype)
             if array.shape != self.shape:
                 raise ValueError(f"shape {array.shape} instead of {self.shape}")
             return array

@@ -64,7 +64,8 @@ class DictFlatteningPreprocessor(Flattening):
         if not isinstance(obs, Mapping):
             self.refuse(f"a dict with the keys {list(self.info.keys)}", obs)
         missing = [key for key in self.info.keys if key not in obs]
-        extra = [key for key in obs if key not in self.info.keys]
+        known = frozenset(self.info.keys)
+        extra = [key for key in obs if key not in known]
         if missing or extra:
             wrong = [f"without {missing}"] * bool(missing) + [f"with the unknown {extra}"] * bool(extra)
             self.refuse(f"a dict with the keys {list(self.info.keys)}", f"one {' and '.join(wrong)}")
@@ -160,8 +161,12 @@ def _by_key(keys: tuple[str, ...], writers: list[Writer]) -> Writer:
 
 
 def _by_position(parts: list[Writer]) -> Writer:
+    count = len(parts)
+
     def write(values: Any, out: Array) -> None:
-        for value, write_child in zip(values, parts, strict=True):
+        if len(values) != count:
+            raise ValueError(f"{len(values)} values instead of {count}")
+        for value, write_child in zip(values, parts):  # noqa: B905  (`strict=` takes longer than the line above)
             write_child(value, out)
 
     return write

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from operator import index as integer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy import asarray, ndarray
 
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.preprocessing import Array, Leaf, Preprocessor, Writer
@@ -15,6 +18,15 @@ if TYPE_CHECKING:
 
 #: The largest integer up to which float32 holds every one.
 _EXACT_IN_FLOAT32 = 2**24
+#: Size beyond which one MultiDiscrete observation is encoded as a batch of one: entry by entry is faster for few.
+_LARGE = 256
+
+
+@lru_cache(maxsize=8)
+def _row_starts(rows: int, width: int) -> Array:
+    """Return where each row of a matrix begins among its values."""
+    starts: Array = np.arange(rows) * width
+    return starts
 
 
 class OneHotPreprocessor(Preprocessor):
@@ -28,37 +40,69 @@ class OneHotPreprocessor(Preprocessor):
         return (int(ends[-1]) if len(ends) else 0,)
 
     def writer(self, start: int) -> Writer:
-        if self.info.shape == ():
-            n, offset = int(self._counts[0]), int(self._offset[0])
+        shape, size = self.info.shape, self.size
+        if shape == ():
+            offset, stop = start + int(self._offset[0]), start + size
 
             def write_one(obs: Any, out: Array) -> None:
-                place = int(obs) + offset
-                if not 0 <= place < n:  # a negative place would hit another slot
-                    raise ValueError(f"{obs} is not in [{-offset}, {n - offset})")
-                out[start + place] = 1.0
+                place = integer(obs) + offset
+                if not start <= place < stop:  # it would hit another slot
+                    raise ValueError(f"{obs} is not in [{start - offset}, {stop - offset})")
+                out[place] = 1.0
 
             return write_one
-        write_rows, size = self.batch_writer(start), start + self.size
+        if size > _LARGE:
+            write_rows = self.batch_writer(start)
+            return lambda obs, out: write_rows(asarray(obs)[None], out[None])
+        # For each entry: where the 1 of each of its values stands.
+        tables, at = [], start
+        for first, count in zip(self._first.tolist(), self._counts.tolist(), strict=True):
+            tables.append({first + i: at + i for i in range(count)})
+            at += count
+        is_vector = len(self.info.shape or ()) == 1
 
         def write(obs: Any, out: Array) -> None:
-            write_rows(np.asarray(obs)[None], out[None, :size])
+            if type(obs) is not ndarray:
+                obs = asarray(obs)
+            if obs.shape != shape or obs.dtype.kind not in "iub":
+                raise ValueError(f"{obs.dtype} values of shape {obs.shape} instead of {shape}")
+            values = (obs if is_vector else obs.ravel()).tolist()
+            for value, table in zip(values, tables):  # noqa: B905  (`strict=` alone takes 0.1 µs; the shape is right)
+                out[table[value]] = 1.0
 
         return write
 
     def batch_writer(self, start: int) -> Writer:
-        shape, first, counts = self.info.shape or (), self._first, self._counts
-        places = self._offset + start
+        shape = self.info.shape or ()
+        entries = (len(self._counts),) if shape else ()  # without a needless axis, Discrete takes half the time
+        first, counts = self._first.reshape(entries), self._counts.astype(np.uint64).reshape(entries)
+        slots, from_zero = (self._offset + self._first).reshape(entries), not self._first.any()
+
+        @lru_cache(maxsize=2)
+        def slot_starts(rows: int, width: int) -> Array:
+            places: Array = _row_starts(rows, width)[:, None] + slots
+            return places
+
+        starts = slot_starts if shape else _row_starts
 
         def write(batch: Any, out: Array) -> None:
-            rows = len(out)
-            values = np.asarray(batch)
+            rows, width = out.shape
+            values = asarray(batch)
             if values.shape != (rows, *shape) or values.dtype.kind not in "iub":
                 raise ValueError(f"{values.dtype} values of shape {values.shape} instead of {(rows, *shape)}")
-            values = values.reshape(rows, len(counts))
-            if rows and not ((values >= first) & (values < first + counts)).all():
-                raise ValueError(f"values outside their range {first.tolist()} + {counts.tolist()}")
+            if values.dtype.kind == "u":  # the largest would turn negative
+                values = np.minimum(values, np.uint64(2**63 - 1))
             values = values.astype(np.int64, copy=False)
-            out[np.arange(rows)[:, None], values + places] = 1.0
+            if len(shape) > 1:
+                values = values.reshape(rows, *entries)
+            index = values if from_zero else values - first
+            # As unsigned integers, negative ones are large.
+            if np.count_nonzero(index.view(np.uint64) < counts) != index.size:
+                raise ValueError(f"values outside their range {first.tolist()} + {counts.tolist()}")
+            if out.flags.c_contiguous:
+                out.reshape(-1)[start:][index + starts(rows, width)] = 1.0
+            else:  # reshaping might copy it
+                out[np.arange(rows).reshape(rows, *[1] * len(entries)), start + slots + index] = 1.0
 
         return write
 
