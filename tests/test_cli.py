@@ -113,6 +113,7 @@ def test_errors_are_one_readable_line(arguments, message, tmp_path):
 def test_train_and_evaluate(tmp_path):
     out = tmp_path / "run"
     settings = ["--set", "num_envs=2", "--set", "rollout_length=64", "--set", "minibatch_size=64", "--seed", "3"]
+    settings += ["--set", "observation_filter=MeanStdFilter"]
     text = rlcatalog(
         "train", "CartPole-v1", "--steps", "256", "--model", "fcnet_hiddens=[16]", *settings, "--out", str(out)
     )
@@ -126,7 +127,10 @@ def test_train_and_evaluate(tmp_path):
     assert config["env"] == "CartPole-v1"
     assert config["algorithm"]["seed"] == 3
     assert config["model"]["fcnet_hiddens"] == [16]
-    assert config["parts"] == {"preprocessor": "none", "action_dist": "categorical", "trunk": "fcnet"}
+    assert config["parts"] == {
+        "preprocessor": "none", "filter": "MeanStdFilter", "action_dist": "categorical", "trunk": "fcnet",
+    }  # fmt: skip
+    assert (out / "policy" / "filter.safetensors").is_file()
     printed = rlcatalog("evaluate", str(out), "--episodes", "4").stdout
     assert float(printed.strip().rpartition("mean return ")[2]) > 0
     assert "pass --env ID" in rlcatalog("evaluate", str(out / "policy"), code=1).stderr

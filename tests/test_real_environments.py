@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rlcatalog
 from rlcatalog.errors import CatalogWarning
+from rlcatalog_ppo import PPO
 
 STEPS, SIDE_BY_SIDE = 1000, 4
 MISSIONS = {"text_max_length": 60}
@@ -120,3 +121,24 @@ def test_side_by_side(name, arguments, keys):
     np.testing.assert_allclose(filtered.reshape(SIDE_BY_SIDE, -1), expected, rtol=1e-4, atol=1e-4)
     assert np.isfinite(policy.act(obs).logp).all()
     envs.close()
+
+
+@pytest.mark.parametrize(
+    ("keys", "shape"),
+    [
+        ({}, (42, 42, 4)),
+        ({"framestack": False}, (42, 42, 1)),
+        ({"preprocessor_pref": "rllib"}, (42, 42, 3)),
+        ({"preprocessor_pref": "rllib", "observation_filter": "MeanStdFilter"}, (42, 42, 3)),
+    ],
+)
+def test_ppo_trains_on_what_the_wrappers_make(keys, shape):
+    config = {"num_envs": 2, "rollout_length": 8, "minibatch_size": 16, "num_epochs": 1, "seed": 0}
+    algo = PPO("ale_py:ALE/Breakout-v5", {**config, "model": {"fcnet_hiddens": [8], "dim": 42, **keys}})
+    assert algo.policy.observation_space.shape == shape
+    before = algo.policy.model.get_weights()
+    loss = algo.train()["info"]["learner"]["policy_loss"]
+    after = algo.policy.model.get_weights()
+    algo.stop()
+    assert np.isfinite(loss)
+    assert sorted(name for name in before if np.array_equal(before[name], after[name])) == []

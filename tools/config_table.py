@@ -118,7 +118,8 @@ NOTES = {
     "custom_model_config": "an argument the class does not take is an error",
     "observation_filter": "RLlib has the key beside `model`, where PPO takes it too",
     "preprocessor_pref": "RLlib has the key beside `model`, where PPO takes it too",
-    "_disable_preprocessor_api": "RLlib has the key beside `model` too, and so has PPO",
+    "_disable_preprocessor_api": "everything else stays as it is: structures under `obs`, one vector under `obs_flat`;"
+    " RLlib has the key beside `model` too, and so has PPO",
     "action_mask_key": "filters leave the mask alone; no released package reads it for anything else yet",
 }
 

@@ -1,4 +1,4 @@
-"""Codecs by known values: the examples of the seeds and of RLlib, bounds, spaces and restoring."""
+"""Codecs by known values: bounds, spaces and restoring."""
 
 from __future__ import annotations
 
@@ -22,24 +22,10 @@ def samples(space, n, seed):
     return [space.sample() for _ in range(n)]
 
 
-def test_the_seeds_example():
-    np.testing.assert_array_equal(make(spaces.Discrete(3)).transform(1), [0, 1, 0])
-
-
 def test_start_is_honoured():
     preprocessor = make(spaces.Discrete(3, start=2))
     np.testing.assert_array_equal(preprocessor.transform(3), [0, 1, 0])
     np.testing.assert_array_equal(preprocessor.transform_batch(np.array([4, 2])), [[0, 0, 1], [1, 0, 0]])
-
-
-def test_rllibs_example_of_a_tuple():
-    space = spaces.Tuple([spaces.Discrete(5), spaces.Box(0, 5, (3,), np.float32)])
-    np.testing.assert_array_equal(make(space).transform((0, np.array([1, 2, 3]))), [1, 0, 0, 0, 0, 1, 2, 3])
-
-
-def test_rllibs_example_of_a_dict():
-    inner = spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (4,), np.float32)])
-    assert make(spaces.Dict({"a": spaces.Discrete(2), "b": inner})).shape == (9,)
 
 
 def test_a_dict_whose_keys_are_not_in_alphabetical_order(assert_same, permuted):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.errors import ObservationError
 from rlcatalog.preprocessing import Array, Leaf, Preprocessor, Writer
 from rlcatalog.spaceinfo import SpaceInfo
 from rlcatalog.values import GraphValues
@@ -124,9 +123,5 @@ class GraphPreprocessor(Preprocessor):
         if len(items) > most:
             self.refuse(f"at most {most} {name} (the model config key 'graph_max_{name}')", f"{len(items)} {name}")
         for i, item in enumerate(items):
-            try:
-                child.check(item)
-            except ObservationError as error:
-                text = str(error).replace(child.info.path, f"{self.info.path}.{name}[{i}]", 1)
-                raise ObservationError(text) from None
+            self.check_item(child, item, f"{self.info.path}.{name}[{i}]")
         return len(items)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.batches import batch_size, rows
-from rlcatalog.errors import ObservationError
 from rlcatalog.preprocessing import Array, Leaf, Preprocessor, Writer
 from rlcatalog.values import RepeatedValues
 from rlcatalog_preprocessors.config import needed_limit
@@ -82,8 +81,4 @@ class RepeatedValuesPreprocessor(Preprocessor):
             key = "; the model config key 'sequence_max_len' sets it" if self.info.kind == "sequence" else ""
             self.refuse(f"{expected}{key}", f"{len(items)} items")
         for i, item in enumerate(items):
-            try:
-                child.check(item)
-            except ObservationError as error:
-                text = str(error).replace(child.info.path, f"{self.info.path}[{i}]", 1)
-                raise ObservationError(text) from None
+            self.check_item(child, item, f"{self.info.path}[{i}]")
