@@ -120,7 +120,7 @@ NOTES = {
     "preprocessor_pref": "RLlib has the key beside `model`, where PPO takes it too",
     "_disable_preprocessor_api": "everything else stays as it is: structures under `obs`, one vector under `obs_flat`;"
     " RLlib has the key beside `model` too, and so has PPO",
-    "action_mask_key": "filters leave the mask alone; no released package reads it for anything else yet",
+    "action_mask_key": "kept out of the model's input, except for custom models, and out of filters",
 }
 
 

@@ -46,8 +46,6 @@ PLANNED = {
         "config/attention_use_n_prev_rewards", "export/torch/GTrXLNet", "export/tf/GTrXLNet",
     ],
     "rlcatalog-parametric": [],
-    "rlcatalog-multi-action": ["action_space/tuple", "action_space/dict"],
-    "rlcatalog-bounded": ["action_space/simplex"],
 }  # fmt: skip
 
 

@@ -148,7 +148,9 @@ def test_the_defaults_are_those_of_the_installed_packages():
 
 def test_every_key_says_what_it_means(shared):
     rows = shared.schema.keys.values()
-    assert {row.owner for row in rows} == {"rlcatalog", "rlcatalog-fcnet", "rlcatalog-preprocessors"}
+    assert {row.owner for row in rows} == {
+        "rlcatalog", "rlcatalog-categorical", "rlcatalog-fcnet", "rlcatalog-gaussian", "rlcatalog-preprocessors",
+    }  # fmt: skip
     assert [row.name for row in rows if len(row.meaning) < 8] == []
 
 

@@ -190,7 +190,7 @@ def test_an_unknown_model_lists_what_exists(shared):
 
 
 def test_an_unknown_distribution_lists_what_exists(shared):
-    said = "Unknown action dist 'gauss'.* Known: categorical, diag_gaussian"
+    said = "Unknown action dist 'gauss'.* Known: bernoulli, categorical, diag_gaussian"
     with pytest.raises(UnknownNameError, match=said):
         shared.resolve(VECTOR, TWO, {"custom_action_dist": "gauss"})
     with pytest.raises(UnknownNameError, match=said):
@@ -279,7 +279,7 @@ def test_all_of_it_is_said_before_a_framework_is_imported():
     assert answers == [
         "0 UnknownConfigKeyError", "1 ConfigTypeError", "2 ConfigError", "3 ConfigError", "4 ConfigTypeError",
         "5 UnknownConfigKeyError", "6 ConfigError", "7 UnknownNameError", "8 ModelContractError", "9 UnknownNameError",
-        "10 UnknownNameError", "11 UnsupportedSpaceError", "12 MissingPluginError", "13 UnsupportedSpaceError",
+        "10 UnknownNameError", "11 UnsupportedSpaceError", "12 UnsupportedSpaceError", "13 UnsupportedSpaceError",
         "14 UnknownConfigKeyError", "15 UnknownConfigKeyError", "16 UnsupportedSpaceError",
     ]  # fmt: skip
 

@@ -181,7 +181,8 @@ def test_names_and_numbers_alone(directory):
     assert sorted(path.name for path in directory.iterdir()) == ["policy.json", "weights.safetensors"]
     manifest = json.loads((directory / "policy.json").read_text())
     assert manifest["format"] == "rlcatalog-policy"
-    assert manifest["parts"] == {"trunk": "rlcatalog-fcnet/fcnet", "action_dist": "rlcatalog-gaussian/diag_gaussian"}
+    assert manifest["parts"] == {"trunk": "rlcatalog-fcnet/fcnet"}
+    assert manifest["action_dists"] == {"action": "rlcatalog-gaussian/diag_gaussian"}
     assert manifest["preprocessors"] == {
         "obs": "rlcatalog-preprocessors/dict",
         "obs['pos']": "rlcatalog-preprocessors/none",

@@ -6,7 +6,8 @@ their bounds, casts and restores the structure, so that every adapted sample lie
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,18 +25,19 @@ class ActionAdapter:
         info: The action space.
         bounds: How Box values meet their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high] (and
             clips) in the dimensions that have two finite bounds.
+        kinds: Path → `ActionDistribution.raw_kind` of the leaves' distributions; `"values"` where missing.
 
     Attributes:
         width: Number of raw values of one action.
         scalar: Whether the space is a single Discrete, whose raw actions distributions take as `[B]`.
     """
 
-    def __init__(self, info: SpaceInfo, bounds: str = "clip") -> None:
-        self.info, self.bounds = info, bounds
-        self.width = raw_width(info)
-        self.scalar = info.kind == "discrete"
+    def __init__(self, info: SpaceInfo, bounds: str = "clip", kinds: Mapping[str, str] | None = None) -> None:
+        self.info, self.bounds, self.kinds = info, bounds, kinds or {}
+        self.width = raw_width(info, self.kinds)
+        self.scalar = info.kind == "discrete" and self.kinds.get(info.path) != "onehot"
         #: Maps raw actions to the environment's: an array `[B, ...]`, or a structure of such for Tuple and Dict.
-        self.adapt = _adapter(info, bounds)
+        self.adapt = _adapter(info, bounds, self.kinds)
 
     def __call__(self, raw: Array) -> Any:
         """Return `adapt(raw)`."""
@@ -47,33 +49,52 @@ class ActionAdapter:
         Raises:
             NotServedError: A part of the map cannot be inverted (clipping).
         """
-        return np.asarray(_invert(self.info, action, self.bounds))
+        return np.asarray(_invert(self.info, action, self.bounds, self.kinds))
 
 
-def raw_width(info: SpaceInfo) -> int:
+def raw_width(info: SpaceInfo, kinds: Mapping[str, str] = MappingProxyType({})) -> int:
     """Return the number of raw values of one action.
+
+    Args:
+        info: The action space.
+        kinds: Path → `ActionDistribution.raw_kind` of the leaves' distributions.
 
     Raises:
         UnsupportedSpaceError: Actions of this kind have no flat form.
     """
     if info.kind == "discrete":
-        return 1
+        return int(info.n or 0) if kinds.get(info.path) == "onehot" else 1
     if info.kind in ("tuple", "dict"):
-        return sum(raw_width(child) for child in info.children)
+        return sum(raw_width(child, kinds) for child in info.children)
     if info.shape is None:
         raise UnsupportedSpaceError(f"{info.path}: {info.describe()} cannot be an action space: it has no fixed size.")
     return int(np.prod(info.shape))
 
 
-def _adapter(info: SpaceInfo, bounds: str) -> Callable[[Array], Any]:
+def action_shape(info: SpaceInfo) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
+    """Return dtype and shape of a batch of raw actions, as `ModelCatalog.get_action_shape` does."""
+    width = raw_width(info)
+    if info.kind in ("tuple", "dict"):
+        leaves = [node for node in info.walk() if node.kind not in ("tuple", "dict")]
+        whole = all(leaf.kind == "discrete" for leaf in leaves)
+        return np.dtype(np.int32 if whole else np.float32), (None, width)
+    dtype = np.dtype(info.dtype or "float32")
+    if info.kind in ("box", "simplex"):
+        dtype = np.dtype(np.int32 if dtype.kind in "iu" else np.float32)
+    return dtype, (None, *(info.shape or ()))
+
+
+def _adapter(info: SpaceInfo, bounds: str, kinds: Mapping[str, str]) -> Callable[[Array], Any]:
     if info.kind == "discrete":
         start, dtype = info.start, np.dtype(info.dtype or "int64")
+        if kinds.get(info.path) == "onehot":
+            return lambda raw: raw.argmax(axis=1).astype(dtype) + dtype.type(start)
         if start == 0 and dtype == np.int64:  # what distributions draw
             return lambda raw: raw[:, 0].copy() if raw.dtype is dtype else raw[:, 0].astype(dtype)
         return lambda raw: raw[:, 0].astype(dtype) + dtype.type(start)
     if info.kind in ("tuple", "dict"):
-        splits = np.cumsum([raw_width(child) for child in info.children])[:-1]
-        children = [_adapter(child, bounds) for child in info.children]
+        splits = np.cumsum([raw_width(child, kinds) for child in info.children])[:-1]
+        children = [_adapter(child, bounds, kinds) for child in info.children]
 
         def structure(raw: Array) -> Any:
             parts = np.split(raw, splits, axis=1)
@@ -86,7 +107,7 @@ def _adapter(info: SpaceInfo, bounds: str) -> Callable[[Array], Any]:
         offset = np.asarray(info.start)
         return lambda raw: (raw.reshape(shape) + offset).astype(dtype)
     if info.kind == "box":
-        return _box(info, bounds, shape, dtype)
+        return _box(info, "clip" if kinds.get(info.path) == "bounded" else bounds, shape, dtype)
     return lambda raw: raw.reshape(shape).astype(dtype)
 
 
@@ -115,17 +136,19 @@ def _affine(info: SpaceInfo) -> tuple[Array, Array]:
     return high / 2 - low / 2, high / 2 + low / 2
 
 
-def _invert(info: SpaceInfo, action: Any, bounds: str) -> Any:
+def _invert(info: SpaceInfo, action: Any, bounds: str, kinds: Mapping[str, str]) -> Any:
     if info.kind in ("tuple", "dict"):
         parts = [action[key] for key in info.keys] if info.kind == "dict" else action
         return np.concatenate(
-            [_invert(child, part, bounds) for child, part in zip(info.children, parts, strict=True)], axis=1
+            [_invert(child, part, bounds, kinds) for child, part in zip(info.children, parts, strict=True)], axis=1
         )
     action = np.asarray(action)
     flat = (len(action), -1)
+    if kinds.get(info.path) == "onehot":
+        return np.eye(int(info.n or 0), dtype=np.float32)[(action - info.start).reshape(-1)]
     if info.kind in ("discrete", "multi_discrete"):
         return (action - info.start).reshape(flat)
-    if info.kind != "box":
+    if info.kind != "box" or kinds.get(info.path) == "bounded":
         return action.reshape(flat)
     assert info.low is not None
     if np.dtype(info.dtype or "float32").kind in "iub":

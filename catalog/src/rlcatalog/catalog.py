@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from rlcatalog.actions import Names, plan_actions
 from rlcatalog.assembly import Part, assemble
 from rlcatalog.config import ModelConfig, Schema, keys_of, plain, same
 from rlcatalog.declarations import Declaration
@@ -15,6 +16,7 @@ from rlcatalog.discovery import normalize, scan
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.in_process import in_process_dist, in_process_model, in_process_preprocessor
 from rlcatalog.loader import PluginRecord
+from rlcatalog.masks import mask_key
 from rlcatalog.plugins import load_plugins
 from rlcatalog.preprocessing import Preprocessor
 from rlcatalog.registry import Component, Registry, require_framework
@@ -169,18 +171,22 @@ class Catalog:
         slots, parsed = self.slots, self.parse_config(config)
         values = parsed.values
         custom_model = slots.named("model", values["custom_model"], in_process_model)
-        custom_dist = slots.named("action_dist", values["custom_action_dist"], in_process_dist)
-        framework = slots.framework(framework, custom_model, custom_dist)
-        request = Request(SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action"), values, framework)
+        names = Names(slots, values["custom_action_dist"], pins=pins.get("action_dists"))
+        framework = slots.framework(framework, custom_model, *names.components)
+        whole, action = SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action")
+        key = mask_key(whole, action, values["action_mask_key"])
+        # A custom model sees what the environment emits; any other finds the mask in its output, not in its input.
+        seen = whole if key is None or custom_model is not None else whole.without(key)
+        request = Request(seen, action, values, framework)
         codecs = pins.get("preprocessors")
         choices = {"preprocessor": slots.preprocessor(request, codecs), "filter": slots.filter(request, pins)}
         preprocessor = self.preprocessor_for(request.obs, values, pins=codecs)
         request = replace(request, encoded_shape=preprocessor.shape)
-        choices["action_dist"] = slots.action_dist(request, slots.pinned("action_dist", pins) or custom_dist)
-        num_outputs = slots.size(choices["action_dist"].component, request, action_space)
-        request = replace(request, num_outputs=num_outputs)
+        actions = plan_actions(slots, request, names)
+        choices["action_dist"] = actions.choice
+        request = replace(request, num_outputs=actions.size)
         choices |= slots.model(request, custom_model, pins)
-        found = Resolution(request, parsed, framework, choices, preprocessor, num_outputs, self.config_keys, codecs)
+        found = Resolution(request, parsed, framework, choices, preprocessor, actions, self.config_keys, codecs, key)
         _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
         return found
 
@@ -288,17 +294,18 @@ class Catalog:
         Args:
             action_space: The action space.
             config: The model config; its `custom_action_dist` wins.
-            dist_type: Name or class of a distribution.
+            dist_type: Name or class of a distribution: for the space, or for those of its parts that it fits.
             framework: `"torch"` or `"tf"`; None lets a custom class decide, else torch.
+
+        Raises:
+            UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
         """
         slots, values = self.slots, self.parse_config(config).values
-        named = slots.named("action_dist", values["custom_action_dist"] or dist_type, in_process_dist)
-        framework = slots.framework(framework, named)
+        names = Names(slots, values["custom_action_dist"], dist_type)
+        framework = slots.framework(framework, *names.components)
         info = SpaceInfo.read(action_space, "action")
-        request = Request(info, info, values, framework)
-        component = slots.action_dist(request, named).component
-        assert component is not None
-        return component.load(framework), slots.size(component, request, action_space)
+        plan = plan_actions(slots, Request(info, info, values, framework), names)
+        return plan.load(framework, values), plan.size
 
     def model_v2(
         self,

@@ -43,6 +43,8 @@ def print_explanation(env_id: str, found: dict[str, Any]) -> None:
     console.print(f"[bold]{env_id}[/]  framework: {found['framework']}")
     console.print(f"observation: {found['observation_space']}", markup=False, soft_wrap=True)
     console.print(f"action: {found['action_space']}", markup=False, soft_wrap=True)
+    if found["action_mask"]:
+        console.print(f"action mask: {found['action_mask']}, kept out of the model's input", markup=False)
     table = Table("slot", "candidate", "rank", "reason", "provided by", title="Choices", title_justify="left")
     for slot in ("preprocessor", "filter", "model", "memory", "head", "action_dist"):
         choice = found[slot]
@@ -64,6 +66,9 @@ def print_explanation(env_id: str, found: dict[str, Any]) -> None:
                 "", f"[dim]{len(others)} others[/]", "-", "for other kinds of space, or by name only (see --json)", ""
             )
         table.add_section()
+    for node in found["action_parts"]:
+        provider = f"{node['distribution']} {node['version']}".strip() or "this process"
+        table.add_row(escape(node["path"]), f"[bold green]{node['chosen']}[/]", "", escape(node["reason"]), provider)
     for wrapper in found["env_wrappers"]:
         name = f"[bold green]{wrapper['name']}[/]" if wrapper["applied"] else "-"
         table.add_row("env_wrapper", name, "", escape(wrapper["reason"]), wrapper["provider"])

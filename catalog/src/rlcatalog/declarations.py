@@ -204,10 +204,13 @@ class ActionDistSpec(Declaration):
     Attributes:
         size: Number of model outputs the distribution needs, from the action space and the model config. The class's
             `required_model_output_shape` says the same.
+        composite: Whether it joins distributions that the catalog chooses for the space's children (Tuple, Dict); its
+            size is the sum of theirs.
     """
 
     kind: ClassVar[str] = "action_dist"
 
+    composite: bool = False
     size: Callable[[SpaceInfo, Mapping[str, Any]], int] | None = None
 
     def __post_init__(self) -> None:

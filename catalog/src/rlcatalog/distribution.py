@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, StaleOutputError
 
 if TYPE_CHECKING:
     import gymnasium
+
+    from rlcatalog.spaceinfo import SpaceInfo
 
 
 class ActionDistribution:
@@ -22,6 +24,11 @@ class ActionDistribution:
         model: The model that made it, or None.
     """
 
+    #: Whether the class joins distributions that the catalog chooses for the children of a Tuple or Dict.
+    composite: ClassVar[bool] = False
+    #: How the adapter reads raw actions: `"values"` (offsets are added, floats brought into their bounds), `"bounded"`
+    #: (floats that lie within their bounds already), `"onehot"` (one-hots, relaxed or not, of a Discrete).
+    raw_kind: ClassVar[str] = "values"
     #: `"exact"` when `entropy` and `kl` have a closed form, else `"estimate"`.
     entropy_kind: ClassVar[str] = "exact"
     #: What `sample` or `deterministic_sample` returned last.
@@ -65,17 +72,67 @@ class ActionDistribution:
         raise NotImplementedError("required_model_output_shape(action_space, model_config) must be implemented.")
 
     @classmethod
-    def masked(cls, inputs: Any, mask: Any) -> Any:
+    def options_for(
+        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
+    ) -> dict[str, Any]:
+        """Return what the class must know of an action space, as keyword arguments of its constructor.
+
+        Args:
+            action: The action space.
+            config: The model config.
+            children: For a composite: distribution class and size of each child of the space, in order.
+        """
+        return {}
+
+    @classmethod
+    def family(cls, options: Mapping[str, Any]) -> Any:
+        """Return a key that independent distributions share which `side_by_side` can join into one; None: no such.
+
+        A composite joins its parts by it, so that the number of tensor operations does not grow with them.
+
+        Args:
+            options: What `options_for` returned.
+        """
+        return None
+
+    @classmethod
+    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
+        """Return one distribution class for several of one family, and the order in which it takes their inputs.
+
+        Its raw actions are theirs, one after the other.
+
+        Args:
+            members: Options and number of inputs of each.
+
+        Returns:
+            The class, or a `BoundDistribution`, and runs of inputs: number of the member, first column, one past the
+            last.
+        """
+        raise NotImplementedError(f"{cls.__name__} has a family and must implement side_by_side(members).")
+
+    @classmethod
+    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
         """Return `inputs` with an action mask baked in.
 
         Args:
             inputs: Model output `[B, size]`.
-            mask: Boolean tensor in Gymnasium's mask format, batched; True (or 1) means allowed.
+            mask: Boolean tensor `[B, m]`, True for what is allowed; its columns are those of `rlcatalog.masks`. Here:
+                one column per input; a forbidden one is given the dtype's lowest finite value.
+            **options: What `options_for` returned.
 
         Raises:
-            NotServedError: This distribution takes no masks.
+            NotServedError: The mask has not one column per input, and this distribution does not say what to do.
         """
-        raise NotServedError(f"{cls.__name__} takes no action mask.")
+        if mask.shape[-1] != inputs.shape[-1]:
+            raise NotServedError(
+                f"{cls.__name__} has {inputs.shape[-1]} inputs and is given a mask of {mask.shape[-1]} columns; to take"
+                " it, the class must define masked(inputs, mask)."
+            )
+        if hasattr(inputs, "masked_fill"):
+            from rlcatalog.torch.ops import fill_forbidden
+        else:
+            from rlcatalog.tf.ops import fill_forbidden
+        return fill_forbidden(inputs, mask)
 
     # --- to call ---------------------------------------------------------------------------------------------------
 
@@ -100,6 +157,39 @@ class ActionDistribution:
     def multi_entropy(self) -> Any:
         """Return the entropy per component; the same as `entropy` for a distribution of one component."""
         return self.entropy()
+
+
+class BoundDistribution:
+    """A distribution class together with what it must know of an action space; called like the class.
+
+    Args:
+        cls: The class.
+        options: Keyword arguments for its constructor.
+    """
+
+    def __init__(self, cls: Any, options: Mapping[str, Any]) -> None:
+        self.cls, self.options = cls, dict(options)
+
+    def __call__(self, inputs: Any, model: Any = None) -> Any:
+        """Return the distribution of a batch."""
+        return self.cls(inputs, model, **self.options)
+
+    def masked(self, inputs: Any, mask: Any) -> Any:
+        """Return `inputs` with an action mask baked in."""
+        return self.cls.masked(inputs, mask, **self.options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["cls"], name)
+
+    def __repr__(self) -> str:
+        return f"BoundDistribution({self.cls.__name__}, {self.options})"
+
+
+def bind(cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()) -> Any:
+    """Return a class for an action space: itself where it need not know the space, else a `BoundDistribution`."""
+    describe = getattr(cls, "options_for", None)
+    options = describe(action, config, children) if describe is not None else {}
+    return BoundDistribution(cls, options) if options else cls
 
 
 def same_kind(dist: ActionDistribution, other: Any) -> None:

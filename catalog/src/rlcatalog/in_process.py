@@ -34,7 +34,11 @@ def in_process_dist(cls: Any, name: str | None = None) -> Component:
     framework = getattr(cls, "framework_of_class", None)
     frameworks = [framework] if framework in FRAMEWORKS else list(FRAMEWORKS)
     spec = ActionDistSpec(
-        name or cls.__name__, dict.fromkeys(frameworks, _path(cls)), _first_line(cls), size=lambda action, config: 0
+        name or cls.__name__,
+        dict.fromkeys(frameworks, _path(cls)),
+        _first_line(cls),
+        size=lambda action, config: 0,
+        composite=bool(getattr(cls, "composite", False)),
     )
     return Component(spec, "", "", objects=dict.fromkeys(frameworks, cls))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlcatalog.adapters import action_shape
 from rlcatalog.catalog import default_catalog
 from rlcatalog.spaceinfo import SpaceInfo
 
@@ -42,6 +43,23 @@ class ModelCatalog:
             **kwargs: Accepted for RLlib's signature.
         """
         return default_catalog().action_dist(action_space, config, dist_type, framework)
+
+    @staticmethod
+    def get_action_shape(action_space: gymnasium.Space[Any], framework: str = "torch") -> tuple[Any, tuple[Any, ...]]:
+        """Return dtype and shape of a batch of stored actions; None stands for the batch size.
+
+        Args:
+            action_space: The action space.
+            framework: Accepted for RLlib's signature; the dtype is NumPy's.
+
+        Returns:
+            For Tuple and Dict those of the one flat form `[B, width]`: int32 where all parts are Discrete, else
+            float32.
+
+        Raises:
+            UnsupportedSpaceError: Actions of this kind have no fixed size.
+        """
+        return action_shape(SpaceInfo.read(action_space, "action"))
 
     @staticmethod
     def get_model_v2(

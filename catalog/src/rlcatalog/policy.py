@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from rlcatalog.adapters import ActionAdapter
-from rlcatalog.errors import ActionMaskError, NotServedError
+from rlcatalog.errors import NotServedError
 from rlcatalog.filtering import make_filter
+from rlcatalog.masks import ActionMasks
 from rlcatalog.model import ModelV2
 from rlcatalog.registry import require_framework
 from rlcatalog.resolution import Explanation, Resolution
@@ -105,7 +106,11 @@ class Policy:
         self.framework = resolution.framework
         self.config = resolution.config.fresh()
         assert resolution.request.action is not None
-        self.adapter = ActionAdapter(resolution.request.action, self.config["action_bounds"])
+        kinds = resolution.actions.raw_kinds(self.framework)
+        self.adapter = ActionAdapter(resolution.request.action, self.config["action_bounds"], kinds)
+        self.masks = ActionMasks(resolution.request.action, resolution.mask_key)
+        #: Whether the action mask is left out of what is encoded.
+        self._mask_apart = resolution.mask_key is not None and resolution.mask_key not in resolution.request.obs.keys
         self.preprocessor = catalog.preprocessor_for(
             resolution.request.obs, resolution.config.values, pins=resolution.preprocessor_pins
         )
@@ -115,7 +120,7 @@ class Policy:
             if self.filter is None
             else self.filter.processed_space(self.preprocessor)
         )
-        self.dist_class = resolution.component("action_dist").load(self.framework)
+        self.dist_class = resolution.actions.load(self.framework, self.config)
         self.model = self.make_model()
         self._engine = self._make_engine()
 
@@ -141,13 +146,17 @@ class Policy:
             obs: A vector environment's observations (a batch), or a list of single ones.
             state: The state the last `act` returned; None at the start of all episodes.
             prev_reward: Rewards `[B]` of the last step, for models that ask for them.
-            mask: Action mask in Gymnasium's format, batched: `[B, n]` for Discrete.
+            mask: Action mask in Gymnasium's format, batched: `[B, n]` for Discrete (see `ActionMasks.matrix`); the
+                observations' own when missing.
             explore: Sample; else take the most likely action.
 
         Raises:
             ObservationError: An observation does not lie in the space.
             ActionMaskError: The mask has the wrong shape, or a row allows nothing.
         """
+        if self.masks.key is not None:
+            mask = self.masks.of(obs) if mask is None else mask
+            obs = self._seen(obs)
         encoded = self.preprocessor.encode_batch(obs)
         if self.filter is not None:
             encoded = self.filter(encoded)
@@ -167,7 +176,7 @@ class Policy:
 
     def _step(self, encoded: Array, state: Any, mask: Any, explore: bool) -> Step:
         if mask is not None:
-            mask = self._checked_mask(mask, len(encoded))
+            mask = self.masks.matrix(mask, len(encoded))
         raw, logp, value, inputs, state = self._engine.act(encoded, state, mask, explore)
         return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
 
@@ -178,15 +187,24 @@ class Policy:
             obs: A batch of observations, or a list of single ones.
             update: Whether the filter learns from them.
         """
-        encoded = self.preprocessor.transform_batch(obs)
+        encoded = self.preprocessor.transform_batch(self._seen(obs))
         return encoded if self.filter is None else self.filter(encoded, update=update)
+
+    def action_mask(self, obs: Any) -> Array | None:
+        """Return the action masks in a batch of observations, boolean `[B, m]`, or None where they hold none.
+
+        Raises:
+            ActionMaskError: A mask has the wrong form, or allows nothing in some row.
+        """
+        return self.masks.of(obs)
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions under the current weights, for training.
 
         Args:
             batch: `"obs"`: encoded observations `[B, ...]` from `preprocess`; `"raw_action"`: `[B, width]`; for
-                masked actions `"mask"`; for models with memory `"state"` and `"seq_lens"`. Arrays or tensors.
+                masked actions `"mask"`, from `action_mask`; for models with memory `"state"` and `"seq_lens"`. Arrays
+                or tensors.
         """
         return self._engine.evaluate(batch)
 
@@ -244,6 +262,10 @@ class Policy:
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
+    def _seen(self, obs: Any) -> Any:
+        """Return what the preprocessor takes of a batch of observations: all, or all but the action mask."""
+        return self.masks.without(obs) if self._mask_apart else obs
+
     def _make_engine(self) -> Engine:
         if self.framework == "torch":
             from rlcatalog.torch.engine import TorchEngine
@@ -252,20 +274,6 @@ class Policy:
         from rlcatalog.tf.engine import TFEngine
 
         return TFEngine(self)
-
-    def _checked_mask(self, mask: Any, batch_size: int) -> Array:
-        assert self.resolution.request.action is not None
-        info = self.resolution.request.action
-        if info.kind != "discrete":
-            raise NotServedError(f"{info.path}: masks are served for Discrete actions so far, found {info.describe()}.")
-        array = np.asarray(mask)
-        if array.shape != (batch_size, info.n):
-            raise ActionMaskError(f"mask: expected shape {(batch_size, info.n)}, found {array.shape}.")
-        array = array.astype(bool)
-        empty = np.flatnonzero(~array.any(axis=1))
-        if len(empty):
-            raise ActionMaskError(f"mask: row {int(empty[0])} allows no action; each row must allow at least one.")
-        return array
 
 
 class Stepper:

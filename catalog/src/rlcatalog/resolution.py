@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from rlcatalog.actions import ActionPlan
 from rlcatalog.config import ModelConfig
 from rlcatalog.declarations import ModelSpec, Stage
 from rlcatalog.filtering import make_filter
@@ -28,9 +29,10 @@ class Resolution:
         framework: `"torch"` or `"tf"`.
         choices: Slot → choice, for `preprocessor`, `filter`, `trunk`, `memory`, `head` and `action_dist`.
         preprocessor: A preprocessor for the observation space, to read shapes from.
-        num_outputs: Number of outputs the action distribution needs.
+        actions: The distributions of the action space and of its parts.
         config_keys: Says which config keys a component reads.
         preprocessor_pins: Path → `"distribution/name"` of the codecs of a saved policy, or None.
+        mask_key: Key of Dict observations under which the action mask stands, or None.
     """
 
     request: Request
@@ -38,9 +40,15 @@ class Resolution:
     framework: str
     choices: dict[str, Choice]
     preprocessor: Preprocessor
-    num_outputs: int
+    actions: ActionPlan
     config_keys: Callable[[Component], list[str]]
     preprocessor_pins: Mapping[str, str] | None = None
+    mask_key: str | None = None
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of outputs the action distribution needs."""
+        return self.actions.size
 
     def component(self, slot: str) -> Component:
         """Return the component that fills a slot that is never empty."""
@@ -117,6 +125,12 @@ class Explanation:
             "filter": self._choice(found.choices["filter"]),
             "memory": self._choice(found.choices["memory"]),
             "head": self._choice(found.choices["head"]),
+            "action_parts": [
+                {"path": node.info.path, "space": node.info.describe(), **self._choice(node.choice)}
+                for child in found.actions.children
+                for node in child.walk()
+            ],
+            "action_mask": None if found.mask_key is None else f"obs[{found.mask_key!r}]",
             "plan": [
                 {"path": leaf.path, "kind": leaf.kind, "slice": [leaf.start, leaf.stop], "shape": list(leaf.shape)}
                 for leaf in found.preprocessor.leaves()

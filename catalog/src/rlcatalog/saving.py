@@ -26,7 +26,7 @@ FORMAT = "rlcatalog-policy"
 FORMAT_VERSION = 1
 MANIFEST, WEIGHTS, FILTER = "policy.json", "weights.safetensors", "filter.safetensors"
 #: Slots whose component is written down by name, beside the preprocessors.
-_PINNED = ("filter", "trunk", "memory", "head", "action_dist")
+_PINNED = ("filter", "trunk", "memory", "head")
 
 
 class Manifest(msgspec.Struct, kw_only=True):
@@ -40,6 +40,7 @@ class Manifest(msgspec.Struct, kw_only=True):
         config: The keys of the model config that are not at their default.
         parts: Slot → `"distribution/name"`.
         preprocessors: Path → `"distribution/name"`.
+        action_dists: The same for the action space and its parts.
         versions: Distribution → version.
         observation_space: The space as plain data, or None (see `spacejson`).
         action_space: The same for actions.
@@ -53,6 +54,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     config: dict[str, Any]
     parts: dict[str, str]
     preprocessors: dict[str, str]
+    action_dists: dict[str, str]
     versions: dict[str, str]
     observation_space: dict[str, Any] | None
     action_space: dict[str, Any] | None
@@ -71,7 +73,8 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
         files[FILTER] = to_bytes(_contiguous(policy.filter.get_state()))
     parts = {slot: resolution.choices[slot].component for slot in _PINNED}
     preprocessors = dict(_preprocessors(policy.preprocessor))
-    used = [c for c in (*parts.values(), *preprocessors.values()) if c is not None]
+    action_dists = {node.info.path: node.component for node in resolution.actions.walk()}
+    used = [c for c in (*parts.values(), *preprocessors.values(), *action_dists.values()) if c is not None]
     manifest = Manifest(
         format=FORMAT,
         format_version=FORMAT_VERSION,
@@ -80,6 +83,7 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
         config=resolution.config.given,
         parts={slot: _address(component) for slot, component in parts.items() if component is not None},
         preprocessors={path: _address(component) for path, component in preprocessors.items()},
+        action_dists={path: _address(component) for path, component in action_dists.items()},
         versions={c.distribution: c.version for c in sorted(used, key=lambda c: c.distribution) if c.distribution},
         observation_space=space_to_json(policy.observation_space),
         action_space=space_to_json(policy.action_space),
@@ -101,12 +105,13 @@ def load(
     tensors = {name: _tensors(source / name, digest) for name, digest in manifest.files.items()}
     obs_space = _space(manifest, "observation_space", source, obs_space)
     action_space = _space(manifest, "action_space", source, action_space)
-    pins = {**manifest.parts, "preprocessors": manifest.preprocessors}
+    pins = {**manifest.parts, "preprocessors": manifest.preprocessors, "action_dists": manifest.action_dists}
     try:
         for slot, address in manifest.parts.items():  # a missing plugin is named before its config keys are
             catalog.registry.get("model" if slot in MODEL_SLOTS else slot, address)
-        for address in manifest.preprocessors.values():
-            catalog.registry.get("preprocessor", address)
+        for kind, addresses in (("preprocessor", manifest.preprocessors), ("action_dist", manifest.action_dists)):
+            for address in addresses.values():
+                catalog.registry.get(kind, address)
         resolution = catalog.resolve(obs_space, action_space, manifest.config, manifest.framework, pins=pins)
         policy = Policy(catalog, resolution, obs_space, action_space)
     except CatalogError as error:

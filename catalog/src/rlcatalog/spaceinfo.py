@@ -7,7 +7,7 @@ answer a question about a space.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import UnsupportedSpaceError
@@ -131,6 +131,18 @@ class SpaceInfo:
     def is_a(self, qualified_name: str) -> bool:
         """Whether the space is of the class with this qualified name (`"package.module.Class"`), or of a subclass."""
         return qualified_name in self.classes
+
+    def without(self, key: str) -> SpaceInfo:
+        """Return a Dict without one of its keys."""
+        from gymnasium.spaces import Dict
+
+        kept = [(name, child) for name, child in zip(self.keys, self.children, strict=True) if name != key]
+        return replace(
+            self,
+            keys=tuple(name for name, _ in kept),
+            children=tuple(child for _, child in kept),
+            space=Dict([(name, child.space) for name, child in kept]),
+        )
 
     def walk(self) -> Iterator[SpaceInfo]:
         """Yield this node and all below it, depth first, in the space's order."""

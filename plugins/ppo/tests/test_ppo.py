@@ -246,3 +246,53 @@ def test_learns_cartpole(seed, filtered):
     while algo.train()["timesteps_total"] < steps:
         pass
     assert np.mean(algo.evaluate(100, seed=10_000)) >= 475
+
+
+@pytest.mark.learn
+@pytest.mark.parametrize("name", ["diag_gaussian", "squashed_gaussian", "beta"])
+def test_learns_pendulum(name):
+    steps = 150_000
+    model = {"fcnet_hiddens": [64, 64], "vf_share_layers": False, "custom_action_dist": name}
+    if name == "diag_gaussian":
+        model |= {"free_log_std": True, "action_bounds": "affine"}
+    config = {"seed": 0, "total_steps": steps, "rollout_length": 256, "gamma": 0.9, "vf_loss_coeff": 0.5}
+    algo = PPO("Pendulum-v1", {**config, "model": model})
+    while algo.train()["timesteps_total"] < steps:
+        pass
+    assert np.mean(algo.evaluate(100, seed=10_000)) >= -300
+
+
+class TwoParts(gym.Env):
+    """Pays 1 for the button that is lit and 1 less the distance to where the lever should be."""
+
+    observation_space = gym.spaces.Dict(
+        {"lit": gym.spaces.Discrete(4), "lever": gym.spaces.Box(-1, 1, (2,), np.float32)}
+    )
+    action_space = gym.spaces.Tuple([gym.spaces.Discrete(4), gym.spaces.Box(-1, 1, (2,), np.float32)])
+    optimum = 20.0  # ten steps of at most 2
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 10
+        return self._look(), {}
+
+    def step(self, action):
+        button, lever = action
+        reward = float(button == self.seen["lit"]) + 1.0 - float(np.abs(lever - self.seen["lever"]).mean())
+        self.left -= 1
+        return self._look(), reward, self.left == 0, False, {}
+
+    def _look(self):
+        lever = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        self.seen = {"lit": int(self.np_random.integers(4)), "lever": lever}
+        return self.seen
+
+
+@pytest.mark.learn
+def test_learns_a_hybrid_task():
+    steps = 150_000
+    config = {"seed": 0, "total_steps": steps, "gamma": 0.0, "model": {"fcnet_hiddens": [64, 64]}}
+    algo = PPO(lambda: TwoParts(), config)
+    while algo.train()["timesteps_total"] < steps:
+        pass
+    assert np.mean(algo.evaluate(100, seed=10_000)) >= 0.9 * TwoParts.optimum

@@ -1,1 +1,1 @@
-"""The categorical action distribution of rlcatalog, for PyTorch and TensorFlow."""
+"""Action distributions over finite sets, for PyTorch and TensorFlow."""

@@ -1,27 +1,138 @@
-"""Declarations: which action spaces the distribution serves and how many model outputs it needs."""
+"""Declarations: which action spaces the distributions serve and how many model outputs they need."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from rlcatalog import ActionDistSpec, Match, NoMatch, Rank, Request, SpaceInfo, hookimpl
 from rlcatalog.errors import UnsupportedSpaceError
 
+#: More logits than this are refused: a Box of integers is seldom meant to be a choice among that many values.
+MAX_LOGITS = 100_000
+#: More slates than this are refused.
+MAX_SLATES = 10_000
 
-def match(request: Request) -> Match | NoMatch:
-    """Say whether the action space is Discrete."""
+
+def is_integer_box(action: SpaceInfo) -> bool:
+    """Whether the space is a Box of signed or unsigned integers or of bools."""
+    return action.kind == "box" and (action.dtype or "").startswith(("int", "uint", "bool"))
+
+
+def match_discrete(request: Request) -> Match | NoMatch:
     action = request.action
     if action is not None and action.kind == "discrete":
         return Match(Rank.GENERIC, f"the action is one of {action.n} values")
     return NoMatch(f"takes Discrete, not {action.kind if action else 'nothing'}")
 
 
-def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
-    """Return the number of logits."""
+def match_multi(request: Request) -> Match | NoMatch:
+    action = request.action
+    if action is not None and (action.kind == "multi_discrete" or is_integer_box(action)):
+        return Match(Rank.GENERIC, f"the action is {math.prod(action.shape or ())} choices at once")
+    found = f"a Box of {action.dtype}" if action and action.kind == "box" else action.kind if action else "nothing"
+    return NoMatch(f"takes MultiDiscrete or a Box of integers, not {found}")
+
+
+def match_bernoulli(request: Request) -> Match | NoMatch:
+    action = request.action
+    if action is not None and action.kind == "multi_binary":
+        return Match(Rank.GENERIC, f"the action is {math.prod(action.shape or ())} bits")
+    return NoMatch(f"takes MultiBinary, not {action.kind if action else 'nothing'}")
+
+
+def _discrete_size(action: SpaceInfo, name: str) -> int:
     if action.n is None or action.kind != "discrete":
-        raise UnsupportedSpaceError(f"{action.path}: Categorical takes a Discrete space, found {action.describe()}.")
+        raise UnsupportedSpaceError(f"{action.path}: {name} takes a Discrete space, found {action.describe()}.")
     return action.n
+
+
+def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+    """Return the number of logits of `categorical`."""
+    return _discrete_size(action, "Categorical")
+
+
+def gumbel_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+    """Return the number of logits of `gumbel_softmax`."""
+    return _discrete_size(action, "GumbelSoftmax")
+
+
+def input_lens(action: SpaceInfo) -> tuple[int, ...]:
+    """Return the number of values of each choice, in C order.
+
+    Raises:
+        UnsupportedSpaceError: The space is no MultiDiscrete and no Box of integers, or has too many values.
+    """
+    if action.kind == "multi_discrete":
+        assert action.nvec is not None
+        lens = tuple(int(n) for n in action.nvec.reshape(-1).tolist())
+    elif is_integer_box(action):
+        assert action.low is not None
+        assert action.high is not None
+        bounded = getattr(action.space, "is_bounded", None)
+        if bounded is not None and not bounded():
+            raise UnsupportedSpaceError(
+                f"{action.path}: MultiCategorical needs an upper and a lower bound of every value of"
+                f" {action.describe()}; give the Box finite bounds, or name another distribution."
+            )
+        # Python's integers: the range of an int64 does not fit an int64.
+        pairs = zip(action.low.reshape(-1).tolist(), action.high.reshape(-1).tolist(), strict=True)
+        lens = tuple(int(high) - int(low) + 1 for low, high in pairs)
+    else:
+        raise UnsupportedSpaceError(
+            f"{action.path}: MultiCategorical takes MultiDiscrete or a Box of integers, found {action.describe()}."
+        )
+    if sum(lens) > MAX_LOGITS:
+        raise UnsupportedSpaceError(
+            f"{action.path}: {action.describe()} would take {sum(lens):,} logits, more than {MAX_LOGITS:,}; narrow its"
+            " bounds, use a Box of floats, or name another distribution."
+        )
+    return lens
+
+
+def multi_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+    """Return the number of logits of `multi_categorical`."""
+    return sum(input_lens(action))
+
+
+def bernoulli_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+    """Return the number of bits."""
+    if action.kind != "multi_binary":
+        raise UnsupportedSpaceError(f"{action.path}: Bernoulli takes a MultiBinary space, found {action.describe()}.")
+    return math.prod(action.shape or ())
+
+
+def slate_nvec(action: SpaceInfo) -> tuple[int, ...]:
+    """Return the number of items, once per place of a slate.
+
+    Raises:
+        UnsupportedSpaceError: The space is no MultiDiscrete with equal entries, or has no slates, or too many.
+    """
+    name = "SlateMultiCategorical"
+    nvec = input_lens(action) if action.kind == "multi_discrete" else ()
+    if not nvec or len(set(nvec)) > 1:
+        raise UnsupportedSpaceError(
+            f"{action.path}: {name} takes a MultiDiscrete space whose entries are all equal, such as MultiDiscrete([5,"
+            f" 5]) for slates of 2 out of 5 items; found {action.describe()}."
+        )
+    count = math.perm(nvec[0], len(nvec))
+    if not 0 < count <= MAX_SLATES:
+        raise UnsupportedSpaceError(
+            f"{action.path}: there are {count:,} slates of {len(nvec)} distinct items out of {nvec[0]}; {name} takes 1"
+            f" to {MAX_SLATES:,}. Use 'multi_categorical', which draws each place on its own, or a shorter slate."
+        )
+    return nvec
+
+
+def slates_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+    """Return the number of slates."""
+    nvec = slate_nvec(action)
+    return math.perm(nvec[0], len(nvec))
+
+
+def _targets(module: str, name: str) -> dict[str, str]:
+    return {framework: f"rlcatalog_categorical{module}.{framework}:{name}" for framework in ("torch", "tf")}
 
 
 @hookimpl
@@ -29,9 +140,37 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
     return [
         ActionDistSpec(
             name="categorical",
-            targets={"torch": "rlcatalog_categorical.torch:Categorical", "tf": "rlcatalog_categorical.tf:Categorical"},
+            targets=_targets("", "Categorical"),
             summary="one of n values, from n logits",
-            match=match,
+            match=match_discrete,
             size=size,
-        )
+            config="rlcatalog_categorical.config:CategoricalConfig",
+        ),
+        ActionDistSpec(
+            name="multi_categorical",
+            targets=_targets(".multi", "MultiCategorical"),
+            summary="several independent choices, from the logits of all side by side",
+            match=match_multi,
+            size=multi_size,
+        ),
+        ActionDistSpec(
+            name="bernoulli",
+            targets=_targets(".bernoulli", "Bernoulli"),
+            summary="independent bits, from a logit each",
+            match=match_bernoulli,
+            size=bernoulli_size,
+        ),
+        ActionDistSpec(
+            name="gumbel_softmax",
+            targets=_targets(".gumbel", "GumbelSoftmax"),
+            summary="relaxed one-hots of n values that gradients flow through, from n logits",
+            size=gumbel_size,
+            config="rlcatalog_categorical.config:GumbelSoftmaxConfig",
+        ),
+        ActionDistSpec(
+            name="slate_multi_categorical",
+            targets=_targets(".slates", "SlateMultiCategorical"),
+            summary="one of all ordered selections of k distinct items out of n, from a logit per selection",
+            size=slates_size,
+        ),
     ]

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from rlcatalog import SpaceInfo
+from rlcatalog.config import part
 from rlcatalog.distribution import ActionDistribution, same_kind
 from rlcatalog.errors import ConfigError
+from rlcatalog_categorical.config import CategoricalConfig
 from rlcatalog_categorical.plugin import size
+
+
+def tempered(logits: Any, temperature: float) -> Any:
+    """Divide logits by a temperature; what a mask forbids stays forbidden and all stays finite.
+
+    Raises:
+        ConfigError: The temperature is not positive.
+    """
+    if not 0 < temperature < math.inf:
+        raise ConfigError(f"temperature must be positive, found {temperature}.")
+    lowest, highest = logits.dtype.min, logits.dtype.max
+    return tf.where(logits > lowest, tf.clip_by_value(logits / temperature, lowest, highest), lowest)
 
 
 class Categorical(ActionDistribution):
@@ -24,10 +40,8 @@ class Categorical(ActionDistribution):
     framework_of_class = "tf"
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
-        if temperature <= 0:
-            raise ConfigError(f"temperature must be positive, found {temperature}.")
         inputs = tf.convert_to_tensor(inputs)
-        super().__init__(inputs if temperature == 1.0 else inputs / temperature, model)
+        super().__init__(inputs if temperature == 1.0 else tempered(inputs, temperature), model)
         self._log_probs: Any = None
 
     @staticmethod
@@ -36,9 +50,12 @@ class Categorical(ActionDistribution):
         return size(SpaceInfo.read(action_space, "action"), model_config or {})
 
     @classmethod
-    def masked(cls, inputs: Any, mask: Any) -> Any:
-        """Give forbidden values the lowest finite logit of the dtype; mask `[B, n]`, True = allowed."""
-        return tf.where(tf.cast(mask, tf.bool), inputs, inputs.dtype.min)
+    def options_for(
+        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
+    ) -> dict[str, Any]:
+        """Return the temperature, where it is not 1."""
+        temperature = part(config, CategoricalConfig).categorical_temperature
+        return {} if temperature == 1.0 else {"temperature": temperature}
 
     @property
     def log_probs(self) -> Any:
@@ -47,6 +64,18 @@ class Categorical(ActionDistribution):
             # The lowest finite value stands in for -inf, which 0 · log 0 would make NaN.
             self._log_probs = tf.maximum(tf.nn.log_softmax(self.inputs), self.inputs.dtype.min)
         return self._log_probs
+
+    @classmethod
+    def family(cls, options: Mapping[str, Any]) -> Any:
+        """Join what has no temperature of its own with other choices."""
+        return None if options or cls is not Categorical else "choices"
+
+    @classmethod
+    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
+        """Return a MultiCategorical over all of them."""
+        from rlcatalog_categorical.multi.tf import MultiCategorical
+
+        return MultiCategorical.side_by_side(members)
 
     def sample(self) -> Any:
         """Draw int64 `[B]`, anew at each call, by the Gumbel-max trick."""

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlcatalog import SpaceInfo
+from rlcatalog.config import part
 from rlcatalog.distribution import ActionDistribution, same_kind
 from rlcatalog.errors import ConfigError
+from rlcatalog_categorical.config import CategoricalConfig
 from rlcatalog_categorical.plugin import size
 
-_HALF = (torch.float16, torch.bfloat16)
-_LOWEST = {dtype: torch.finfo(dtype).min for dtype in (*_HALF, torch.float32, torch.float64)}
+HALF = (torch.float16, torch.bfloat16)
+#: Finite limits by dtype; looked up, as `torch.finfo` costs more than an operation on one row.
+LOWEST = {dtype: torch.finfo(dtype).min for dtype in (*HALF, torch.float32, torch.float64)}
+HIGHEST = {dtype: torch.finfo(dtype).max for dtype in (*HALF, torch.float32, torch.float64)}
+
+
+def tempered(logits: Tensor, temperature: float) -> Tensor:
+    """Divide logits by a temperature, in new memory; what a mask forbids stays forbidden and all stays finite.
+
+    Raises:
+        ConfigError: The temperature is not positive.
+    """
+    if not 0 < temperature < math.inf:
+        raise ConfigError(f"temperature must be positive, found {temperature}.")
+    lowest = LOWEST[logits.dtype]
+    return torch.where(logits > lowest, (logits / temperature).clamp(lowest, -lowest), lowest)
 
 
 class Categorical(ActionDistribution):
@@ -26,17 +44,16 @@ class Categorical(ActionDistribution):
     """
 
     framework_of_class = "torch"
+    last_sample: Tensor
 
     # Computed at first use.
     _finite_log_probs: Tensor | None = None
     _exp: Tensor | None = None
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
-        if temperature <= 0:
-            raise ConfigError(f"temperature must be positive, found {temperature}.")
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
-        super().__init__(inputs if temperature == 1.0 else inputs / temperature, model)
+        super().__init__(inputs if temperature == 1.0 else tempered(inputs, temperature), model)
         #: Normalised log probabilities `[B, n]`.
         self.log_probs = torch.log_softmax(self.inputs, dim=-1)
 
@@ -46,14 +63,29 @@ class Categorical(ActionDistribution):
         return size(SpaceInfo.read(action_space, "action"), model_config or {})
 
     @classmethod
-    def masked(cls, inputs: Tensor, mask: Tensor) -> Tensor:
-        """Give forbidden values the lowest finite logit of the dtype; mask `[B, n]`, True = allowed."""
-        return inputs.masked_fill(~mask.bool(), _LOWEST[inputs.dtype])
+    def options_for(
+        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
+    ) -> dict[str, Any]:
+        """Return the temperature, where it is not 1."""
+        temperature = part(config, CategoricalConfig).categorical_temperature
+        return {} if temperature == 1.0 else {"temperature": temperature}
+
+    @classmethod
+    def family(cls, options: Mapping[str, Any]) -> Any:
+        """Join what has no temperature of its own with other choices."""
+        return None if options or cls is not Categorical else "choices"
+
+    @classmethod
+    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
+        """Return a MultiCategorical over all of them."""
+        from rlcatalog_categorical.multi.torch import MultiCategorical
+
+        return MultiCategorical.side_by_side(members)
 
     def sample(self) -> Tensor:
         """Draw int64 `[B]` by an exponential race: argmax of p / E with E ~ Exp(1) (Gumbel-max without logs)."""
         probs = self._probs()
-        if probs.dtype in _HALF:  # there, E may round to 0
+        if probs.dtype in HALF:  # there, E may round to 0
             probs = probs.float()
         return self._remembered((probs / torch.empty_like(probs).exponential_()).argmax(dim=-1, keepdim=True))
 
@@ -81,13 +113,14 @@ class Categorical(ActionDistribution):
         """Return Σ p (log p - log q), `[B]`."""
         if type(other) is not type(self):
             same_kind(self, other)
-        return (self._probs() * (self._finite() - other._finite())).sum(dim=-1)
+        divergence: Tensor = self._probs() * (self._finite() - other._finite())
+        return divergence.sum(dim=-1)
 
     def _finite(self) -> Tensor:
         """Log probabilities with the lowest finite value in place of -inf, which 0 · log 0 would make NaN."""
         if self._finite_log_probs is None:
             log_probs = self.log_probs
-            self._finite_log_probs = log_probs.clamp(min=_LOWEST[log_probs.dtype])
+            self._finite_log_probs = log_probs.clamp(min=LOWEST[log_probs.dtype])
         return self._finite_log_probs
 
     def _probs(self) -> Tensor:

@@ -1,1 +1,1 @@
-"""The diagonal Gaussian action distribution of rlcatalog, for PyTorch and TensorFlow."""
+"""The Gaussian action distributions of rlcatalog, for PyTorch and TensorFlow."""

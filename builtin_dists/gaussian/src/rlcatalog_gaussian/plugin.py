@@ -1,4 +1,4 @@
-"""Declarations: which action spaces the distribution serves and how many model outputs it needs."""
+"""Declarations: which action spaces the distributions serve and how many model outputs they need."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from rlcatalog.errors import UnsupportedSpaceError
 
 #: Log standard deviations beyond this are cut off: exp of a number much larger is infinite in float32.
 MAX_LOG_STD = 40.0
+#: The limits of the squashed Gaussian, as in RLlib: a wider one is all but two peaks at the bounds.
+SQUASHED_LOG_STD = (-5.0, 2.0)
+#: Means of the squashed Gaussian are cut off here: tanh reached its bounds long before, and squares stay finite.
+MAX_SQUASHED_MEAN = 1e6
+
+_CONFIG = "rlcatalog_gaussian.config:GaussianConfig"
 
 
 def match(request: Request) -> Match | NoMatch:
@@ -30,6 +36,14 @@ def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     return 2 * math.prod(action.shape or ())
 
 
+def squashed_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+    """Return twice the number of values, which must all be bounded."""
+    from rlcatalog.intervals import read_bounds  # needs NumPy, which declarations do without
+
+    low, _ = read_bounds(action, "SquashedGaussian")
+    return 2 * low.size
+
+
 @hookimpl
 def rlcatalog_action_dists() -> list[ActionDistSpec]:
     return [
@@ -39,6 +53,18 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
             summary="independent normal values, from means and log standard deviations",
             match=match,
             size=size,
+            config=_CONFIG,
             reads=("free_log_std", "action_bounds"),
-        )
+        ),
+        ActionDistSpec(
+            name="squashed_gaussian",
+            targets={
+                "torch": "rlcatalog_gaussian.torch:SquashedGaussian",
+                "tf": "rlcatalog_gaussian.tf:SquashedGaussian",
+            },
+            summary="normal values squashed into the bounds of a Box by tanh",
+            size=squashed_size,
+            config=_CONFIG,
+            reads=("free_log_std",),
+        ),
     ]

@@ -1,43 +1,86 @@
-"""The diagonal Gaussian in PyTorch."""
+"""The Gaussians in PyTorch: unbounded, and squashed into bounds."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, same_kind
-from rlcatalog_gaussian.plugin import MAX_LOG_STD, size
+from rlcatalog.distribution import ActionDistribution, BoundDistribution, same_kind
+from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.intervals import Interval, frozen, interval, read_bounds
+from rlcatalog_gaussian.config import clipping, limits
+from rlcatalog_gaussian.plugin import MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD, size, squashed_size
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_LOG_2 = math.log(2)
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class DiagGaussian(ActionDistribution):
     """Independent normal values `[B, d]`; raw actions are unbounded, the adapter brings them into their bounds.
 
     Args:
-        inputs: `[B, 2d]`: means, then log standard deviations.
+        inputs: `[B, 2d]`: means, then log standard deviations. Half precisions are widened to float32.
         model: The model that made them, or None.
+        log_std_min: Log standard deviations below it are cut off; none when None.
+        log_std_max: Log standard deviations above it are cut off; none when None.
     """
 
     framework_of_class = "torch"
 
+    mean: Tensor
+    log_std: Tensor
     # Computed at first use.
     _std: Tensor | None = None
     _log_volume: Tensor | None = None
 
-    def __init__(self, inputs: Any, model: Any = None) -> None:
+    def __init__(
+        self, inputs: Any, model: Any = None, log_std_min: float | None = None, log_std_max: float | None = None
+    ) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
-        self.mean, log_std = self.inputs.chunk(2, dim=-1)
-        self.log_std = log_std.clamp(-MAX_LOG_STD, MAX_LOG_STD)
+        parameters = self.inputs.float() if self.inputs.dtype in _HALF else self.inputs
+        self.mean, log_std = parameters.chunk(2, dim=-1)
+        if log_std_min is None and log_std_max is None:
+            self.log_std = log_std.clamp(-MAX_LOG_STD, MAX_LOG_STD)
+        else:
+            self.log_std = log_std.clamp(*clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
         """Return 2d."""
         return size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
+        """Return the limits of the log standard deviations, where the config gives any."""
+        return limits(config)
+
+    @classmethod
+    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+        """Return the inputs as they are: a Box has no part that could be forbidden, its mask is `[B, 0]`."""
+        if mask.shape[-1]:
+            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
+        return inputs
+
+    @classmethod
+    def family(cls, options: Mapping[str, Any]) -> Any:
+        """Join normal values whose deviations are limited alike."""
+        return ("normals", *sorted(options.items())) if cls is DiagGaussian else None
+
+    @classmethod
+    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
+        """Return one DiagGaussian: the means of all, then the log standard deviations of all."""
+        means = [(i, 0, size // 2) for i, (_, size) in enumerate(members)]
+        deviations = [(i, size // 2, size) for i, (_, size) in enumerate(members)]
+        options = members[0][0]
+        return BoundDistribution(cls, options) if options else cls, means + deviations
 
     @property
     def std(self) -> Tensor:
@@ -55,8 +98,8 @@ class DiagGaussian(ActionDistribution):
 
     def sample(self) -> Tensor:
         """Draw `[B, d]`, without gradient."""
-        self.last_sample = self.rsample().detach()
-        return self.last_sample
+        self.last_sample = drawn = self.rsample().detach()
+        return drawn
 
     def rsample(self) -> Tensor:
         """Draw `[B, d]`, reparameterised: mean + std * noise."""
@@ -64,8 +107,8 @@ class DiagGaussian(ActionDistribution):
 
     def deterministic_sample(self) -> Tensor:
         """Return the means `[B, d]`."""
-        self.last_sample = self.mean
-        return self.last_sample
+        self.last_sample = drawn = self.mean
+        return drawn
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]` of values `[B, d]`, summed over d."""
@@ -74,7 +117,8 @@ class DiagGaussian(ActionDistribution):
             actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(mean.shape)
         # Not from the noise of the draw, which rounding parts from the sample: what is stored must score the same.
         z = (actions - mean) / self.std
-        return z.square().sum(dim=-1) * -0.5 - (self.log_volume + _HALF_LOG_2PI * mean.shape[-1])
+        result: Tensor = z.square().sum(dim=-1) * -0.5 - (self.log_volume + _HALF_LOG_2PI * mean.shape[-1])
+        return result
 
     def entropy(self) -> Tensor:
         """Return Σ (log σ + ½ log 2πe), `[B]`."""
@@ -83,6 +127,160 @@ class DiagGaussian(ActionDistribution):
     def kl(self, other: Any) -> Tensor:
         """Return the divergence `[B]` between diagonal Gaussians, summed over d."""
         same_kind(self, other)
-        log_ratio = self.log_std - other.log_std
-        distance = ((self.mean - other.mean) / other.std).square()
-        return (0.5 * (torch.expm1(2 * log_ratio) + distance) - log_ratio).sum(dim=-1)
+        return _kl(self, other)
+
+
+class SquashedGaussian(ActionDistribution):
+    """Independent normal values u, squashed into bounds: `low + (tanh(u) + 1) / 2 * (high - low)`, `[B, d]`.
+
+    Raw actions lie within the bounds, and `logp` is their true density, Jacobian and scale included: RLlib leaves the
+    term `log((high - low) / 2)` out. A stored action is scored as the number it is, by inverting the squashing; at a
+    bound, as the nearest float32 inside. The very tensor that `rsample` returned is scored from its normal value
+    instead: near the bounds, where numbers are sparse, this alone keeps the gradient of the draw. There is no closed
+    form for the entropy; `entropy_estimate` is made in the same way.
+
+    Args:
+        inputs: `[B, 2d]`: means, then log standard deviations. Half precisions are widened to float32.
+        model: The model that made them, or None.
+        low: Lower bounds, a number or `[d]`.
+        high: Upper bounds, a number or `[d]`.
+        log_std_min: Log standard deviations below it are cut off; RLlib's -5 when None.
+        log_std_max: Log standard deviations above it are cut off; RLlib's 2 when None.
+    """
+
+    framework_of_class = "torch"
+    raw_kind = "bounded"
+    entropy_kind = "estimate"
+
+    mean: Tensor
+    log_std: Tensor
+    # Computed at first use.
+    _std: Tensor | None = None
+    # The last reparameterised draw: action, its version, normal value, noise.
+    _drawn: tuple[Tensor, int, Tensor, Tensor] | None = None
+
+    def __init__(
+        self,
+        inputs: Any,
+        model: Any = None,
+        low: Any = -1.0,
+        high: Any = 1.0,
+        log_std_min: float | None = None,
+        log_std_max: float | None = None,
+    ) -> None:
+        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
+        parameters = self.inputs.float() if self.inputs.dtype in _HALF else self.inputs
+        mean, log_std = parameters.chunk(2, dim=-1)
+        least, most = SQUASHED_LOG_STD
+        if log_std_min is not None or log_std_max is not None:
+            least = least if log_std_min is None else log_std_min
+            most = most if log_std_max is None else log_std_max
+            least, most = clipping(least, most, -MAX_LOG_STD / 2, MAX_LOG_STD / 2)
+        self.mean, self.log_std = mean.clamp(-MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN), log_std.clamp(least, most)
+        self.bounds = _bounds(frozen(low), frozen(high), mean.shape[-1], mean.dtype, mean.device)
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return 2d."""
+        return squashed_size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
+        """Return the bounds, float32 `[d]`, and the limits of the log standard deviations that the config gives."""
+        low, high = read_bounds(action, cls.__name__)
+        return {"low": low, "high": high, **limits(config)}
+
+    @classmethod
+    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+        """Return the inputs as they are: a Box has no part that could be forbidden, its mask is `[B, 0]`."""
+        if mask.shape[-1]:
+            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
+        return inputs
+
+    @property
+    def std(self) -> Tensor:
+        """Standard deviations `[B, d]` of the normal values."""
+        if self._std is None:
+            self._std = self.log_std.exp()
+        return self._std
+
+    def sample(self) -> Tensor:
+        """Draw `[B, d]` within the bounds, without gradient."""
+        normal = torch.addcmul(self.mean, self.std, torch.randn_like(self.mean))
+        self.last_sample = drawn = self._squash(normal).detach()
+        return drawn
+
+    def rsample(self) -> Tensor:
+        """Draw `[B, d]` within the bounds, reparameterised: the squashed mean + std * noise."""
+        noise = torch.randn_like(self.mean)
+        normal = torch.addcmul(self.mean, self.std, noise)
+        action = self._squash(normal)
+        if action.requires_grad:
+            self._drawn = action, action._version, normal, noise
+        return action
+
+    def deterministic_sample(self) -> Tensor:
+        """Return the squashed means `[B, d]`, which are the medians."""
+        self.last_sample = drawn = self._squash(self.mean)
+        return drawn
+
+    def logp(self, actions: Any) -> Tensor:
+        """Return the log density `[B]` of values `[B, d]`, summed over d; finite at the bounds and beyond."""
+        if self._drawn is not None and actions is self._drawn[0] and actions._version == self._drawn[1]:
+            return self._logp_of_draw(*self._drawn[2:])
+        mean, bounds = self.mean, self.bounds
+        if actions is not self.last_sample:
+            actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(mean.shape)
+        x = actions.clamp(bounds.lowest, bounds.highest)
+        # With the two distances, u = (log below - log above) / 2 and da/du = 2 below * above / width: the
+        # differences are exact, where tanh's inverse would lose the digits that are left near a bound.
+        below, above = (x - bounds.low).log(), (bounds.high - x).log()
+        twice_z = torch.sub(below - above, mean, alpha=2) / self.std
+        terms = torch.addcmul(below + above + self.log_std, twice_z, twice_z, value=0.125)
+        result: Tensor = (bounds.log_volume - (_HALF_LOG_2PI + _LOG_2) * mean.shape[-1]) - terms.sum(dim=-1)
+        return result
+
+    def entropy_estimate(self) -> Tensor:
+        """Return minus the log density `[B]` of a fresh draw, with its gradient: an unbiased estimate."""
+        noise = torch.randn_like(self.mean)
+        return -self._logp_of_draw(torch.addcmul(self.mean, self.std, noise), noise)
+
+    def kl(self, other: Any) -> Tensor:
+        """Return the divergence `[B]`, which is that of the normal values: a bijection leaves it as it is.
+
+        Raises:
+            ModelContractError: The other distribution is of another kind or has other bounds.
+        """
+        same_kind(self, other)
+        if self.bounds is not other.bounds and not all(
+            torch.equal(getattr(self.bounds, name), getattr(other.bounds, name)) for name in ("low", "high")
+        ):
+            raise ModelContractError("SquashedGaussian.kl() takes a distribution with the same bounds.")
+        return _kl(self, other)
+
+    def _squash(self, normal: Tensor) -> Tensor:
+        # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its digits near the lower bound.
+        return torch.addcmul(self.bounds.low, self.bounds.width, torch.sigmoid(normal + normal))
+
+    def _logp_of_draw(self, normal: Tensor, noise: Tensor) -> Tensor:
+        # log(1 - tanh(u)²) = 2 (log 2 - u - softplus(-2u)), finite for every u.
+        jacobian = 2 * (_LOG_2 - normal - softplus(-2 * normal))
+        terms = 0.5 * noise.square() + self.log_std + jacobian
+        result: Tensor = -terms.sum(dim=-1) - (self.bounds.log_volume + (_HALF_LOG_2PI - _LOG_2) * normal.shape[-1])
+        return result
+
+
+@lru_cache(maxsize=256)
+def _bounds(low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.device) -> Interval:
+    *arrays, log_volume = interval(low, high, size, str(dtype).removeprefix("torch."))
+    # Kept for later calls, so they must not be inference tensors, which training cannot use.
+    with torch.inference_mode(False):
+        return Interval(*[torch.tensor(a, device=device) for a in arrays], *[log_volume])
+
+
+def _kl(one: Any, other: Any) -> Tensor:
+    """Return the divergence `[B]` between two sets of normal values."""
+    log_ratio = one.log_std - other.log_std
+    distance = ((one.mean - other.mean) / other.std).square()
+    result: Tensor = (0.5 * (torch.expm1(2 * log_ratio) + distance) - log_ratio).sum(dim=-1)
+    return result

@@ -66,8 +66,7 @@ class TFEngine:
         states = [tf.TensorSpec([None, *part.shape], part.dtype) for part in self.initial]
         signature = [self._signature, *states]
         if masked:
-            assert self.policy.resolution.request.action is not None
-            signature.append(tf.TensorSpec([None, self.policy.resolution.request.action.n], tf.bool))
+            signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
 
         def act(obs: Any, *rest: Any) -> tuple[Any, ...]:
             with tf.device(self.device):

@@ -27,3 +27,8 @@ def flatten_rows(x: Any) -> Any:
     for n in x.shape[1:]:
         size *= n
     return tf.reshape(x, [-1, size])
+
+
+def fill_forbidden(inputs: Any, mask: Any) -> Any:
+    """Give inputs where `mask` is False the lowest finite value of their dtype."""
+    return tf.where(tf.cast(mask, tf.bool), inputs, inputs.dtype.min)

@@ -116,7 +116,10 @@ class TorchEngine:
         """Return a sample as one tensor: a structure's parts side by side, `[B, width]`."""
         if isinstance(sample, torch.Tensor):
             return sample
-        return torch.cat([part.reshape(part.shape[0], -1) for part in parts_of(sample) or []], dim=1)
+        parts = [part.reshape(part.shape[0], -1) for part in parts_of(sample) or []]
+        if len({part.dtype for part in parts}) > 1:  # float32 holds whole numbers that half precision would not
+            parts = [part.float() for part in parts]
+        return torch.cat(parts, dim=1)
 
     def _states(self, state: Any, batch_size: int) -> list[torch.Tensor]:
         if not self.initial:

@@ -82,6 +82,8 @@ class PPO:
             "advantage": advantages,
             "target": advantages + rollout.value,
         }
+        if rollout.mask is not None:
+            batch["mask"] = rollout.mask
         rows = {name: array.reshape(-1, *array.shape[2:]) for name, array in batch.items()}
         learned = self._learner.update(rows, self._lr())
         self._steps += advantages.size

@@ -27,6 +27,7 @@ class Rollout:
         reward: Rewards; where an episode was truncated, the discounted value of its last observation is added.
         done: Whether the episode ended with this step.
         last_value: Value estimates `[N]` after the last step.
+        mask: Action masks `[T, N, m]`, or None where the environment has none.
     """
 
     obs: Array
@@ -36,6 +37,7 @@ class Rollout:
     reward: Array
     done: Array
     last_value: Array
+    mask: Array | None = None
 
     def advantages(self, gamma: float, lambda_: float) -> Array:
         """Return the generalised advantage estimates `[T, N]` (Schulman et al. 2016, equation 16)."""
@@ -85,21 +87,24 @@ class Collector:
         self.episodes = Episodes()
         self._returns, self._lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
         obs, _ = envs.reset(seed=seed)
-        self._encoded = policy.preprocess(obs, update=True)
+        self._encoded, self._mask = policy.preprocess(obs, update=True), policy.action_mask(obs)
 
     def collect(self, length: int) -> Rollout:
         """Take `length` steps in every environment."""
         policy, envs, n = self.policy, self.envs, self.envs.num_envs
-        encoded = self._encoded
+        encoded, mask = self._encoded, self._mask
         obs = np.empty((length, *encoded.shape), encoded.dtype)
+        masks = None if mask is None else np.empty((length, *mask.shape), np.bool_)
         raw_action: Array | None = None
         logp, value, reward = (np.empty((length, n), np.float32) for _ in range(3))
         done = np.empty((length, n), np.bool_)
         for t in range(length):
-            step = policy.act_encoded(encoded)
+            step = policy.act_encoded(encoded, mask=mask)
             if raw_action is None:
                 raw_action = np.empty((length, *step.raw_action.shape), step.raw_action.dtype)
             obs[t], raw_action[t], logp[t], value[t] = encoded, step.raw_action, step.logp, step.value
+            if masks is not None:
+                masks[t] = mask
             observed, rewards, terminated, truncated, info = envs.step(step.action)
             ended = terminated | truncated
             reward[t], done[t] = rewards, ended
@@ -107,10 +112,10 @@ class Collector:
             self._lengths += 1
             if ended.any():
                 self._finish(ended, truncated & ~terminated, info, reward[t])
-            encoded = policy.preprocess(observed, update=True)
-        self._encoded = encoded
+            encoded, mask = policy.preprocess(observed, update=True), policy.action_mask(observed)
+        self._encoded, self._mask = encoded, mask
         assert raw_action is not None
-        return Rollout(obs, raw_action, logp, value, reward, done, self._values(encoded))
+        return Rollout(obs, raw_action, logp, value, reward, done, self._values(encoded), masks)
 
     def _finish(self, ended: Array, cut: Array, info: dict[str, Any], reward: Array) -> None:
         for i in np.flatnonzero(ended):

@@ -52,7 +52,7 @@ class TorchLearner:
         """Take `num_epochs` passes over a batch in minibatches.
 
         Args:
-            batch: Arrays of `B` rows: obs, raw_action, logp, advantage, target.
+            batch: Arrays of `B` rows: obs, raw_action, logp, advantage, target, and mask where actions are masked.
             lr: Learning rate.
 
         Returns:

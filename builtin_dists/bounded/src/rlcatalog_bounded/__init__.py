@@ -1,0 +1,1 @@
+"""The Beta and Dirichlet action distributions of rlcatalog, for PyTorch and TensorFlow."""

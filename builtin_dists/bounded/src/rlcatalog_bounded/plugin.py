@@ -1,0 +1,59 @@
+"""Declarations: which action spaces the distributions serve and how many model outputs they need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rlcatalog import ActionDistSpec, Match, NoMatch, Rank, Request, SpaceInfo, hookimpl
+from rlcatalog.errors import UnsupportedSpaceError
+
+#: Inputs of Beta are cut off here, on both sides: concentrations lie between 1 and 101.
+MAX_BETA_INPUT = 100.0
+#: Inputs of Dirichlet are cut off here: concentrations lie between 2.1e-7 and 1,097.
+DIRICHLET_INPUTS = (-16.0, 7.0)
+#: Added to the concentrations of a Dirichlet, as in RLlib.
+LEAST_CONCENTRATION = 1e-7
+
+
+def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+    """Return twice the number of values, which must all be bounded: two concentrations each."""
+    from rlcatalog.intervals import read_bounds  # needs NumPy, which declarations do without
+
+    low, _ = read_bounds(action, "Beta")
+    return 2 * low.size
+
+
+def match_simplex(request: Request) -> Match | NoMatch:
+    """Say whether the action space is a Simplex."""
+    action = request.action
+    if action is not None and action.kind == "simplex":
+        return Match(Rank.GENERIC, f"the action is a point of a simplex of {(action.shape or (0,))[-1]} values")
+    return NoMatch(f"takes Simplex, not {action.kind if action else 'nothing'}")
+
+
+def dirichlet_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+    """Return the number of values: one concentration each."""
+    if action.kind != "simplex" or not action.shape:
+        raise UnsupportedSpaceError(f"{action.path}: Dirichlet takes a Simplex, found {action.describe()}.")
+    return math.prod(action.shape)
+
+
+@hookimpl
+def rlcatalog_action_dists() -> list[ActionDistSpec]:
+    return [
+        ActionDistSpec(
+            name="beta",
+            targets={"torch": "rlcatalog_bounded.torch:Beta", "tf": "rlcatalog_bounded.tf:Beta"},
+            summary="independent Beta values within the bounds of a Box",
+            size=beta_size,
+        ),
+        ActionDistSpec(
+            name="dirichlet",
+            targets={"torch": "rlcatalog_bounded.torch:Dirichlet", "tf": "rlcatalog_bounded.tf:Dirichlet"},
+            summary="points of a simplex: shares that sum to 1",
+            match=match_simplex,
+            size=dirichlet_size,
+        ),
+    ]

@@ -1,0 +1,121 @@
+"""Independent bits in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rlcatalog import SpaceInfo
+from rlcatalog.distribution import ActionDistribution, same_kind
+from rlcatalog.errors import ActionMaskError
+from rlcatalog_categorical.plugin import bernoulli_size
+from rlcatalog_categorical.torch import HALF, HIGHEST, LOWEST
+
+
+class Bernoulli(ActionDistribution):
+    """Independent bits `[B, n]` from a logit each: a bit is 1 with probability sigmoid(logit).
+
+    Args:
+        inputs: Logits `[B, n]`.
+        model: The model that made them, or None.
+    """
+
+    framework_of_class = "torch"
+    last_sample: Tensor
+
+    # Computed at first use.
+    _zero: Tensor | None = None
+    _p: Tensor | None = None
+    _q: Tensor | None = None
+
+    def __init__(self, inputs: Any, model: Any = None) -> None:
+        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+        self.model = model
+        #: Log probabilities `[B, n]` of 1; finite.
+        self.log_p = functional.logsigmoid(self.inputs)
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return the number of bits."""
+        return bernoulli_size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Tensor:
+        """Force bits: mask `[B, 2n]`, for each bit whether it may be 0 and whether it may be 1.
+
+        Raises:
+            ActionMaskError: The mask has not two columns per bit.
+        """
+        if mask.shape[-1] != 2 * inputs.shape[-1]:
+            raise ActionMaskError(
+                f"Bernoulli: a mask has two columns per bit (may be 0, may be 1): expected {2 * inputs.shape[-1]}"
+                f" columns, found shape {tuple(mask.shape)}."
+            )
+        forbidden = ~mask.bool()
+        dtype = inputs.dtype
+        return inputs.masked_fill(forbidden[:, ::2], HIGHEST[dtype]).masked_fill(forbidden[:, 1::2], LOWEST[dtype])
+
+    @property
+    def log_q(self) -> Tensor:
+        """Log probabilities `[B, n]` of 0; finite."""
+        if self._zero is None:
+            # Stable, where log(1 - p) would lose small probabilities.
+            self._zero = functional.logsigmoid(-self.inputs)
+        return self._zero
+
+    def sample(self) -> Tensor:
+        """Draw int64 `[B, n]`, anew at each call."""
+        p = self._ones()
+        # Uniform in [0, 1): below 0 never, below 1 always. In half precision it would be coarse.
+        uniform = torch.rand_like(p, dtype=torch.float32) if p.dtype in HALF else torch.rand_like(p)
+        self.last_sample = (uniform < p).long()
+        return self.last_sample
+
+    def deterministic_sample(self) -> Tensor:
+        """Return the most likely bits, int64 `[B, n]`; 0 where both are equally likely."""
+        self.last_sample = (self.inputs > 0).long()
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Tensor:
+        """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed over the bits."""
+        if actions is self.last_sample:  # just drawn: its probability is not 0
+            return torch.where(actions.bool(), self.log_p, self.log_q).sum(-1)
+        actions = torch.as_tensor(actions, device=self.inputs.device).reshape(self.inputs.shape)
+        log_probs = torch.where(actions.bool(), self.log_p, self.log_q).sum(-1)
+        # Two forced bits together have a log probability beyond the dtype.
+        return log_probs.clamp_min(LOWEST[log_probs.dtype])
+
+    def entropy(self) -> Tensor:
+        """Return the sum of the bits' entropies, `[B]`."""
+        return -self._negative_entropies().sum(-1)
+
+    def multi_entropy(self) -> Tensor:
+        """Return the entropy of each bit, `[B, n]`."""
+        return -self._negative_entropies()
+
+    def _negative_entropies(self) -> Tensor:
+        return torch.addcmul(self._ones() * self.log_p, self._zeros(), self.log_q)
+
+    def kl(self, other: Any) -> Tensor:
+        """Return the sum of the bits' divergences, `[B]`."""
+        divergence = self.multi_kl(other).sum(-1)
+        return divergence.clamp_max(HIGHEST[divergence.dtype])
+
+    def multi_kl(self, other: Any) -> Tensor:
+        """Return the divergence of each bit, `[B, n]`."""
+        if type(other) is not type(self):
+            same_kind(self, other)
+        return torch.addcmul(self._ones() * (self.log_p - other.log_p), self._zeros(), self.log_q - other.log_q)
+
+    def _ones(self) -> Tensor:
+        if self._p is None:
+            self._p = self.log_p.exp()
+        return self._p
+
+    def _zeros(self) -> Tensor:
+        if self._q is None:
+            self._q = self.log_q.exp()
+        return self._q

@@ -1,0 +1,24 @@
+"""The keys this package owns."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class CategoricalConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of `categorical`."""
+
+    categorical_temperature: Annotated[
+        float, Meta(gt=0.0, description="divides the logits: above 1 flattens the distribution, below 1 sharpens it")
+    ] = 1.0
+
+
+class GumbelSoftmaxConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of `gumbel_softmax`."""
+
+    gumbel_softmax_temperature: Annotated[
+        float, Meta(gt=0.0, description="of the relaxation: near 0, samples come close to one-hots")
+    ] = 1.0

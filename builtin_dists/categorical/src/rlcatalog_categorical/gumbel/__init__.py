@@ -1,0 +1,1 @@
+"""Relaxed one-hots."""

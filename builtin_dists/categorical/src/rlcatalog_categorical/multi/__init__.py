@@ -1,0 +1,1 @@
+"""Several categorical choices at once."""

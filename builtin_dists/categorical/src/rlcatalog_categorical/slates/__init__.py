@@ -1,0 +1,1 @@
+"""A choice among slates."""

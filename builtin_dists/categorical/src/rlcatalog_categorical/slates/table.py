@@ -1,0 +1,114 @@
+"""The list of slates behind a distribution over them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from rlcatalog import SpaceInfo
+from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
+from rlcatalog_categorical.plugin import slate_nvec
+
+
+class Slates:
+    """A list of slates, made once and given to many distributions.
+
+    Args:
+        table: The slates `[S, k]`: whole numbers from 0, no row twice.
+        items: Number of items to choose from; one more than the largest when missing.
+
+    Attributes:
+        table: The slates, int64 `[S, k]`.
+        items: Number of items.
+        weights: Turn a slate into one number, int64 `[k]`.
+        codes: These numbers, sorted, int64 `[S]`.
+        order: The slates in the order of `codes`.
+
+    Raises:
+        ConfigError: The table has another shape, or holds something else, or a row twice.
+    """
+
+    def __init__(self, table: Any, items: int | None = None) -> None:
+        given = np.asarray(table)
+        if given.ndim != 2 or not given.size or given.dtype.kind not in "iu" or given.min() < 0:
+            raise ConfigError(
+                f"all_slates must be an array [S, k] of whole numbers from 0, found shape {given.shape}, {given.dtype}."
+            )
+        self.table = given.astype(np.int64)
+        self.items = int(self.table.max()) + 1 if items is None else items
+        places = self.table.shape[1]
+        if self.items**places >= 2**63 or self.table.max() >= self.items:
+            raise ConfigError(f"all_slates: slates of {places} out of {self.items} items cannot be numbered.")
+        self.weights = np.array([self.items ** (places - 1 - place) for place in range(places)], np.int64)
+        codes = self.table @ self.weights
+        self.order = np.argsort(codes)
+        self.codes = codes[self.order]
+        if (np.diff(self.codes) == 0).any():
+            raise ConfigError("all_slates: a slate stands in the list twice.")
+
+    def columns(self, nvec: Sequence[int] | None, mask_columns: int) -> np.ndarray[Any, Any]:
+        """Return the mask's column behind each entry of the table, `[S, k]`.
+
+        Args:
+            nvec: Numbers of values of the MultiDiscrete space; the items at each place when missing.
+            mask_columns: Number of columns of the mask.
+
+        Raises:
+            ActionMaskError: The mask has not one column per item and place.
+        """
+        places = self.table.shape[1]
+        counts = np.array(nvec if nvec is not None else [self.items] * places)
+        if mask_columns != counts.sum():
+            raise ActionMaskError(
+                f"SlateMultiCategorical: a mask has one column per item and place: expected {counts.sum()} columns,"
+                f" found {mask_columns}."
+            )
+        columns: np.ndarray[Any, Any] = self.table + (np.cumsum(counts) - counts)
+        return columns
+
+    def check_width(self, found: Any) -> None:
+        """Raise unless inputs of shape `found` hold a logit per slate.
+
+        Raises:
+            ModelContractError: They do not.
+        """
+        if len(found) != 2 or found[-1] != len(self.table):
+            raise ModelContractError(
+                f"SlateMultiCategorical over {len(self.table)} slates takes inputs [B, {len(self.table)}], found"
+                f" {tuple(found)}."
+            )
+
+    def same_as(self, other: Slates) -> None:
+        """Raise unless another list holds the same slates in the same order, as a divergence needs.
+
+        Raises:
+            ModelContractError: It does not.
+        """
+        if other is not self and not np.array_equal(other.table, self.table):
+            raise ModelContractError("SlateMultiCategorical.kl(): the lists of slates differ.")
+
+
+@lru_cache(maxsize=64)
+def selections(items: int, places: int) -> Slates:
+    """Return all ordered selections of distinct items, in lexicographic order."""
+    return Slates(np.array(list(itertools.permutations(range(items), places)), np.int64), items)
+
+
+def slates_of(all_slates: Any, nvec: Sequence[int] | None, action_space: Any) -> Slates:
+    """Return the list of slates: as given, else all of `nvec`, else all of the action space.
+
+    Raises:
+        ConfigError: None of them is given.
+        UnsupportedSpaceError: The space has no slates, or too many.
+    """
+    if all_slates is not None:
+        return all_slates if isinstance(all_slates, Slates) else Slates(all_slates)
+    if nvec is None:
+        if action_space is None:
+            raise ConfigError("SlateMultiCategorical needs all_slates, nvec or action_space.")
+        nvec = slate_nvec(SpaceInfo.read(action_space, "action"))
+    return selections(int(nvec[0]), len(nvec))

@@ -1,0 +1,1 @@
+"""The deterministic action distribution of rlcatalog, for PyTorch and TensorFlow."""

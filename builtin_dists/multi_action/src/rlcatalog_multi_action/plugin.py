@@ -1,0 +1,44 @@
+"""Declarations: which action spaces the distribution serves; its size is the sum of its children's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlcatalog import ActionDistSpec, Match, NoMatch, Rank, Request, SpaceInfo, hookimpl
+from rlcatalog.errors import UnsupportedSpaceError
+
+
+def match(request: Request) -> Match | NoMatch:
+    """Say whether the action space is a Tuple or a Dict."""
+    action = request.action
+    if action is None or action.kind not in ("tuple", "dict"):
+        return NoMatch(f"takes Tuple and Dict, not {action.kind if action else 'nothing'}")
+    if not action.children:
+        return NoMatch(f"the {action.kind} is empty")
+    return Match(Rank.GENERIC, f"the action is a {action.kind.capitalize()} of {len(action.children)}")
+
+
+def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+    """Refuse: only the catalog, which chooses the children's distributions, knows the sum of their sizes."""
+    raise UnsupportedSpaceError(
+        f"{action.path}: multi_action has no size of its own; ask Catalog.action_dist() for that of"
+        f" {action.describe()}, or name multi_action for a Tuple or a Dict only."
+    )
+
+
+@hookimpl
+def rlcatalog_action_dists() -> list[ActionDistSpec]:
+    return [
+        ActionDistSpec(
+            name="multi_action",
+            targets={
+                "torch": "rlcatalog_multi_action.torch:MultiActionDistribution",
+                "tf": "rlcatalog_multi_action.tf:MultiActionDistribution",
+            },
+            summary="one distribution per part of a Tuple or Dict, nested to any depth",
+            match=match,
+            size=size,
+            composite=True,
+        )
+    ]
