@@ -118,9 +118,11 @@ def _box(info: SpaceInfo, bounds: str, shape: tuple[int, ...], dtype: np.dtype[A
     if dtype.kind in "iub":  # raw values count from 0
         return lambda raw: np.clip(np.rint(raw.reshape(shape)) + low.astype("int64"), low, high).astype(dtype)
     scale, middle = _affine(info) if bounds == "affine" else (None, None)
+    # Without bounds, what the dtype can hold bounds the value; it is cut before it is cast.
+    low, high = np.maximum(low, np.finfo(dtype).min), np.minimum(high, np.finfo(dtype).max)
 
     def adapt(raw: Array) -> Array:
-        value = raw.reshape(shape).astype(dtype, copy=False)
+        value = raw.reshape(shape)
         if scale is not None:
             value = value * scale + middle
         return np.minimum(np.maximum(value, low), high).astype(dtype, copy=False)  # type: ignore[no-any-return]

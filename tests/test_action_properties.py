@@ -1,0 +1,151 @@
+"""Random action spaces, nested at random: samples lie in them, what is stored scores the same, masks are kept."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, iterate
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from masked_env import allowed, random_mask
+
+import rlcatalog
+from rlcatalog import SpaceInfo
+from rlcatalog.adapters import ActionAdapter
+from rlcatalog.masks import ActionMasks
+from rlcatalog.spaces import Simplex
+from rlcatalog.structures import parts_of
+
+CATALOG = rlcatalog.default_catalog()
+ROWS = 40
+few = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@st.composite
+def boxes(draw):
+    shape = tuple(draw(st.lists(st.integers(1, 3), max_size=3)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    if draw(st.booleans()):
+        dtype = np.dtype(draw(st.sampled_from(["int8", "int32", "int64", "uint8", "uint16"])))
+        low = rng.integers(0 if dtype.kind == "u" else -20, 20, shape).astype(dtype)
+        return spaces.Box(low, low + rng.integers(0, 6, shape).astype(dtype), dtype=dtype.type)
+    dtype = np.dtype(draw(st.sampled_from(["float16", "float32", "float64"])))
+    low = rng.uniform(-50, 50, shape).astype(dtype)
+    high = low + rng.uniform(0.5, 30, shape).astype(dtype)
+    if draw(st.booleans()):
+        low = np.where(rng.random(shape) < 0.5, -np.inf, low).astype(dtype)
+    return spaces.Box(low, high, shape, dtype.type)
+
+
+@st.composite
+def multi_discretes(draw):
+    shape = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    return spaces.MultiDiscrete(rng.integers(1, 5, shape), start=rng.integers(-9, 9, shape))
+
+
+leaves = st.one_of(
+    st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 6), st.integers(-5, 5)),
+    multi_discretes(),
+    st.lists(st.integers(1, 3), min_size=1, max_size=2).map(spaces.MultiBinary),
+    boxes(),
+    st.lists(st.integers(1, 3), min_size=1, max_size=2).map(lambda shape: Simplex((*shape, 3))),
+)
+keys = st.sampled_from(["z", "a", "it's", "m"])
+nested = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map(spaces.Tuple),
+        st.lists(st.tuples(keys, inner), min_size=1, max_size=3, unique_by=lambda p: p[0]).map(spaces.Dict),
+    ),
+    max_leaves=6,
+)
+names = st.sampled_from([{}, {"custom_action_dist": "squashed_gaussian"}, {"custom_action_dist": "beta"}])
+
+
+def tensor(values, framework):
+    return torch.as_tensor(values) if framework == "torch" else tf.constant(values)
+
+
+def flat(sample):
+    parts = parts_of(sample)
+    rows = [np.asarray(part) for part in ([sample] if parts is None else parts)]
+    return np.concatenate([row.reshape(len(row), -1).astype(np.float64) for row in rows], axis=1)
+
+
+def chosen(space, config, framework):
+    """The catalog's distribution for a space; where the name fits nowhere, the one it chooses itself."""
+    try:
+        return CATALOG.action_dist(space, config, framework=framework)
+    except rlcatalog.errors.UnsupportedSpaceError:
+        return CATALOG.action_dist(space, {}, framework=framework)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@few
+@given(nested, names, st.integers(0, 2**16))
+def test_samples_lie_in_the_space_and_score_the_same_when_stored(framework, space, config, seed):
+    dist_class, size = chosen(space, config, framework)
+    rng = np.random.default_rng(seed)
+    inputs = tensor((rng.normal(size=(ROWS, size)) * rng.choice([0.1, 1, 5])).astype(np.float32), framework)
+    info = SpaceInfo.read(space, "action")
+    adapter = ActionAdapter(info, "clip", _raw_kinds(dist_class, info))
+    for dist in (dist_class(inputs), dist_class(inputs, None)):
+        sample = dist.sample()
+        raw = flat(sample)
+        assert raw.shape == (ROWS, adapter.width)
+        for action in iterate(batch_space(space, ROWS), adapter.adapt(raw.astype(np.float32))):
+            boxed = np.asarray(action, space.dtype) if isinstance(space, spaces.Box) else action
+            assert _contains(space, boxed), boxed
+        logp = np.asarray(dist.sampled_action_logp())
+        assert logp.shape == (ROWS,)
+        assert np.isfinite(logp).all()
+        stored = tensor(raw.astype(np.float32), framework)
+        scalar = info.kind == "discrete"
+        again = np.asarray(dist_class(inputs).logp(stored[:, 0] if scalar else stored))
+        np.testing.assert_allclose(again, logp, rtol=1e-3, atol=1e-3)
+        assert np.asarray(dist.entropy_estimate()).shape == (ROWS,)
+
+
+def _raw_kinds(dist_class, info):
+    bounded = getattr(dist_class, "options", {}).get("child_distributions")
+    if bounded is None:
+        return {info.path: getattr(dist_class, "raw_kind", "values")}
+    found = {}
+    for child, dist in zip(info.children, bounded, strict=True):
+        found |= _raw_kinds(dist, child)
+    return found
+
+
+def _contains(space, action):
+    if isinstance(space, spaces.Tuple):
+        return len(action) == len(space.spaces) and all(map(_contains, space.spaces, action))
+    if isinstance(space, spaces.Dict):
+        return all(_contains(child, action[key]) for key, child in space.spaces.items())
+    return space.contains(np.asarray(action) if isinstance(space, spaces.Box) else action)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@few
+@given(nested, st.integers(0, 2**16))
+def test_masks_of_any_space_are_kept(framework, space, seed):
+    masks = ActionMasks(SpaceInfo.read(space, "action"))
+    if not masks.size:
+        return
+    dist_class, size = CATALOG.action_dist(space, {}, framework=framework)
+    rng = np.random.default_rng(seed)
+    mask = random_mask(space, rng)
+    matrix = masks.matrix(
+        [mask] * ROWS if isinstance(mask, tuple | dict) else np.repeat(mask[None], ROWS, axis=0), ROWS
+    )
+    free = tensor(rng.normal(size=(ROWS, size)).astype(np.float32), framework)
+    dist = dist_class(dist_class.masked(free, tensor(matrix, framework)))
+    adapter = ActionAdapter(SpaceInfo.read(space, "action"))
+    for sample in (dist.sample(), dist.deterministic_sample()):
+        for action in iterate(batch_space(space, ROWS), adapter.adapt(flat(sample).astype(np.float32))):
+            assert allowed(space, action, mask), (action, mask)
+    for values in (dist.sampled_action_logp(), dist.entropy(), dist.kl(dist_class(free))):
+        assert np.asarray(values).shape == (ROWS,)
+        assert np.isfinite(np.asarray(values)).all()
+    assert np.allclose(np.asarray(dist.kl(dist)), 0, atol=1e-5)
