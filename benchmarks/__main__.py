@@ -1,4 +1,4 @@
-"""`python -m benchmarks [kernel] [preprocessors] [torch] [tf] [ppo]`: print the tables; all when none is named."""
+"""`python -m benchmarks [PART ...]`: print the tables of the parts named, of all when none is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from benchmarks.harness import HEADER
 
 #: Each in a process of its own: the frameworks' thread settings and imports must not meet.
-PARTS = ("kernel", "preprocessors", "torch", "tf", "ppo")
+PARTS = ("kernel", "preprocessors", "torch", "tf", "dists", "dists_tf", "ppo")
 
 
 def main(names: list[str]) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, StaleOutputError
@@ -128,11 +130,7 @@ class ActionDistribution:
                 f"{cls.__name__} has {inputs.shape[-1]} inputs and is given a mask of {mask.shape[-1]} columns; to take"
                 " it, the class must define masked(inputs, mask)."
             )
-        if hasattr(inputs, "masked_fill"):
-            from rlcatalog.torch.ops import fill_forbidden
-        else:
-            from rlcatalog.tf.ops import fill_forbidden
-        return fill_forbidden(inputs, mask)
+        return _fill_forbidden("torch" if hasattr(inputs, "masked_fill") else "tf")(inputs, mask)
 
     # --- to call ---------------------------------------------------------------------------------------------------
 
@@ -157,6 +155,12 @@ class ActionDistribution:
     def multi_entropy(self) -> Any:
         """Return the entropy per component; the same as `entropy` for a distribution of one component."""
         return self.entropy()
+
+
+@cache
+def _fill_forbidden(framework: str) -> Callable[[Any, Any], Any]:
+    fill: Callable[[Any, Any], Any] = import_module(f"rlcatalog.{framework}.ops").fill_forbidden
+    return fill
 
 
 class BoundDistribution:

@@ -1,4 +1,4 @@
-"""Distributions over bounded values in AnyFlow: Beta within bounds, Dirichlet on a simplex."""
+"""Distributions over bounded values in TensorFlow: Beta within bounds, Dirichlet on a simplex."""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ class _Shares(ActionDistribution):
 
     concentration: Tensor
     # Computed at first use.
+    _excess: Tensor | None = None
     _total: Tensor | None = None
     _log_norm: Tensor | None = None
     _expected_log: Tensor | None = None
@@ -48,6 +49,13 @@ class _Shares(ActionDistribution):
         if mask.shape[-1]:
             raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
         return inputs
+
+    @property
+    def excess(self) -> Tensor:
+        """Concentrations less 1."""
+        if self._excess is None:
+            self._excess = self.concentration - 1
+        return self._excess
 
     @property
     def total(self) -> Tensor:
@@ -72,7 +80,7 @@ class _Shares(ActionDistribution):
 
     def entropy(self) -> Tensor:
         """Return the entropy of the shares, `[B]`."""
-        return -self.log_norm - ((self.concentration - 1) * self.expected_log).sum(dim=(1, 2))
+        return -self.log_norm - (self.excess * self.expected_log).sum(dim=(1, 2))
 
     def kl(self, other: Any) -> Tensor:
         """Return the divergence `[B]`, summed over all that is independent.
@@ -108,7 +116,8 @@ class Beta(_Shares):
         parameters = self.inputs.float() if self.inputs.dtype in _HALF else self.inputs
         size = parameters.shape[-1] // 2
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
-        self.concentration = (softplus(clipped) + 1).reshape(-1, 2, size)
+        self._excess = softplus(clipped).reshape(-1, 2, size)
+        self.concentration = self._excess + 1
         self.bounds = _bounds(frozen(low), frozen(high), size, parameters.dtype, parameters.device)
 
     @staticmethod
@@ -147,7 +156,7 @@ class Beta(_Shares):
         x = actions.clamp(bounds.lowest, bounds.highest)
         # Shares are scored by their distances from both bounds, which are exact.
         logs = torch.stack((x - bounds.low, bounds.high - x), dim=1).log() - bounds.log_width
-        result: Tensor = ((concentration - 1) * logs).sum(dim=(1, 2)) + (self.log_norm - bounds.log_volume)
+        result: Tensor = (self.excess * logs).sum(dim=(1, 2)) + (self.log_norm - bounds.log_volume)
         return result
 
     def entropy(self) -> Tensor:
@@ -224,7 +233,7 @@ class Dirichlet(_Shares):
         actions = torch.as_tensor(actions, dtype=concentration.dtype, device=concentration.device)
         x = actions.reshape(concentration.shape).clamp(_TINY, 1)
         logs = x.log() - x.sum(dim=-1, keepdim=True).log()
-        result: Tensor = ((concentration - 1) * logs).sum(dim=(1, 2)) + self.log_norm
+        result: Tensor = (self.excess * logs).sum(dim=(1, 2)) + self.log_norm
         return result
 
     def kl(self, other: Any) -> Tensor:

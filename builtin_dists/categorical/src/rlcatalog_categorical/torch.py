@@ -34,6 +34,17 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
     return torch.where(logits > lowest, (logits / temperature).clamp(lowest, -lowest), lowest)
 
 
+def race(probs: Tensor) -> Tensor:
+    """Draw from probabilities `[..., n]` an index `[..., 1]`: of exponential clocks at these rates, the first to ring.
+
+    The clocks are minus logs of uniform numbers, which take a fraction of the time of `exponential_`; the sign is left
+    to argmin. From 1e-30 up, the logs are finite: what has probability 0 never wins.
+    """
+    if probs.dtype in HALF:  # there, clocks may round to 0
+        probs = probs.float()
+    return (probs / torch.empty_like(probs).uniform_(1e-30, 1.0).log_()).argmin(dim=-1, keepdim=True)
+
+
 class Categorical(ActionDistribution):
     """Distribution over `{0, …, n-1}` from logits `[B, n]`; the adapter adds a Discrete's `start`.
 
@@ -83,11 +94,8 @@ class Categorical(ActionDistribution):
         return MultiCategorical.side_by_side(members)
 
     def sample(self) -> Tensor:
-        """Draw int64 `[B]` by an exponential race: argmax of p / E with E ~ Exp(1) (Gumbel-max without logs)."""
-        probs = self._probs()
-        if probs.dtype in HALF:  # there, E may round to 0
-            probs = probs.float()
-        return self._remembered((probs / torch.empty_like(probs).exponential_()).argmax(dim=-1, keepdim=True))
+        """Draw int64 `[B]`, anew at each call."""
+        return self._remembered(race(self._probs()))
 
     def deterministic_sample(self) -> Tensor:
         """Return the most likely value, int64 `[B]`."""
@@ -120,7 +128,7 @@ class Categorical(ActionDistribution):
         """Log probabilities with the lowest finite value in place of -inf, which 0 · log 0 would make NaN."""
         if self._finite_log_probs is None:
             log_probs = self.log_probs
-            self._finite_log_probs = log_probs.clamp(min=LOWEST[log_probs.dtype])
+            self._finite_log_probs = log_probs.clamp_min(LOWEST[log_probs.dtype])
         return self._finite_log_probs
 
     def _probs(self) -> Tensor:

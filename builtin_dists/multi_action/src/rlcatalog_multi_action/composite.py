@@ -117,6 +117,8 @@ class CompositeDistribution(ActionDistribution):
                 f"{layout.root.path}: expected a mask of {layout.mask_width} columns ({widths}), found shape"
                 f" {tuple(mask.shape)}."
             )
+        if layout.mask_columns is not None:
+            return super().masked(inputs, cls._widened(mask, layout.mask_columns))
         pairs = zip(layout.leaves, cls._cut(inputs, layout.sizes), cls._cut(mask, layout.mask_widths), strict=True)
         return cls._side_by_side(
             [masking(leaf.dist)(part, allowed) if leaf.mask_width else part for leaf, part, allowed in pairs]
@@ -308,6 +310,11 @@ class CompositeDistribution(ActionDistribution):
     @staticmethod
     def _gathered(tensor: Any, runs: tuple[tuple[int, int], ...]) -> Any:
         """Return runs of the columns of `[B, n]` side by side."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _widened(mask: Any, columns: tuple[int, ...]) -> Any:
+        """Return columns of a mask `[B, m]` side by side; column m is True."""
         raise NotImplementedError
 
     def _rows(self, value: Any, width: int) -> Any:

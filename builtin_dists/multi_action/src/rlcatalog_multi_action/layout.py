@@ -13,13 +13,15 @@ from typing import Any
 
 from rlcatalog import SpaceInfo, TupleActions
 from rlcatalog.adapters import raw_width
-from rlcatalog.distribution import BoundDistribution
+from rlcatalog.distribution import ActionDistribution, BoundDistribution
 from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 from rlcatalog.masks import groups
 from rlcatalog_multi_action.fusing import Group, grouped
 
 #: Kinds whose raw actions are whole numbers.
 _WHOLE = ("discrete", "multi_discrete", "multi_binary")
+#: Gives each input with a forbidden column its dtype's lowest value.
+_FILLS = ActionDistribution.masked.__func__  # type: ignore[attr-defined]
 
 #: Dicts and the values they were made with.
 Dicts = list[tuple[dict[str, Any], list[Any]]]
@@ -73,6 +75,8 @@ class Layout:
         sizes: The leaves' numbers of model outputs.
         widths: The leaves' numbers of raw values.
         mask_widths: The leaves' numbers of mask columns.
+        mask_columns: For each model output the column of masks that it goes by, `mask_width` where there is none. None
+            as a whole where a leaf bakes masks in its own way.
         some_whole: Whether some leaf's raw actions are whole numbers.
         several_masked: Whether more than one of the groups may have forbidden values.
         grow: Makes the structure out of the leaves' values.
@@ -92,6 +96,7 @@ class Layout:
     size: int = field(init=False)
     width: int = field(init=False)
     mask_width: int = field(init=False)
+    mask_columns: tuple[int, ...] | None = field(init=False)
     some_whole: bool = field(init=False)
     several_masked: bool = field(init=False)
     grow: Callable[[Sequence[Any], Dicts], Any] = field(init=False)
@@ -104,12 +109,27 @@ class Layout:
             numbers = tuple(getattr(leaf, single) for leaf in self.leaves)
             object.__setattr__(self, name, numbers)
             object.__setattr__(self, single, sum(numbers))
+        object.__setattr__(self, "mask_columns", self._mask_columns())
         object.__setattr__(self, "some_whole", any(leaf.whole for leaf in self.leaves))
         object.__setattr__(self, "grow", _grower(self.root, itertools.count()))
         object.__setattr__(self, "groups", grouped([_bound(leaf.dist) for leaf in self.leaves], self.leaves))
         object.__setattr__(self, "cuts", tuple(map(self._cuts, self.groups)))
         masked = [group for group in self.groups if any(self.mask_widths[i] for i in group.leaves)]
         object.__setattr__(self, "several_masked", len(masked) > 1)
+
+    def _mask_columns(self) -> tuple[int, ...] | None:
+        found: list[int] = []
+        start = 0
+        for leaf in self.leaves:
+            bakes = getattr(_bound(leaf.dist)[0], "masked", None)
+            if leaf.mask_width == 0:
+                found += [self.mask_width] * leaf.size
+            elif leaf.mask_width == leaf.size and getattr(bakes, "__func__", None) is _FILLS:
+                found += range(start, start + leaf.size)
+            else:
+                return None
+            start += leaf.mask_width
+        return tuple(found)
 
     def _cuts(self, group: Group) -> int | tuple[tuple[int, int, int], ...]:
         if len(group.leaves) == 1:

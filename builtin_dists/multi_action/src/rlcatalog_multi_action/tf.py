@@ -80,6 +80,10 @@ class MultiActionDistribution(CompositeDistribution):
             return tensor if stop - start == tensor.shape[1] else tensor[:, start:stop]
         return tf.concat([tensor[:, start:stop] for start, stop in runs], axis=1)
 
+    @staticmethod
+    def _widened(mask: Any, columns: tuple[int, ...]) -> Any:
+        return tf.gather(tf.pad(tf.cast(mask, tf.bool), [[0, 0], [0, 1]], constant_values=True), columns, axis=1)
+
     def _rows(self, value: Any, width: int) -> Any:
         return tf.reshape(value, [tf.shape(self.inputs)[0], width])
 

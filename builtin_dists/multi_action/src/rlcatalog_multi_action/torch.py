@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,11 @@ class MultiActionDistribution(CompositeDistribution):
         if len(runs) == 1:
             start, stop = runs[0]
             return tensor if stop - start == tensor.shape[1] else tensor.narrow(1, start, stop - start)
-        return torch.cat([tensor[:, start:stop] for start, stop in runs], dim=1)
+        return tensor.index_select(1, _index(_columns_of(runs), tensor.device))
+
+    @staticmethod
+    def _widened(mask: Tensor, columns: tuple[int, ...]) -> Tensor:
+        return torch.nn.functional.pad(mask, (0, 1), value=True).index_select(1, _index(columns, mask.device))
 
     def _rows(self, value: Tensor, width: int) -> Tensor:
         return value.reshape(self.inputs.shape[0], width)
@@ -115,6 +120,18 @@ class MultiActionDistribution(CompositeDistribution):
         if value.numel() != (rows := self.inputs.shape[0]) * leaf.width:
             self.layout.check_part(leaf, value.numel(), rows, value.shape)
         return value.round().long() if leaf.whole and value.is_floating_point() else value
+
+
+@lru_cache(maxsize=256)
+def _columns_of(runs: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    return tuple(column for run in runs for column in range(*run))
+
+
+@lru_cache(maxsize=256)
+def _index(columns: tuple[int, ...], device: torch.device) -> Tensor:
+    # Kept for later calls, so it must not be an inference tensor, which training cannot use.
+    with torch.inference_mode(False):
+        return torch.tensor(columns, dtype=torch.int64, device=device)
 
 
 def join(layout: Layout, actions: Any) -> Tensor:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+#: Lowest finite values by dtype, as tensors: `torch.where` takes them faster than numbers.
+_LOWEST = {
+    dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+}
+
 
 def fill_forbidden(inputs: Tensor, mask: Tensor) -> Tensor:
     """Give inputs where `mask` is False the lowest finite value of their dtype."""
-    return inputs.masked_fill(~mask.bool(), torch.finfo(inputs.dtype).min)
+    return torch.where(mask.bool(), inputs, _LOWEST[inputs.dtype])

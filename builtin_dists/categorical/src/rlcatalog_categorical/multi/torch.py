@@ -14,17 +14,18 @@ from rlcatalog.distribution import ActionDistribution, BoundDistribution, same_k
 from rlcatalog_categorical.multi.lens import Layout, check_actions, check_width, layout_of, lens_of, same_lens
 from rlcatalog_categorical.plugin import input_lens as lens_of_space
 from rlcatalog_categorical.plugin import multi_size
-from rlcatalog_categorical.torch import HALF, HIGHEST, LOWEST
+from rlcatalog_categorical.torch import HIGHEST, LOWEST, race
 
 
 @lru_cache(maxsize=256)
-def _padding(layout: Layout, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the column behind each place, and where places are padding `[k, longest]`."""
+def _padding(layout: Layout, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the column behind each place, and what is added there: -inf where it is padding, else 0."""
     # Outside of inference mode, or what is remembered could not be used in training.
     with torch.inference_mode(False):
         index = torch.as_tensor(layout.index, device=device)
-        padding = (index == layout.total).reshape(len(layout.lens), layout.longest)
-        return index.clamp(max=layout.total - 1), padding
+        padding = index == layout.total
+        bias = torch.zeros(padding.shape, dtype=dtype, device=device).masked_fill_(padding, -torch.inf)
+        return index.clamp(max=layout.total - 1), bias
 
 
 class MultiCategorical(ActionDistribution):
@@ -57,8 +58,8 @@ class MultiCategorical(ActionDistribution):
         if layout.index is None:
             logits = inputs.reshape(shape[0], len(layout.lens), layout.longest)
         else:
-            index, padding = _padding(layout, inputs.device)
-            logits = inputs.index_select(1, index).view(shape[0], *padding.shape).masked_fill_(padding, -torch.inf)
+            index, bias = _padding(layout, inputs.dtype, inputs.device)
+            logits = inputs.index_select(1, index).add_(bias).view(shape[0], len(layout.lens), layout.longest)
         self.log_probs = logits.log_softmax(-1)
 
     @property
@@ -92,11 +93,8 @@ class MultiCategorical(ActionDistribution):
         ]
 
     def sample(self) -> Tensor:
-        """Draw int64 `[B, k]` by an exponential race, see `Categorical.sample`."""
-        probs = self._probs()
-        if probs.dtype in HALF:
-            probs = probs.float()
-        return self._remembered((probs / torch.empty_like(probs).exponential_()).argmax(-1, keepdim=True))
+        """Draw int64 `[B, k]`, anew at each call."""
+        return self._remembered(race(self._probs()))
 
     def deterministic_sample(self) -> Tensor:
         """Return the most likely values, int64 `[B, k]`."""
