@@ -2,6 +2,13 @@
 
 import os
 
+from hypothesis import settings
+
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+# The same examples at each run: what `make test` says depends on the code alone. HYPOTHESIS_PROFILE=random explores.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("random")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))

@@ -82,7 +82,11 @@ class MultiActionDistribution(CompositeDistribution):
 
     @staticmethod
     def _widened(mask: Any, columns: tuple[int, ...]) -> Any:
-        return tf.gather(tf.pad(tf.cast(mask, tf.bool), [[0, 0], [0, 1]], constant_values=True), columns, axis=1)
+        return tf.gather(
+            tf.pad(tf.cast(mask, tf.bool), [[0, 0], [0, 1]], constant_values=True),
+            tf.constant(columns, tf.int32),
+            axis=1,
+        )
 
     def _rows(self, value: Any, width: int) -> Any:
         return tf.reshape(value, [tf.shape(self.inputs)[0], width])
