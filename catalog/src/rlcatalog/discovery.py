@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 GROUP = "rlcatalog.plugins"
+#: Reading a marker goes through `ast.parse`, which fails now and then when several threads do it at once (CPython 3.11).
+_PARSING = threading.Lock()
 
 
 def normalize(name: str) -> str:
@@ -114,7 +117,8 @@ def incompatible_reason(candidate: Candidate, kernel_version: str) -> str | None
         from packaging.requirements import InvalidRequirement, Requirement
 
         try:
-            requirement = Requirement(line)
+            with _PARSING:
+                requirement = Requirement(line)
         except InvalidRequirement as error:
             return f"its metadata has an unreadable requirement {line!r}: {error}"
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
