@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 GROUP = "rlcatalog.plugins"
-#: Reading a marker goes through `ast.parse`, which fails now and then when several threads do it at once (CPython 3.11).
+#: Reading a marker goes through `ast.parse`, which may fail where several threads do it at once (CPython 3.11).
 _PARSING = threading.Lock()
 
 
