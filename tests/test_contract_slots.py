@@ -151,7 +151,7 @@ def test_a_memory_holds_its_trunk_and_is_built_after_it(recall):
     assert [entry[:2] for entry in BUILT] == [("trunk", None), ("memory", 2)]
     assert BUILT[1][2] is model.trunk
     assert model.trunk.num_outputs == 8
-    assert model.trunk.logits is None  # logits and value belong to the outermost part
+    assert model.trunk.outputs is None  # logits and value belong to the outermost part
     found = policy.explain().as_dict()
     assert (found["memory"]["chosen"], found["memory"]["distribution"]) == ("recall", "made-up-recall")
     assert found["memory"]["config_keys"] == ["recall_cell", "recall_head"]

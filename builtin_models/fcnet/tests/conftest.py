@@ -58,7 +58,7 @@ def _run(model, x=X):
     convert = torch.from_numpy if isinstance(model, TorchNet) else tf.constant
     output, state = model({"obs": convert(x)})
     assert state == []
-    value = None if model.logits is None else model.value_function()
+    value = None if model.outputs is None else model.value_function()
     as_array = (lambda t: t.detach().numpy()) if isinstance(model, TorchNet) else (lambda t: t.numpy())
     return as_array(output), None if value is None else as_array(value)
 

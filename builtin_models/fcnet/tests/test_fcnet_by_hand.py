@@ -101,17 +101,17 @@ def by_hand(case, weights, x=X):
     features = stack("hidden")
     if case["num_outputs"] is None:
         return features, None
-    output = BY_HAND[last or "linear"](linear("logits", features))
+    output = BY_HAND[last or "linear"](linear("outputs.logits", features))
     if case["free_log_std"]:
-        output = np.concatenate([output, np.tile(weights["free_log_std.log_std"], (len(x), 1))], axis=1)
+        output = np.concatenate([output, np.tile(weights["outputs.free_log_std.log_std"], (len(x), 1))], axis=1)
     value_features = features if case["vf_share_layers"] else stack("value_hidden")
-    return output, linear("value", value_features)[:, 0]
+    return output, linear("outputs.value", value_features)[:, 0]
 
 
 def test_the_hand_written_reference_can_fail(assert_close, build, plain, run):
     model = build(TorchNet, plain)
     weights = model.get_weights()
-    weights["logits.bias"] = weights["logits.bias"] + 0.01
+    weights["outputs.logits.bias"] = weights["outputs.logits.bias"] + 0.01
     with pytest.raises(AssertionError):
         assert_close(run(model), by_hand(plain, weights))
 
@@ -150,7 +150,7 @@ def assert_same_gradients(first, second):
     b = b.astype(np.float32)
     output, _ = first({"obs": torch.from_numpy(X)})
     loss = (output * torch.from_numpy(a)).sum()
-    if first.logits is not None:
+    if first.outputs is not None:
         loss = loss + (first.value_function() * torch.from_numpy(b)).sum()
     parameters = first.trainable_variables(as_dict=True)
     found = torch.autograd.grad(loss, list(parameters.values())) if parameters else []
@@ -158,7 +158,7 @@ def assert_same_gradients(first, second):
     with tf.GradientTape() as tape:
         output, _ = second({"obs": tf.constant(X)})
         loss = tf.reduce_sum(output * a)
-        if second.logits is not None:
+        if second.outputs is not None:
             loss += tf.reduce_sum(second.value_function() * b)
     others = tape.gradient(loss, list(variables.values()))
     for name, one, other in zip(parameters, found, others, strict=True):
@@ -176,11 +176,11 @@ def test_traced_it_is_the_same(case, assert_close, build, run):
     @tf.function(input_signature=[tf.TensorSpec([None, INPUTS], tf.float32)])
     def traced(x):
         output, _ = second({"obs": x})
-        return output, tf.zeros([0]) if second.logits is None else second.value_function()
+        return output, tf.zeros([0]) if second.outputs is None else second.value_function()
 
     for rows in (1, 16):
         output, value = traced(tf.constant(X[:rows]))
-        found = output.numpy(), None if second.logits is None else value.numpy()
+        found = output.numpy(), None if second.outputs is None else value.numpy()
         assert_close(found, run(first, X[:rows]))
     # Variables are read anew: a change shows without tracing again.
     first.set_weights(build(TorchNet, case, 5).get_weights())

@@ -26,8 +26,8 @@ def test_the_catalog_builds_it(framework):
     step = policy.act(X)
     expected = policy.model.get_weights()
     hidden = np.tanh(np.clip(X, -9, 9) @ expected["hidden.layers.0.weight"].T)
-    np.testing.assert_allclose(step.dist_inputs, hidden @ expected["logits.weight"].T, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(step.value, (hidden @ expected["value.weight"].T)[:, 0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(step.dist_inputs, hidden @ expected["outputs.logits.weight"].T, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(step.value, (hidden @ expected["outputs.value.weight"].T)[:, 0], rtol=1e-4, atol=1e-6)
 
 
 BAD = """

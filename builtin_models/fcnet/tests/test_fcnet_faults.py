@@ -48,8 +48,8 @@ def test_no_final_linear_and_a_value_of_its_own_go_together(cls, build, plain, r
     assert np.abs(value).max() > 1  # the value has no activation
     # Both value stacks end before the layer that became the output.
     shapes = {name: array.shape for name, array in model.get_weights().items()}
-    assert shapes["value.weight"] == (1, 8)
-    assert shapes["logits.weight"] == (4, 8)
+    assert shapes["outputs.value.weight"] == (1, 8)
+    assert shapes["outputs.logits.weight"] == (4, 8)
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
@@ -63,10 +63,10 @@ def test_free_log_std_is_trained_does_not_see_the_observation_and_starts_at_zero
     model = cls(OBS, ACTIONS, 4, {"fcnet_hiddens": [8], "free_log_std": True}, "net")
     np.testing.assert_array_equal(run(model)[0][:, 2:], 0)
     weights = model.get_weights()
-    weights["free_log_std.log_std"] = np.array([0.5, -1.0], np.float32)
+    weights["outputs.free_log_std.log_std"] = np.array([0.5, -1.0], np.float32)
     model.set_weights(weights)
     np.testing.assert_array_equal(run(model)[0][:, 2:], np.tile(np.float32([0.5, -1.0]), (16, 1)))
-    assert "free_log_std.log_std" in model.trainable_variables(as_dict=True)
+    assert "outputs.free_log_std.log_std" in model.trainable_variables(as_dict=True)
 
 
 def test_the_callers_config_is_left_alone():
@@ -82,7 +82,7 @@ def test_an_empty_config_means_the_defaults(cls):
     shapes = {name: array.shape for name, array in cls(OBS, ACTIONS, 4, {}, "net").get_weights().items()}
     assert shapes["hidden.layers.0.weight"] == (256, 3)
     assert shapes["hidden.layers.1.weight"] == (256, 256)
-    assert shapes["logits.weight"] == (4, 256)
+    assert shapes["outputs.logits.weight"] == (4, 256)
 
 
 # --- observations of other shapes ------------------------------------------------------------------------------------
@@ -106,6 +106,8 @@ def test_any_box_is_flattened(cls, space):
     convert = torch.from_numpy if cls is TorchNet else tf.constant
     output, _ = model({"obs": convert(obs)})
     weights = model.get_weights()
-    expected = obs.reshape(5, -1).astype(np.float64) @ weights["logits.weight"].T + weights["logits.bias"]
+    expected = (
+        obs.reshape(5, -1).astype(np.float64) @ weights["outputs.logits.weight"].T + weights["outputs.logits.bias"]
+    )
     found = np.asarray(output.detach() if cls is TorchNet else output)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

@@ -135,11 +135,11 @@ def test_a_fresh_network(cls):
         if name.endswith(("bias", "log_std")):
             np.testing.assert_array_equal(array, 0, err_msg=name)
         else:
-            norm = 0.01 if name in ("logits.weight", "value.weight") else 1.0
+            norm = 0.01 if name in ("outputs.logits.weight", "outputs.value.weight") else 1.0
             np.testing.assert_allclose(np.linalg.norm(array, axis=1), norm, rtol=1e-5, err_msg=name)
     # The layer that becomes the output under no_final_linear keeps its own initialiser.
     weights = cls(OBS, ACTIONS, 4, {**config, "no_final_linear": True}, "net").get_weights()
-    np.testing.assert_allclose(np.linalg.norm(weights["logits.weight"], axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(weights["outputs.logits.weight"], axis=1), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
@@ -160,7 +160,7 @@ def test_initialisers_of_the_config_reach_their_layers(cls):
         np.testing.assert_allclose(post @ post.T, 9 * np.eye(6), atol=1e-4)
         assert (weights[f"{stack}.layers.2.bias"] >= 5).all()
         assert (weights[f"{stack}.layers.2.bias"] <= 6).all()
-    np.testing.assert_allclose(np.linalg.norm(weights["logits.weight"], axis=1), 0.01, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(weights["outputs.logits.weight"], axis=1), 0.01, rtol=1e-5)
 
 
 def test_initialisers_of_the_framework():

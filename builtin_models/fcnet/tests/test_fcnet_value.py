@@ -68,7 +68,7 @@ def test_a_value_before_the_first_pass_is_refused(cls, build, plain):
 def test_a_trunk_has_no_value(cls, build, plain, run):
     model = build(cls, {**plain, "num_outputs": None, "vf_share_layers": False})
     run(model)
-    assert model.value is None
+    assert model.outputs is None
     assert model.value_hidden is None
     with pytest.raises(StaleOutputError, match="it was built as a trunk"):
         model.value_function()
@@ -111,8 +111,8 @@ def test_unshared_layers_are_not_shared(build, plain):
     output, _ = model({"obs": torch.from_numpy(X)})
     model.value_function().sum().backward(retain_graph=True)
     touched = {name for name, p in model.named_parameters() if p.grad is not None}
-    assert touched == {n for n, _ in model.named_parameters() if n.startswith("value")}
+    assert touched == {n for n, _ in model.named_parameters() if n.startswith(("value_hidden", "outputs.value"))}
     model.zero_grad(set_to_none=True)
     output.sum().backward()
     touched = {name for name, p in model.named_parameters() if p.grad is not None}
-    assert touched == {n for n, _ in model.named_parameters() if not n.startswith("value")}
+    assert touched == {n for n, _ in model.named_parameters() if not n.startswith(("value_hidden", "outputs.value"))}

@@ -19,14 +19,14 @@ X = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
 def test_weights_of_another_network_are_refused_by_name(cls, build, plain):
     model = build(cls, {**plain, "fcnet_hiddens": [8]})
     before = model.get_weights()
-    wrong = {**before, "extra": np.zeros(1), "value.weight": np.zeros((1, 9))}
-    del wrong["logits.bias"]
+    wrong = {**before, "extra": np.zeros(1), "outputs.value.weight": np.zeros((1, 9))}
+    del wrong["outputs.logits.bias"]
     with pytest.raises(ModelContractError) as caught:
         model.set_weights(wrong)
     said = str(caught.value)
-    assert "Missing: ['logits.bias']" in said
+    assert "Missing: ['outputs.logits.bias']" in said
     assert "unknown: ['extra']" in said
-    assert "value.weight: (1, 9) instead of (1, 8)" in said
+    assert "outputs.value.weight: (1, 9) instead of (1, 8)" in said
     for name, array in model.get_weights().items():
         np.testing.assert_array_equal(array, before[name])
 

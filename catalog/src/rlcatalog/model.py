@@ -201,6 +201,22 @@ def _states_in(inputs: Mapping[str, Any]) -> list[Any]:
 _NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
 
+def last_values(model: Any, features: Any) -> Any:
+    """Return the value estimates `[B]` of a model's last forward pass.
+
+    Args:
+        model: A model that ends with `self.outputs`, the `Outputs` of its framework, or None there for a trunk.
+        features: What the pass left for the value layer, or None.
+
+    Raises:
+        StaleOutputError: There was no pass yet, or the model is a trunk, which has no value layer.
+    """
+    if features is None:
+        reason = "call the model first" if model.outputs is not None else "it was built as a trunk"
+        raise StaleOutputError(f"{type(model).__name__} has no value estimate: {reason}.")
+    return model.outputs.values(features)
+
+
 def check_weights(model: Any, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]) -> None:
     """Raise unless `weights` has the names and shapes in `have`.
 

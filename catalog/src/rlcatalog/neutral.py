@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from rlcatalog.errors import ConfigError, nearest
@@ -98,54 +96,3 @@ def initializer_name(value: Any, config: dict[str, Any] | None = None, key: str 
         if not isinstance(number, int | float):
             raise ConfigError(f"config key {key + '_config'!r}: {argument!r} must be a number, found {number!r}.")
     return name
-
-
-@dataclass(frozen=True)
-class DenseSpec:
-    """One dense layer, framework-neutral: both frameworks build the same from it.
-
-    Attributes:
-        size: Number of outputs.
-        activation: Neutral name or callable.
-        weights: Initialiser of the weights: name or callable.
-        weights_config: Its arguments.
-        bias: Initialiser of the bias: name or callable.
-        bias_config: Its arguments.
-    """
-
-    size: int
-    activation: Any = "linear"
-    weights: Any = "normc"
-    weights_config: Mapping[str, Any] = field(default_factory=dict)
-    bias: Any = "zeros"
-    bias_config: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """The activation's name, for tables."""
-        return self.activation if isinstance(self.activation, str) else getattr(self.activation, "__name__", "custom")
-
-
-def dense_specs(sizes: Sequence[int], activation: Any, config: Mapping[str, Any], prefix: str) -> list[DenseSpec]:
-    """Return the layers of a dense stack, with the initialisers that stand in a config under a prefix.
-
-    Args:
-        sizes: Widths of the layers.
-        activation: Name, callable or None.
-        config: Values by key; read are `<prefix>_weights_initializer`, `<prefix>_bias_initializer` and the two
-            `..._config`. Missing or None: `normc` of std 1 and zeros.
-        prefix: `"fcnet"`, `"post_fcnet"`, …
-    """
-    options: dict[str, Any] = {}
-    for part in ("weights", "bias"):
-        key = f"{prefix}_{part}_initializer"
-        arguments = dict(config.get(f"{key}_config") or {})
-        name = initializer_name(config.get(key), arguments, key)
-        if name is not None:
-            options |= {part: name, f"{part}_config": arguments}
-    return [DenseSpec(size, activation_name(activation, f"{prefix}_activation"), **options) for size in sizes]
-
-
-def output_spec(size: int) -> DenseSpec:
-    """Return a logits or value layer: linear, `normc` of std 0.01, so that a fresh policy is close to uniform."""
-    return DenseSpec(size, weights_config={"std": 0.01})

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import KernelConfig, NameOrCallable, part
-from rlcatalog.errors import ConfigError
-from rlcatalog.neutral import DenseSpec, activation_name, dense_specs, initializer_name, output_spec
+from rlcatalog.config import NameOrCallable, part
+from rlcatalog.layers import OutputPlan, dense_specs, output_plan, post_fcnet
+from rlcatalog.neutral import activation_name, initializer_name
 
 
 class FcnetConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,28 +36,7 @@ class FcnetConfig(msgspec.Struct, frozen=True, kw_only=True):
             initializer_name(getattr(self, key), getattr(self, f"{key}_config"), key)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The layers of one network, framework-neutral.
-
-    Attributes:
-        inputs: Width of the input.
-        hidden: The hidden layers.
-        logits: The output layer, or None for a trunk.
-        free_log_std: Number of outputs that are a trained vector, 0 for none.
-        share: Whether the value layer reads the hidden layers of the policy.
-        outputs: Width of the network's output.
-    """
-
-    inputs: int
-    hidden: list[DenseSpec]
-    logits: DenseSpec | None
-    free_log_std: int
-    share: bool
-    outputs: int
-
-
-def plan(config: Mapping[str, Any], inputs: int, num_outputs: int | None) -> Plan:
+def plan(config: Mapping[str, Any], inputs: int, num_outputs: int | None) -> OutputPlan:
     """Read the layers from a model config.
 
     Args:
@@ -69,23 +47,6 @@ def plan(config: Mapping[str, Any], inputs: int, num_outputs: int | None) -> Pla
     Raises:
         ConfigError: `free_log_std` with an odd number of outputs.
     """
-    own, shared = part(config, FcnetConfig), part(config, KernelConfig)
-    hidden = [
-        *dense_specs(own.fcnet_hiddens, own.fcnet_activation, config, "fcnet"),
-        *dense_specs(shared.post_fcnet_hiddens, shared.post_fcnet_activation, config, "post_fcnet"),
-    ]
-    if num_outputs is None:
-        return Plan(inputs, hidden, None, 0, shared.vf_share_layers, hidden[-1].size if hidden else inputs)
-    trained = num_outputs // 2 if shared.free_log_std else 0
-    if shared.free_log_std and num_outputs % 2:
-        raise ConfigError(
-            f"free_log_std needs an even number of outputs (means and log standard deviations), found {num_outputs}."
-        )
-    computed = num_outputs - trained
-    if shared.no_final_linear and hidden:
-        # The last hidden layer is the output: as wide as asked for, with its activation and initialisers.
-        last = hidden.pop()
-        logits = DenseSpec(computed, last.activation, last.weights, last.weights_config, last.bias, last.bias_config)
-    else:
-        logits = output_spec(computed)
-    return Plan(inputs, hidden, logits, trained, shared.vf_share_layers, num_outputs)
+    own = part(config, FcnetConfig)
+    hidden = dense_specs(own.fcnet_hiddens, own.fcnet_activation, config, "fcnet")
+    return output_plan(config, inputs, hidden + post_fcnet(config), num_outputs)

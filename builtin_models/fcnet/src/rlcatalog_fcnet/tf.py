@@ -7,10 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from rlcatalog.errors import StaleOutputError
-from rlcatalog.neutral import output_spec
+from rlcatalog.model import last_values
 from rlcatalog.tf.model import TFModelV2
-from rlcatalog.tf.nn import Dense, DenseStack, FreeLogStd, activation
+from rlcatalog.tf.nn import DenseStack, Outputs
 from rlcatalog_fcnet.config import plan
 
 
@@ -24,35 +23,22 @@ class FullyConnectedNetwork(TFModelV2):
         layers = plan(self.model_config, math.prod(obs_space.shape), num_outputs)
         self.num_outputs = layers.outputs
         self.hidden = DenseStack(layers.inputs, layers.hidden)
-        self.logits = self.free_log_std = self.value_hidden = self.value = None
+        self.value_hidden = self.outputs = None
         self._features: Any = None
-        if layers.logits is None:
-            return
-        self.logits = Dense(self.hidden.outputs, layers.logits)
-        self._logits_activation = activation(layers.logits.activation)
-        if layers.free_log_std:
-            self.free_log_std = FreeLogStd(layers.free_log_std)
-        if not layers.share:
-            self.value_hidden = DenseStack(layers.inputs, layers.hidden)
-        self.value = Dense(self.hidden.outputs, output_spec(1))
+        if num_outputs is not None:
+            if not layers.share:
+                self.value_hidden = DenseStack(layers.inputs, layers.hidden)
+            self.outputs = Outputs(layers)
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         x = tf.cast(input_dict["obs_flat"], tf.float32)
         features = self.hidden(x)
-        if self.logits is None:
+        if self.outputs is None:
             return features, state
         self._features = features if self.value_hidden is None else self.value_hidden(x)
-        output = self.logits(features)
-        if self._logits_activation is not None:
-            output = self._logits_activation(output)
-        if self.free_log_std is not None:
-            output = self.free_log_std(output)
-        return output, state
+        return self.outputs(features), state
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
-        if self._features is None:
-            reason = "it was built as a trunk" if self.logits is None else "call the model first"
-            raise StaleOutputError(f"FullyConnectedNetwork has no value estimate: {reason}.")
-        return self.value(self._features)[:, 0]
+        return last_values(self, self._features)

@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rlcatalog.neutral import INITIALIZERS, DenseSpec, activation_name, initializer_name
+from rlcatalog.layers import DenseSpec, OutputPlan, output_spec
+from rlcatalog.neutral import INITIALIZERS, activation_name, initializer_name
 
 ACTIVATIONS: dict[str, Callable[[Any], Any] | None] = {
     "linear": None,
@@ -162,3 +163,29 @@ class FreeLogStd:
         """Map `[B, size]` to `[B, 2 size]`."""
         log_std = tf.broadcast_to(self.log_std, tf.shape(means))
         return tf.concat([means, log_std], axis=1)
+
+
+class Outputs:
+    """Logits and value: the outermost layers of a model.
+
+    Args:
+        plan: Their sizes; it must have logits.
+    """
+
+    def __init__(self, plan: OutputPlan) -> None:
+        assert plan.logits is not None
+        self.logits = Dense(plan.features, plan.logits)
+        self.activation = activation(plan.logits.activation)
+        self.free_log_std = FreeLogStd(plan.free_log_std) if plan.free_log_std else None
+        self.value = Dense(plan.features, output_spec(1))
+
+    def __call__(self, features: Any) -> Any:
+        """Map features `[B, n]` to the model's output `[B, num_outputs]`."""
+        output = self.logits(features)
+        if self.activation is not None:
+            output = self.activation(output)
+        return output if self.free_log_std is None else self.free_log_std(output)
+
+    def values(self, features: Any) -> Any:
+        """Map features `[B, n]` to value estimates `[B]`."""
+        return self.value(features)[:, 0]

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.neutral import INITIALIZERS, DenseSpec, activation_name, initializer_name
+from rlcatalog.layers import DenseSpec, OutputPlan, output_spec
+from rlcatalog.neutral import INITIALIZERS, activation_name, initializer_name
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "linear": None,
@@ -156,6 +157,34 @@ class FreeLogStd(nn.Module):
     def forward(self, means: Tensor) -> Tensor:
         """Map `[B, size]` to `[B, 2 size]`."""
         return torch.cat([means, self.log_std.expand(means.shape[0], -1)], dim=1)
+
+
+class Outputs(nn.Module):
+    """Logits and value: the outermost layers of a model.
+
+    Args:
+        plan: Their sizes; it must have logits.
+    """
+
+    def __init__(self, plan: OutputPlan) -> None:
+        super().__init__()
+        assert plan.logits is not None
+        self.logits = dense(plan.features, plan.logits)
+        self.activation = activation(plan.logits.activation)
+        self.free_log_std = FreeLogStd(plan.free_log_std) if plan.free_log_std else None
+        self.value = dense(plan.features, output_spec(1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features `[B, n]` to the model's output `[B, num_outputs]`."""
+        output: Tensor = self.logits(features)
+        if self.activation is not None:
+            output = self.activation(output)
+        return output if self.free_log_std is None else self.free_log_std(output)
+
+    def values(self, features: Tensor) -> Tensor:
+        """Map features `[B, n]` to value estimates `[B]`."""
+        value: Tensor = self.value(features)
+        return value.squeeze(1)
 
 
 LOG_2PI = math.log(2 * math.pi)
