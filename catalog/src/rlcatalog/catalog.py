@@ -177,7 +177,7 @@ class Catalog:
         key = mask_key(whole, action, values["action_mask_key"])
         # A custom model sees what the environment emits; any other finds the mask in its output, not in its input.
         seen = whole if key is None or custom_model is not None else whole.without(key)
-        request = Request(seen, action, values, framework)
+        request = Request(seen, action, values, framework, catalog=self)
         codecs = pins.get("preprocessors")
         choices = {"preprocessor": slots.preprocessor(request, codecs), "filter": slots.filter(request, pins)}
         preprocessor = self.preprocessor_for(request.obs, values, pins=codecs)
@@ -236,6 +236,18 @@ class Catalog:
             return env.single_observation_space, env.single_action_space
         env = self.wrap_env(env, config)
         return env.observation_space, env.action_space
+
+    def trunk(self, request: Request, name: str | None = None) -> Component:
+        """Choose the trunk for a part of an observation, for a model that holds others.
+
+        Args:
+            request: `obs` is the part and `encoded_shape` the shape of its tensor.
+            name: Name of a model; the best match when None.
+
+        Raises:
+            NoMatchError: No installed model fits.
+        """
+        return self.slots.trunk(replace(request, catalog=self), name)
 
     # --- single parts ----------------------------------------------------------------------------------------------
 
@@ -326,7 +338,7 @@ class Catalog:
         original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
         encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
         action = SpaceInfo.read(action_space, "action")
-        request = Request(original, action, parsed.values, framework, encoded, num_outputs)
+        request = Request(original, action, parsed.values, framework, encoded, num_outputs, catalog=self)
         choices = {slot: choice.component for slot, choice in slots.model(request, custom, {}).items()}
         model_stages(choices.values(), request, num_outputs)
         return self.model(

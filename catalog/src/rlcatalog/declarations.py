@@ -182,12 +182,15 @@ class ModelSpec(Declaration):
     Attributes:
         slot: `"trunk"`, `"memory"` or `"head"`; a memory and a head are built around the trunk.
         describe: The stages and their shapes for a request, without a framework; None for "known after build".
+        settled: For a model that asks the catalog for others: the config keys that name what it found for a request. A
+            saved policy keeps them, so that loading never chooses again.
     """
 
     kind: ClassVar[str] = "model"
 
     slot: str = "trunk"
     describe: Callable[[Request], Sequence[Stage]] | None = None
+    settled: Callable[[Request], Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -222,6 +222,13 @@ class Preprocessor:
         self._unchecked = mode != "never"
 
     @property
+    def catalog(self) -> Catalog:
+        """The catalog it comes from; where it comes from none, the default one."""
+        from rlcatalog.catalog import default_catalog
+
+        return self._catalog or default_catalog()
+
+    @property
     def observation_space(self) -> Any:
         """The space of encoded observations."""
         if self._processed is None:
@@ -240,9 +247,7 @@ class Preprocessor:
 
     def child(self, info: SpaceInfo) -> Preprocessor:
         """Return the catalog's preprocessor for a child of this space; children leave checking to their root."""
-        from rlcatalog.catalog import default_catalog
-
-        return (self._catalog or default_catalog()).child_preprocessor(info, self._options)
+        return self.catalog.child_preprocessor(info, self._options)
 
     def as_array(self, obs: Any, expected: str) -> Array:
         """Return an observation as an array, or refuse it: lists of different lengths are none."""

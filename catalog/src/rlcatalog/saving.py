@@ -21,6 +21,7 @@ from rlcatalog.spacejson import space_from_json, space_to_json
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
+    from rlcatalog.resolution import Resolution
 
 FORMAT = "rlcatalog-policy"
 FORMAT_VERSION = 1
@@ -80,7 +81,7 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
         format_version=FORMAT_VERSION,
         rlcatalog=rlcatalog.__version__,
         framework=policy.framework,
-        config=resolution.config.given,
+        config=resolution.config.given | _settled(resolution),
         parts={slot: _address(component) for slot, component in parts.items() if component is not None},
         preprocessors={path: _address(component) for path, component in preprocessors.items()},
         action_dists={path: _address(component) for path, component in action_dists.items()},
@@ -196,6 +197,16 @@ def _preprocessors(preprocessor: Preprocessor) -> Iterator[tuple[str, Component]
     yield preprocessor.info.path, preprocessor.component
     for child in preprocessor.children:
         yield from _preprocessors(child)
+
+
+def _settled(resolution: Resolution) -> dict[str, Any]:
+    """Return the config keys that name what the model's parts found in the catalog."""
+    found: dict[str, Any] = {}
+    for slot in MODEL_SLOTS:
+        component = resolution.choices[slot].component
+        if component is not None and getattr(component.declaration, "settled", None) is not None:
+            found |= component.ask("settled", resolution.request, returns=dict)
+    return found
 
 
 def _address(component: Component) -> str:

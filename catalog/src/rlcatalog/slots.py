@@ -105,6 +105,16 @@ class Slots:
             raise NoMatchError(f"No installed model fits {request.obs.describe()} ({reasons}).")
         return choices
 
+    def trunk(self, request: Request, name: str | None) -> Component:
+        """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
+        named = self.named("model", name, None)
+        found = [c for c in self.registry.active("model") if slot_of(c) == "trunk"]
+        chosen = choose("trunk", found, request, named=named, prefer=self.prefer)
+        if chosen.component is None:
+            reasons = "; ".join(f"{v.component.name}: {v.why}" for v in chosen.verdicts) or "none installed"
+            raise NoMatchError(f"{request.obs.path}: no installed model fits {request.obs.describe()} ({reasons}).")
+        return chosen.component
+
     def named(self, kind: str, value: Any, in_process: Any) -> Component | None:
         if value is None:
             return None
