@@ -70,7 +70,7 @@ def test_a_recurrent_model_acts_and_trains_alike(catalog, cls):
     for t in range(steps):
         taken.append(policy.act(obs[:, t], state))
         state = taken[-1].state
-        assert [part.shape for part in state] == [(rows, 6)] * 2
+        assert [part.shape for part in state.memory] == [(rows, 6)] * 2
     # Training sees whole sequences, row after row.
     batch = {
         "obs": policy.preprocess(obs.reshape(-1, 4)),

@@ -160,7 +160,7 @@ def test_a_memory_holds_its_trunk_and_is_built_after_it(recall):
     obs = np.stack(observations(n=2))
     first = policy.act(obs)
     second = policy.act(obs, first.state)
-    assert first.state[0].shape == (2, 5)
+    assert first.state.memory[0].shape == (2, 5)
     assert not np.allclose(first.dist_inputs, second.dist_inputs)
     evaluation = policy.evaluate({"obs": obs, "raw_action": second.raw_action, "state": first.state})
     np.testing.assert_allclose(evaluation.logp.detach(), second.logp, rtol=1e-5)
@@ -178,7 +178,7 @@ def test_a_head_is_built_after_the_memory(recall):
     step = policy.act(observations())
     assert step.dist_inputs.shape == (6, 2)
     assert step.value is None
-    assert step.state[0].shape == (6, 5)
+    assert step.state.memory[0].shape == (6, 5)
 
 
 def test_a_head_without_a_memory(recall):
@@ -205,7 +205,7 @@ def test_a_recurrent_trunk_is_refused_by_a_memory(recall):
         recall.build(BOX, TWO, {"custom_model": Trunk, "recall_cell": 5})
     # A head takes it.
     policy = recall.build(BOX, TWO, {"custom_model": Trunk, "recall_head": True})
-    assert [part.shape for part in policy.act(observations()).state] == [(6, 6)] * 2
+    assert [part.shape for part in policy.act(observations()).state.memory] == [(6, 6)] * 2
 
 
 def test_a_trunk_that_does_not_announce_its_width_is_refused(recall):

@@ -36,7 +36,7 @@ PLANNED = {
         "config/use_lstm", "config/lstm_cell_size", "config/lstm_use_prev_action", "config/lstm_use_prev_reward",
         "config/lstm_use_prev_action_reward", "config/_time_major", "export/torch/LSTMWrapper",
         "config/lstm_weights_initializer", "config/lstm_weights_initializer_config",
-        "config/lstm_bias_initializer", "config/lstm_bias_initializer_config", "config/_disable_action_flattening",
+        "config/lstm_bias_initializer", "config/lstm_bias_initializer_config",
     ],
     "rlcatalog-attention": [
         "config/use_attention", "config/attention_num_transformer_units", "config/attention_dim",

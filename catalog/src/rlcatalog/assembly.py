@@ -52,7 +52,10 @@ def assemble(
         for part in parts:
             wanted = outputs if part is parts[-1] else None
             held = {} if model is None else {"trunk": _checked_trunk(model, part.cls)}
-            model = construct(part.cls, (obs_space, action_space, wanted, fresh_config(), name), part.kwargs, held)
+            outer = construct(part.cls, (obs_space, action_space, wanted, fresh_config(), name), part.kwargs, held)
+            if model is not None:  # what the trunk asks to see, it is shown
+                outer.view_requirements = {**model.view_requirements, **outer.view_requirements}
+            model = outer
         assert model is not None
         return model
 

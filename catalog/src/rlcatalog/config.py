@@ -46,6 +46,9 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     _disable_preprocessor_api: Annotated[
         bool, Meta(description="Discrete and MultiDiscrete observations reach the model as integers, not as one-hots")
     ] = False
+    _disable_action_flattening: Annotated[
+        bool, Meta(description="past actions of a Tuple or Dict reach the model as that structure, not as one vector")
+    ] = False
     check_observations: Annotated[
         Literal["first", "always", "never"], Meta(description="when observations are checked against their space")
     ] = "first"

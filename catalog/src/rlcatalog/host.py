@@ -23,6 +23,7 @@ class Host(ModelV2):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         self.inner = self.build_inner(num_outputs)
         self.num_outputs = self.inner.num_outputs
+        self.view_requirements = self.inner.view_requirements
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Run the inner model."""
@@ -31,6 +32,11 @@ class Host(ModelV2):
     def value_function(self) -> Any:
         """Return the inner model's value estimates."""
         return self.inner.value_function()
+
+    @property
+    def held(self) -> ModelV2:
+        """The inner model."""
+        return self.inner
 
     def get_initial_state(self) -> list[Any]:
         """Return the inner model's initial state."""

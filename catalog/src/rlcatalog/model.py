@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,11 +82,15 @@ class ModelV2:
             policy_loss: The algorithm's loss: a scalar, or a list of scalars.
             loss_inputs: The training batch; `"obs"` is encoded (see `restore_original_dimensions`).
         """
-        return policy_loss
+        return policy_loss if self.held is None else self.held.custom_loss(policy_loss, loss_inputs)
 
     def metrics(self) -> dict[str, Any]:
         """Return scalars to report beside the learner's own."""
-        return {}
+        return {} if self.held is None else self.held.metrics()
+
+    def update_ops(self) -> list[Callable[[], Any]]:
+        """Return callables that a training loop runs once after each optimiser step."""
+        return [] if self.held is None else self.held.update_ops()
 
     def get_initial_state(self) -> list[Any]:
         """Return the state at the start of an episode: unbatched arrays or tensors; empty for a model without."""
@@ -152,6 +156,12 @@ class ModelV2:
     def context(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context `forward` runs in; override to add one."""
         return _NO_CONTEXT
+
+    @property
+    def held(self) -> ModelV2 | None:
+        """The model this one is built around, its `trunk`, or None: its losses, metrics and update_ops count too."""
+        trunk = getattr(self, "trunk", None)
+        return trunk if isinstance(trunk, ModelV2) else None
 
     def is_time_major(self) -> bool:
         """Whether sequences come as [T, B, ...]."""

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from rlcatalog.action_inputs import ActionForm
 from rlcatalog.adapters import ActionAdapter
-from rlcatalog.errors import NotServedError
+from rlcatalog.carried import Memory, State
+from rlcatalog.errors import ModelContractError
 from rlcatalog.filtering import make_filter
 from rlcatalog.masks import ActionMasks
 from rlcatalog.model import ModelV2
 from rlcatalog.registry import require_framework
 from rlcatalog.resolution import Explanation, Resolution
 from rlcatalog.slots import MODEL_SLOTS
+from rlcatalog.trajectory import Views
 
 if TYPE_CHECKING:
     import gymnasium
@@ -35,7 +38,7 @@ class Step(NamedTuple):
         logp: Log density of the raw actions, `[B]`, float32.
         value: Value estimates `[B]`, or None for a model without a value branch.
         dist_inputs: Inputs of the action distribution `[B, size]`.
-        state: Opaque state to hand to the next `act`, or None for a model without memory.
+        state: Opaque state to hand to the next `act`, or None for a model without memory or past views.
     """
 
     action: Any
@@ -43,7 +46,7 @@ class Step(NamedTuple):
     logp: Array
     value: Array | None
     dist_inputs: Array
-    state: Any
+    state: State | None
 
 
 @dataclass(frozen=True)
@@ -68,14 +71,13 @@ class Evaluation:
 class Engine(Protocol):
     """What a framework does for a policy."""
 
-    def act(self, obs: Array, state: Any, mask: Array | None, explore: bool) -> tuple[Any, ...]:
-        """Return raw actions `[B, width]`, logp, value or None, inputs and new state, as NumPy arrays."""
+    def act(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+    ) -> tuple[Any, ...]:
+        """Return raw actions `[B, width]`, logp, value or None, inputs and new memory, as NumPy arrays."""
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Return the evaluation of a training batch."""
-
-    def initial_state(self, batch_size: int) -> Any:
-        """Return the state of that many fresh episodes, or None."""
 
     def to(self, device: str) -> None:
         """Move model and computation to a device."""
@@ -122,6 +124,16 @@ class Policy:
         )
         self.dist_class = resolution.actions.load(self.framework, self.config)
         self.model = self.make_model()
+        self.memory = Memory(self.model)
+        action_form = ActionForm(resolution.request.action, kinds, not self.config["_disable_action_flattening"])
+        #: The views of past steps that the model asks for.
+        self.views = Views(
+            self.model.view_requirements,
+            self.preprocessor.shape,
+            self.encoded_space.dtype,
+            action_form,
+            type(self.model).__name__,
+        )
         self._engine = self._make_engine()
 
     @property
@@ -160,7 +172,7 @@ class Policy:
         encoded = self.preprocessor.encode_batch(obs)
         if self.filter is not None:
             encoded = self.filter(encoded)
-        return self._step(encoded, state, mask, explore)
+        return self._step(encoded, state, prev_reward, mask, explore)
 
     def act_encoded(
         self,
@@ -172,13 +184,29 @@ class Policy:
         explore: bool = True,
     ) -> Step:
         """Like `act`, for observations that `preprocess` returned (a training loop stores those)."""
-        return self._step(encoded, state, mask, explore)
+        return self._step(encoded, state, prev_reward, mask, explore)
 
-    def _step(self, encoded: Array, state: Any, mask: Any, explore: bool) -> Step:
+    def _step(self, encoded: Array, state: State | None, prev_reward: Any, mask: Any, explore: bool) -> Step:
         if mask is not None:
             mask = self.masks.matrix(mask, len(encoded))
-        raw, logp, value, inputs, state = self._engine.act(encoded, state, mask, explore)
+        if not self.memory and not self.views:
+            raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
+            return Step(self.adapter.adapt(raw), raw, logp, value, inputs, None)
+        memory, history, _ = self._carried(state, len(encoded))
+        history = self.views.rewarded(history, prev_reward)
+        seen = self.views.see(history, encoded)
+        shown = {name: seen[name] for name in self.views.acting}
+        raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
+        state = State(self.memory.after(memory, returned), self.views.after(history, encoded, raw), seen)
         return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
+
+    def _carried(self, state: State | None, rows: int) -> State:
+        if state is None:
+            return State(self.memory.start(rows), self.views.start(rows), {})
+        if not isinstance(state, State) or len(state.history.t) != rows:
+            found = f"{len(state.history.t)} rows" if isinstance(state, State) else type(state).__name__
+            raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {found}.")
+        return state
 
     def preprocess(self, obs: Any, *, update: bool = False) -> Array:
         """Encode and filter a batch of observations: `[B, *encoded shape]`.
@@ -203,14 +231,25 @@ class Policy:
 
         Args:
             batch: `"obs"`: encoded observations `[B, ...]` from `preprocess`; `"raw_action"`: `[B, width]`; for
-                masked actions `"mask"`, from `action_mask`; for models with memory `"state"` and `"seq_lens"`. Arrays
-                or tensors.
+                masked actions `"mask"`, from `action_mask`; for models that ask for views `"views"`, what acting
+                returned as `step.state.seen`, row by row. Models with memory read sequences: `"seq_lens"` `[S]`, the
+                lengths of the sequences that stand one after the other in the rows, and `"state"`, the memory
+                `[S, ...]` each began with (none: fresh episodes). Rows are not padded. Arrays or tensors.
+
+        Raises:
+            ModelContractError: A view is missing, or the lengths do not add up to the rows.
         """
         return self._engine.evaluate(batch)
 
     def initial_state(self, batch_size: int) -> Any:
-        """Return the state at the start of `batch_size` episodes, or None for a model without memory."""
-        return self._engine.initial_state(batch_size)
+        """Return the state at the start of `batch_size` episodes, or None where nothing is carried."""
+        return self._carried(None, batch_size) if self.memory or self.views else None
+
+    def restart(self, state: State | None, rows: Any) -> State | None:
+        """Return a state with new episodes in some rows, by indices `[k]` or booleans `[B]`."""
+        if state is None:
+            return None
+        return State(self.memory.restart(state.memory, rows), self.views.restart(state.history, rows), state.seen)
 
     def stepper(self, n: int) -> Stepper:
         """Return an object that acts in `n` environments and keeps their states."""
@@ -245,7 +284,7 @@ class Policy:
         """Build another model like this policy's, with fresh weights."""
         resolution = self.resolution
         choices = {slot: resolution.choices[slot].component for slot in MODEL_SLOTS}
-        model = self.catalog.model(
+        return self.catalog.model(
             choices,
             self.encoded_space,
             self.action_space,
@@ -253,12 +292,6 @@ class Policy:
             resolution.config,
             self.framework,
         )
-        views = sorted(set(model.view_requirements) - {"obs"})
-        if views:
-            raise NotServedError(
-                f"{type(model).__name__} asks for the views {views}; only the current observation is served so far."
-            )
-        return model
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -286,8 +319,7 @@ class Stepper:
 
     def __init__(self, policy: Policy, n: int) -> None:
         self.policy, self.n = policy, n
-        self._fresh = policy.initial_state(n)
-        self.state: Any = self._fresh
+        self.state = policy.initial_state(n)
 
     def reset(self, rows: Any = None) -> None:
         """Start new episodes: in the given rows (indices or a boolean mask), or in all.
@@ -295,15 +327,10 @@ class Stepper:
         Args:
             rows: Indices `[k]` or booleans `[n]`.
         """
-        if self.state is None or rows is None:
-            self.state = self._fresh
-            return
-        fresh = []
-        for now, first in zip(self.state, self._fresh, strict=True):
-            now = now.copy()
-            now[rows] = first[rows]
-            fresh.append(now)
-        self.state = fresh
+        if rows is None:
+            self.state = self.policy.initial_state(self.n)
+        else:
+            self.state = self.policy.restart(self.state, rows)
 
     def step(self, obs: Any, *, done: Any = None, prev_reward: Any = None, mask: Any = None,
              explore: bool = True) -> Step:  # fmt: skip

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.errors import ConfigError
+from rlcatalog.errors import ConfigError, ModelContractError
 
 if TYPE_CHECKING:
     import gymnasium
@@ -52,6 +52,34 @@ class ViewRequirement:
         self.used_for_compute_actions = used_for_compute_actions
         self.used_for_training = used_for_training
         self.shift_arr = np.asarray(_steps(self.shift))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the requirement as plain data that JSON can hold; `from_dict` reads it back.
+
+        Raises:
+            ModelContractError: The space has a kind that cannot be written down.
+        """
+        from rlcatalog.spacejson import space_to_json
+
+        space = space_to_json(self.space)
+        if space is None:
+            raise ModelContractError(f"the view's space {self.space} has no form in JSON.")
+        return {
+            "data_col": self.data_col,
+            "space": space,
+            "shift": self.shift if isinstance(self.shift, str) else np.asarray(self.shift).tolist(),
+            "index": self.index,
+            "batch_repeat_value": self.batch_repeat_value,
+            "used_for_compute_actions": self.used_for_compute_actions,
+            "used_for_training": self.used_for_training,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ViewRequirement:
+        """Return the requirement that `to_dict` wrote."""
+        from rlcatalog.spacejson import space_from_json
+
+        return cls(**{**data, "space": space_from_json(data["space"])})
 
     def __repr__(self) -> str:
         return f"ViewRequirement(data_col={self.data_col!r}, space={self.space!r}, shift={self.shift!r})"

@@ -11,8 +11,10 @@ import tensorflow as tf
 from rlcatalog.distribution import entropy_of
 from rlcatalog.errors import ModelContractError
 from rlcatalog.policy import Evaluation, Policy
+from rlcatalog.sequences import lengths_of, memory_of, views_of
 from rlcatalog.structures import parts_of
 from rlcatalog.tf.ops import flatten_rows
+from rlcatalog.tf.sequences import Padding
 
 Array = np.ndarray[Any, Any]
 
@@ -30,87 +32,107 @@ class TFEngine:
         self._attach(policy.model)
 
     def _attach(self, model: Any) -> None:
+        policy = self.policy
         self.model: Any = model
-        self.dist_class: Any = self.policy.dist_class
-        self.scalar, self.width = self.policy.adapter.scalar, self.policy.adapter.width
-        self.has_value = self.policy.has_value
-        self.initial = [np.asarray(part) for part in model.get_initial_state()]
-        dtype = np.dtype(self.policy.encoded_space.dtype)
+        self.dist_class: Any = policy.dist_class
+        self.scalar, self.width = policy.adapter.scalar, policy.adapter.width
+        self.has_value = policy.has_value
+        dtype = np.dtype(policy.encoded_space.dtype)
         self.dtype = np.dtype(np.float32) if dtype == np.float64 else dtype
-        self._signature = tf.TensorSpec([None, *self.policy.preprocessor.shape], self.dtype)
         self._traced: dict[tuple[bool, bool], Any] = {}
         if _unbuilt(model):
-            self._forward(
-                tf.zeros([1, *self.policy.preprocessor.shape], self.dtype), self._states(None, 1), None, False
-            )
+            input_dict, memory = self.tree(self._example())
+            self._forward(input_dict, memory, None, False)
 
-    def act(self, obs: Array, state: Any, mask: Array | None, explore: bool) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs and new state, as NumPy arrays."""
+    def _example(self) -> tuple[dict[str, Any], list[Array]]:
+        """Return an input and a memory of one row, as acting gets them."""
+        policy = self.policy
+        obs = np.zeros((1, *policy.preprocessor.shape), self.dtype)
+        seen = policy.views.see(policy.views.start(1), obs)
+        return {"obs": obs, **{name: seen[name] for name in policy.views.acting}}, list(policy.memory.start(1))
+
+    def act(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+    ) -> tuple[Any, ...]:
+        """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
         act = self._traced.get((explore, mask is not None)) or self._trace(explore, mask is not None)
         if obs.dtype != self.dtype:
             obs = obs.astype(self.dtype)
-        arguments = [tf.constant(obs), *self._states(state, len(obs))]
+        arguments = tf.nest.flatten(self.tree(({"obs": obs, **views}, list(memory))))
         if mask is not None:
             arguments.append(tf.constant(mask))
-        raw, logp, value, inputs, *new_state = act(*arguments)
+        raw, logp, value, inputs, *returned = act(*arguments)
         return (
             raw.numpy(),
             logp.numpy(),
             value.numpy() if self.has_value else None,
             inputs.numpy(),
-            [part.numpy() for part in new_state] if self.initial else None,
+            tuple(part.numpy() for part in returned),
         )
 
     def _trace(self, explore: bool, masked: bool) -> Any:
-        """Trace one variant of acting: its arguments are obs, the state tensors and, if masked, the mask."""
-        states = [tf.TensorSpec([None, *part.shape], part.dtype) for part in self.initial]
-        signature = [self._signature, *states]
+        """Trace one variant of acting: its arguments are the inputs and memory, flattened, and, if masked, the mask."""
+        example = self.tree(self._example())
+        signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(example)]
         if masked:
             signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
 
-        def act(obs: Any, *rest: Any) -> tuple[Any, ...]:
+        def act(*arguments: Any) -> tuple[Any, ...]:
+            mask = arguments[-1] if masked else None
+            input_dict, memory = tf.nest.pack_sequence_as(example, arguments[: len(arguments) - masked])
             with tf.device(self.device):
-                return self._forward(obs, list(rest[: len(states)]), rest[-1] if masked else None, explore)
+                return self._forward(input_dict, memory, mask, explore)
 
         traced = tf.function(act, input_signature=signature, autograph=False).get_concrete_function()
         self._traced[explore, masked] = traced
         return traced
 
-    def _forward(self, obs: Any, states: list[Any], mask: Any, explore: bool) -> tuple[Any, ...]:
-        seq_lens = tf.ones([tf.shape(obs)[0]], tf.int32) if self.initial else None
-        inputs, new_state = self.model({"obs": obs, "is_training": False}, states, seq_lens)
+    def _forward(self, input_dict: dict[str, Any], memory: list[Any], mask: Any, explore: bool) -> tuple[Any, ...]:
+        seq_lens = tf.ones([tf.shape(input_dict["obs"])[0]], tf.int32) if memory else None
+        inputs, returned = self.model({**input_dict, "is_training": False}, list(memory), seq_lens)
         if mask is not None:
             inputs = self.dist_class.masked(inputs, mask)
         dist = self.dist_class(inputs, self.model)
         sample = dist.sample() if explore else dist.deterministic_sample()
         raw, logp = self._score(dist, sample)
         value = self.model.value_function() if self.has_value else tf.constant(0.0)
-        return raw, logp, value, inputs, *(new_state if self.initial else ())
+        return raw, logp, value, inputs, *(returned if memory else ())
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
         with tf.device(self.device):
-            obs = self.tensor(batch["obs"])
-            states, seq_lens = [], None
-            if self.initial:
-                given = batch.get("seq_lens")
-                seq_lens = tf.ones([tf.shape(obs)[0]], tf.int32) if given is None else self.tensor(given)
-                state = batch.get("state")
-                states = self._states(None, int(seq_lens.shape[0])) if state is None else list(map(self.tensor, state))
-            inputs, _ = self.model({"obs": obs, "is_training": True}, states, seq_lens)
+            input_dict = {"obs": self.tensor(batch["obs"]), **self.tree(views_of(self.policy, batch))}
+            if self.policy.memory:
+                inputs, value = self._over_sequences(input_dict, batch)
+            else:
+                inputs, _ = self.model({**input_dict, "is_training": True}, [], None)
+                value = self.model.value_function() if self.has_value else None
             if batch.get("mask") is not None:
                 inputs = self.dist_class.masked(inputs, tf.cast(self.tensor(batch["mask"]), tf.bool))
             dist = self.dist_class(inputs, self.model)
             raw = self.tensor(batch["raw_action"])
             logp = dist.logp(raw[:, 0] if self.scalar and raw.shape.rank == 2 else raw)
             entropy, kind = entropy_of(dist, self._flat)
-            return Evaluation(logp, entropy, kind, self.model.value_function() if self.has_value else None, dist)
+            return Evaluation(logp, entropy, kind, value, dist)
 
-    def initial_state(self, batch_size: int) -> Any:
-        """Return the state of that many fresh episodes, or None."""
-        if not self.initial:
-            return None
-        return [np.repeat(part[None], batch_size, axis=0) for part in self.initial]
+    def _over_sequences(self, input_dict: dict[str, Any], batch: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the model's outputs and values for the rows of sequences."""
+        lengths = batch.get("seq_lens")
+        if not tf.is_tensor(lengths):  # traced, they are the caller's to check
+            lengths = tf.constant(lengths_of(batch, len(batch["obs"])))
+        lengths = tf.cast(lengths, tf.int32)
+        state = batch.get("state")
+        if state is None:
+            state = [
+                tf.repeat(self.tensor(part)[None], tf.shape(lengths)[0], axis=0) for part in self.policy.memory.initial
+            ]
+        elif tf.executing_eagerly():
+            state = memory_of(self.policy, batch, int(lengths.shape[0]))
+        padding, repeats = Padding(lengths), self.policy.views.training
+        padded = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
+        memory = [self.tensor(part) for part in getattr(state, "memory", state)]
+        outputs, _ = self.model({**padded, "is_training": True}, memory, lengths)
+        return padding.take(outputs), padding.take(self.model.value_function()) if self.has_value else None
 
     def to(self, device: str) -> None:
         """Rebuild the model on a device; variables stay where they were made."""
@@ -148,10 +170,9 @@ class TFEngine:
             )
         return raw
 
-    def _states(self, state: Any, batch_size: int) -> list[Any]:
-        if not self.initial:
-            return []
-        return [tf.constant(part) for part in (self.initial_state(batch_size) if state is None else state)]
+    def tree(self, value: Any) -> Any:
+        """Return a structure of arrays as one of tensors."""
+        return tf.nest.map_structure(self.tensor, value)
 
 
 def _rows(x: Any) -> Any:

@@ -63,10 +63,6 @@ class TFModelV2(ModelV2):
         found = {item.name: item.variable for item in self._found() if item.variable.trainable}
         return found if as_dict else list(found.values())
 
-    def update_ops(self) -> list[Callable[[], Any]]:
-        """Return callables to run once per optimiser step."""
-        return []
-
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all variables as arrays, in canonical layouts (see `ModelV2.get_weights`)."""
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import torch
 from rlcatalog.distribution import ActionDistribution, entropy_of
 from rlcatalog.errors import ModelContractError
 from rlcatalog.policy import Evaluation, Policy
+from rlcatalog.sequences import lengths_of, memory_of, views_of
 from rlcatalog.structures import parts_of
+from rlcatalog.torch.sequences import Padding
 
 Array = np.ndarray[Any, Any]
 
@@ -30,26 +33,35 @@ class TorchEngine:
         self.scalar = policy.adapter.scalar
         self.width = policy.adapter.width
         self.has_value = policy.has_value
-        self.initial = [torch.as_tensor(np.asarray(part)) for part in self.model.get_initial_state()]
+        #: The memory acting returned last, as arrays and as tensors: given back, the model finds its own tensors.
+        self._last: tuple[Any, list[torch.Tensor]] = (None, [])
         self.device, self.on_cpu = torch.device("cpu"), True
         self.numpy: Callable[[torch.Tensor], Array] = torch.Tensor.numpy
 
-    def act(self, obs: Array, state: Any, mask: Array | None, explore: bool) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs and new state, as NumPy arrays."""
+    def act(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+    ) -> tuple[Any, ...]:
+        """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
         model = self.model
         if model.training:
             model.eval()
         with torch.inference_mode():
-            states = self._states(state, len(obs)) if self.initial else []
-            seq_lens = self._ones(states) if states else None
-            inputs, new_state = model({"obs": self.tensor(obs), "is_training": False}, states, seq_lens)
+            states = self._states(memory) if memory else []
+            seq_lens = _ones(len(obs), self.device) if memory else None
+            input_dict = {"obs": self.tensor(obs), "is_training": False}
+            for name, view in views.items():
+                input_dict[name] = self.tree(view)
+            inputs, new_state = model(input_dict, states, seq_lens)
             if mask is not None:
                 inputs = self.dist_class.masked(inputs, self.tensor(mask))
             dist = self.dist_class(inputs, model)
             sample = dist.sample() if explore else dist.deterministic_sample()
             raw, logp = self._score(dist, sample)
             value = self.numpy(model.value_function()) if self.has_value else None
-            found = [self.numpy(part) for part in new_state] if states else None
+            found: tuple[Array, ...] = ()
+            if states:
+                found = tuple(map(self.numpy, new_state))
+                self._last = (found, new_state)
             return raw, self.numpy(logp), value, self.numpy(inputs), found
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
@@ -57,26 +69,26 @@ class TorchEngine:
         model = self.model
         if not model.training:
             model.train()
-        obs = self.tensor(batch["obs"])
-        states: list[torch.Tensor] = []
-        seq_lens = None
-        if self.initial:
-            seq_lens = self.tensor(batch["seq_lens"]) if "seq_lens" in batch else self._ones([obs])
-            states = self._states(batch.get("state"), len(obs) if seq_lens is None else len(seq_lens))
-        inputs, _ = model({"obs": obs, "is_training": True}, states, seq_lens)
+        views = views_of(self.policy, batch)
+        input_dict = {"obs": self.tensor(batch["obs"]), **{name: self.tree(view) for name, view in views.items()}}
+        sequences = self._sequences(batch) if self.policy.memory else None
+        if sequences is None:
+            inputs, _ = model({**input_dict, "is_training": True}, [], None)
+            value = model.value_function() if self.has_value else None
+        else:
+            lengths, padded, states = sequences
+            repeats = self.policy.views.training
+            input_dict = {name: padded.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
+            outputs, _ = model({**input_dict, "is_training": True}, states, lengths)
+            inputs = padded.take(outputs)
+            value = padded.take(model.value_function()) if self.has_value else None
         if batch.get("mask") is not None:
             inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())
         dist = self.dist_class(inputs, model)
         raw = self.tensor(batch["raw_action"])
         logp = dist.logp(raw[:, 0] if self.scalar and raw.ndim == 2 else raw)
         entropy, kind = entropy_of(dist, self._flat)
-        return Evaluation(logp, entropy, kind, model.value_function() if self.has_value else None, dist)
-
-    def initial_state(self, batch_size: int) -> Any:
-        """Return the state of that many fresh episodes, or None."""
-        if not self.initial:
-            return None
-        return [np.repeat(part[None].cpu().numpy(), batch_size, axis=0) for part in self.initial]
+        return Evaluation(logp, entropy, kind, value, dist)
 
     def to(self, device: str) -> None:
         """Move the model to a device."""
@@ -121,15 +133,29 @@ class TorchEngine:
             parts = [part.float() for part in parts]
         return torch.cat(parts, dim=1)
 
-    def _states(self, state: Any, batch_size: int) -> list[torch.Tensor]:
-        if not self.initial:
-            return []
-        if state is None:
-            state = self.initial_state(batch_size)
-        return [self.tensor(part) for part in state]
+    def tree(self, value: Any) -> Any:
+        """Return a structure of arrays as one of tensors."""
+        if isinstance(value, Mapping):
+            return {name: self.tree(part) for name, part in value.items()}
+        return tuple(map(self.tree, value)) if isinstance(value, tuple) else self.tensor(value)
 
-    def _ones(self, like: list[torch.Tensor]) -> torch.Tensor | None:
-        return torch.ones(len(like[0]), dtype=torch.int32, device=self.device) if like else None
+    def _states(self, memory: tuple[Array, ...]) -> list[torch.Tensor]:
+        arrays, tensors = self._last
+        return tensors if memory is arrays else [self.tensor(part) for part in memory]
+
+    def _sequences(self, batch: Mapping[str, Any]) -> tuple[torch.Tensor, Padding, list[torch.Tensor]]:
+        """Return the lengths of a batch's sequences, where their rows stand, and the memory each began with."""
+        rows = len(batch["obs"])
+        lengths = lengths_of(batch, rows)
+        memory = memory_of(self.policy, batch, len(lengths))
+        padding = Padding(lengths, rows, self.device)
+        return torch.from_numpy(lengths).to(self.device), padding, [self.tensor(part) for part in memory]
+
+
+@lru_cache(maxsize=64)
+def _ones(rows: int, device: torch.device) -> torch.Tensor:
+    with torch.inference_mode(False):
+        return torch.ones(rows, dtype=torch.int32, device=device)
 
 
 def _copied(tensor: torch.Tensor) -> Array:
