@@ -24,7 +24,6 @@ from rlcatalog.tf import MultiActionDistribution as TFMulti
 from rlcatalog.torch import Categorical as TorchCategorical
 from rlcatalog.torch import DiagGaussian as TorchGaussian
 from rlcatalog.torch import MultiActionDistribution as TorchMulti
-from rlcatalog_multi_action.layout import layout_of
 
 frameworks = pytest.mark.parametrize("fw", ["torch", "tf"])
 CLASSES = {"torch": TorchMulti, "tf": TFMulti}
@@ -262,12 +261,14 @@ def test_split_undoes_join(fw):
 
 @frameworks
 def test_whole_numbers_survive_the_flat_form_beside_half_precision(fw):
-    layout = layout_of(*([LEAVES[fw], [3000, 2]]), spaces.Tuple([spaces.Discrete(3000), spaces.Box(-1, 1, (1,))]))
-    module = __import__(f"rlcatalog_multi_action.{fw}", fromlist=["join"])
+    space = spaces.Tuple([spaces.Discrete(3000), spaces.Box(-1, 1, (1,))])
+    inputs = tensor(fw, np.zeros((2, 3002), np.float32))
+    dist = CLASSES[fw](inputs, child_distributions=LEAVES[fw], input_lens=[3000, 2], action_space=space)
     index = tensor(fw, np.array([2999, 2051]))
     half = tensor(fw, np.array([[0.5], [0.25]], np.float16))
-    flat = module.join(layout, (index, half))
-    np.testing.assert_array_equal(array(module.split(layout, flat)[0]), [2999, 2051])
+    flat = dist.join((index, half))
+    assert array(flat).dtype == np.float32
+    np.testing.assert_array_equal(array(dist.split(flat)[0]), [2999, 2051])
 
 
 @frameworks

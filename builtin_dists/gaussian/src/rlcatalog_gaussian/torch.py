@@ -39,7 +39,7 @@ class DiagGaussian(ActionDistribution):
     log_std: Tensor
     # Computed at first use.
     _std: Tensor | None = None
-    _log_volume: Tensor | None = None
+    _log_norms: Tensor | None = None
 
     def __init__(
         self, inputs: Any, model: Any = None, log_std_min: float | None = None, log_std_max: float | None = None
@@ -89,12 +89,11 @@ class DiagGaussian(ActionDistribution):
             self._std = self.log_std.exp()
         return self._std
 
-    @property
-    def log_volume(self) -> Tensor:
-        """Sum of the log standard deviations, `[B]`."""
-        if self._log_volume is None:
-            self._log_volume = self.log_std.sum(dim=-1)
-        return self._log_volume
+    def _norms(self) -> Tensor:
+        """Return log σ + ½ log 2π, `[B, d]`."""
+        if self._log_norms is None:
+            self._log_norms = self.log_std + _HALF_LOG_2PI
+        return self._log_norms
 
     def sample(self) -> Tensor:
         """Draw `[B, d]`, without gradient."""
@@ -117,12 +116,11 @@ class DiagGaussian(ActionDistribution):
             actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(mean.shape)
         # Not from the noise of the draw, which rounding parts from the sample: what is stored must score the same.
         z = (actions - mean) / self.std
-        result: Tensor = z.square().sum(dim=-1) * -0.5 - (self.log_volume + _HALF_LOG_2PI * mean.shape[-1])
-        return result
+        return -torch.addcmul(self._norms(), z, z, value=0.5).sum(-1)
 
     def entropy(self) -> Tensor:
         """Return Σ (log σ + ½ log 2πe), `[B]`."""
-        return self.log_volume + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
+        return self._norms().sum(-1) + 0.5 * self.mean.shape[-1]
 
     def kl(self, other: Any) -> Tensor:
         """Return the divergence `[B]` between diagonal Gaussians, summed over d."""
@@ -280,7 +278,8 @@ def _bounds(low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.de
 
 def _kl(one: Any, other: Any) -> Tensor:
     """Return the divergence `[B]` between two sets of normal values."""
+    # Factors stand where the operation takes them along: a multiplication by a number takes as long as two others.
     log_ratio = one.log_std - other.log_std
-    distance = ((one.mean - other.mean) / other.std).square()
-    result: Tensor = (0.5 * (torch.expm1(2 * log_ratio) + distance) - log_ratio).sum(dim=-1)
-    return result
+    z = (one.mean - other.mean) / other.std
+    terms = torch.sub(log_ratio, torch.expm1(log_ratio + log_ratio), alpha=0.5)
+    return -torch.addcmul(terms, z, z, value=-0.5).sum(-1)

@@ -1,9 +1,9 @@
-"""What the distribution of Tuple and Dict spaces does in both frameworks."""
+"""The distribution of Tuple and Dict spaces; `ops` holds what the frameworks spell differently."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -11,27 +11,35 @@ import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.distribution import ActionDistribution, entropy_of, same_kind
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
-from rlcatalog_multi_action.fusing import Group
-from rlcatalog_multi_action.layout import Dicts, Layout, Leaf, layout_of, masking
+from rlcatalog_multi_action.layout import Children, Part, layout_of, values_of
 
 
 class CompositeDistribution(ActionDistribution):
-    """Independent distributions of a Tuple's or Dict's parts; the frameworks' classes add the tensor operations.
+    """Independent distributions of a Tuple's or Dict's parts, nested to any depth.
+
+    Args:
+        inputs: `[B, size]`: the inputs of the parts side by side, in the space's order.
+        model: The model that made them, or None; every part is given it.
+        child_distributions: What makes the parts' distributions, called with `(inputs, model)`: one for each child of
+            the space, or one for each leaf, depth first.
+        input_lens: Their numbers of inputs.
+        action_space: The Tuple or Dict space.
 
     Attributes:
-        layout: The leaves of the space and how they lie in flat tensors.
-        groups: The distributions of its leaves; leaves of one kind may share one.
+        layout: The parts of the space and how they lie in flat tensors.
+        groups: The distributions that compute; parts of one kind may share one.
     """
 
-    #: `"exact"` when every leaf's is.
+    #: `"exact"` when every part's is.
     entropy_kind: str = "exact"  # type: ignore[misc]  # a class variable elsewhere
-    #: For the catalog: its children are chosen one by one, and their sizes added.
+    #: For the catalog: the children's distributions are chosen one by one, and their sizes added.
     composite: ClassVar[bool] = True
-    framework_of_class: ClassVar[str] = ""
+    framework_of_class: ClassVar[str]
+    #: The framework's module of operations.
+    ops: ClassVar[Any]
 
-    # What was drawn last: by group, and the dicts that were made of it.
-    _drawn: Sequence[Any] = ()
-    _drawn_dicts: Sequence[tuple[dict[str, Any], list[Any]]] = ()
+    # What was drawn last: by leaf, and by group.
+    _drawn: tuple[Sequence[Any], Sequence[Any]] = ((), ())
 
     def __init__(
         self,
@@ -42,38 +50,25 @@ class CompositeDistribution(ActionDistribution):
         input_lens: Sequence[int],
         action_space: Any = None,
     ) -> None:
-        super().__init__(self._tensor(inputs), model)
+        super().__init__(self.ops.tensor(inputs), model)
         self.layout = layout = layout_of(child_distributions, input_lens, action_space)
-        if self.inputs.shape[-1] != layout.size:
-            sizes = ", ".join(f"{leaf.path}: {leaf.size}" for leaf in layout.leaves)
+        if self.inputs.shape[-1] != layout.inputs.total:
+            sizes = ", ".join(f"{part.info.path}: {part.size}" for part in layout.parts)
             raise ModelContractError(
-                f"{layout.root.path}: expected {layout.size} model outputs ({sizes}), found inputs of shape"
+                f"{layout.info.path}: expected {layout.inputs.total} model outputs ({sizes}), found inputs of shape"
                 f" {tuple(self.inputs.shape)}."
             )
-        inputs = self.inputs
-        if layout.makers:
-            #: The distributions that the leaves are joined into (see `fusing`).
-            self.groups = [make(inputs, model) for make in layout.makers]
-        else:
-            layout.makers.extend(map(self._maker, layout.groups))
-            self.groups = [make(inputs, model) for make in layout.makers]
-            kinds = [getattr(dist, "entropy_kind", "exact") for dist in self.groups]
-            layout.inexact.extend(i for i, kind in enumerate(kinds) if kind != "exact")
-        if layout.inexact:
+        pieces = self.ops.cut(self.inputs, layout.group_inputs)
+        self.groups = [group.dist(piece, model) for group, piece in zip(layout.groups, pieces, strict=True)]
+        if self._inexact():
             self.entropy_kind = "estimate"
 
     @cached_property
     def flat_child_distributions(self) -> list[Any]:
-        """The leaves' distributions, depth first and in the space's order; made when first asked for."""
-        found: list[Any] = [None] * len(self.layout.leaves)
-        for group, dist in zip(self.layout.groups, self.groups, strict=True):
-            if len(group.leaves) == 1:
-                found[group.leaves[0]] = dist
-        parts = self._cut(self.inputs, self.layout.sizes)
-        for i, (leaf, part) in enumerate(zip(self.layout.leaves, parts, strict=True)):
-            if found[i] is None:
-                found[i] = leaf.dist(part, self.model)
-        return found
+        """The parts' distributions, depth first and in the space's order; made when first asked for."""
+        own = {group.places: dist for group, dist in zip(self.layout.groups, self.groups, strict=True)}
+        pieces = zip(self.layout.parts, self.ops.cut(self.inputs, self.layout.inputs), strict=True)
+        return [own.get(part.places) or part.dist(piece, self.model) for part, piece in pieces]
 
     @classmethod
     def required_model_output_shape(cls, action_space: Any, model_config: Mapping[str, Any] | None = None) -> int:
@@ -90,80 +85,112 @@ class CompositeDistribution(ActionDistribution):
     def options_for(
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
+        dists, sizes = Children(dist for dist, _ in children), tuple(int(size) for _, size in children)
+        dists.layout = layout_of(tuple(dists), sizes, action)
         return {
-            "child_distributions": tuple(dist for dist, _ in children),
-            "input_lens": tuple(int(size) for _, size in children),
+            "child_distributions": dists,
+            "input_lens": sizes,
             "action_space": action if action.space is None else action.space,
         }
 
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Return `inputs` with each leaf's part of the mask baked in.
+        """Return `inputs` with each part's columns of the mask baked in.
 
         Args:
             inputs: Model output `[B, size]`.
-            mask: Booleans `[B, m]`, True = allowed: the leaves' columns side by side (n for Discrete, the sum of
-                `nvec` for MultiDiscrete, two per bit for MultiBinary, none for the rest).
+            mask: Booleans `[B, m]`, True = allowed: the parts' columns side by side (n for Discrete, the sum of `nvec`
+                for MultiDiscrete, two per bit for MultiBinary, none for the rest).
             **options: What `options_for` returned.
 
         Raises:
             ActionMaskError: The mask has another number of columns.
         """
         layout = layout_of(**options)
-        inputs, mask = cls._tensor(inputs), cls._tensor(mask)
-        if mask.shape[-1] != layout.mask_width:
-            widths = ", ".join(f"{leaf.path}: {leaf.mask_width}" for leaf in layout.leaves)
+        inputs, mask = cls.ops.tensor(inputs), cls.ops.tensor(mask)
+        if mask.shape[-1] != layout.masks.total:
+            widths = ", ".join(f"{part.info.path}: {part.mask_width}" for part in layout.parts)
             raise ActionMaskError(
-                f"{layout.root.path}: expected a mask of {layout.mask_width} columns ({widths}), found shape"
+                f"{layout.info.path}: expected a mask of {layout.masks.total} columns ({widths}), found shape"
                 f" {tuple(mask.shape)}."
             )
-        if layout.mask_columns is not None:
-            return super().masked(inputs, cls._widened(mask, layout.mask_columns))
-        pairs = zip(layout.leaves, cls._cut(inputs, layout.sizes), cls._cut(mask, layout.mask_widths), strict=True)
-        return cls._side_by_side(
-            [masking(leaf.dist)(part, allowed) if leaf.mask_width else part for leaf, part, allowed in pairs]
-        )
+        pieces = zip(layout.parts, cls.ops.cut(inputs, layout.inputs), cls.ops.cut(mask, layout.masks), strict=True)
+        return cls.ops.side_by_side([part.masked(piece, allowed) for part, piece, allowed in pieces])
 
     # --- drawing ---------------------------------------------------------------------------------------------------
 
     def sample(self) -> Any:
         """Draw the space's structure of the leaves' samples, without gradient."""
-        return self._remembered([dist.sample() for dist in self.groups])
+        self.last_sample = sample = self._structure([dist.sample() for dist in self.groups])
+        return sample
 
     def rsample(self) -> Any:
         """Draw the space's structure of the leaves' samples, with gradient where they have one."""
-        return self.layout.structure(self._parted([dist.rsample() for dist in self.groups]))
+        return self._structure([dist.rsample() for dist in self.groups])
 
     def deterministic_sample(self) -> Any:
         """Return the space's structure of the leaves' most likely actions."""
-        return self._remembered([dist.deterministic_sample() for dist in self.groups])
+        self.last_sample = sample = self._structure([dist.deterministic_sample() for dist in self.groups])
+        return sample
 
-    def _remembered(self, drawn: list[Any]) -> Any:
-        dicts: Dicts = []
-        self._drawn, self._drawn_dicts = drawn, dicts
-        self.last_sample = self.layout.grow(self._parted(drawn), dicts)
-        return self.last_sample
-
-    def _parted(self, drawn: list[Any]) -> list[Any]:
-        """Return the leaves' actions out of the groups'."""
-        parts: list[Any] = [None] * len(self.layout.leaves)
-        for cuts, value in zip(self.layout.cuts, drawn, strict=True):
-            if isinstance(cuts, int):
-                parts[cuts] = value
+    def _structure(self, drawn: list[Any]) -> Any:
+        """Return what the groups drew as the space's structure, and remember both."""
+        values: list[Any] = [None] * len(self.layout.leaves)
+        for group, value in zip(self.layout.groups, drawn, strict=True):
+            if group.is_leaf:
+                values[group.places[0]] = value
                 continue
-            for i, start, width in cuts:
-                parts[i] = self._columns(value, start, width) if width >= 0 else self._column(value, start)
-        return parts
+            for place, part in zip(group.places, self._by_leaf(group, value), strict=True):
+                values[place] = part
+        self._drawn = values, drawn
+        return self.layout.structure(values)
+
+    def _by_leaf(self, group: Part, value: Any) -> list[Any]:
+        if not self.ops.is_array(value):  # a composite that is left whole draws a structure
+            return values_of(group.info, value)
+        pieces = zip(group.leaves, self.ops.cut(value, group.by_leaf), strict=True)
+        return [piece[:, 0] if leaf.single else piece for leaf, piece in pieces]
 
     # --- the flat form ---------------------------------------------------------------------------------------------
 
     def join(self, actions: Any) -> Any:
-        """Return a structure of actions as one flat tensor `[B, width]`; see `split`."""
-        return self._joined(self.layout, self.layout.parts(actions))
+        """Return a structure of actions as one flat tensor `[B, width]`, the leaves' side by side; see `split`.
+
+        Whole numbers alone stay int64; beside floats of half precision they make it float32, which holds them exactly.
+        """
+        values = self.layout.values(actions)
+        return self._joined(values, rows_of=self.ops.tensor(values[0]))
 
     def split(self, flat: Any) -> Any:
-        """Return flat actions `[B, width]` as the space's structure, in the form of samples."""
-        return self._apart(self.layout, flat)
+        """Return flat actions `[B, width]`, a tensor or an array, as the space's structure, in the form of samples."""
+        flat = self.ops.tensor(flat)
+        self._check_flat(flat, None)
+        ops, pieces, values = self.ops, self.ops.cut(flat, self.layout.actions), []
+        for leaf, piece in zip(self.layout.leaves, pieces, strict=True):
+            value = ops.whole(piece) if leaf.whole else piece
+            values.append(value[:, 0] if leaf.single else value)
+        return self.layout.structure(values)
+
+    def _joined(self, values: Sequence[Any], rows_of: Any) -> Any:
+        pieces = []
+        for leaf, value in zip(self.layout.leaves, values, strict=True):
+            piece = self.ops.in_rows(value, rows_of, leaf.width)
+            if piece is None:
+                raise ModelContractError(
+                    f"{leaf.path}: expected {leaf.width} raw value{'s' * (leaf.width != 1)} for each of"
+                    f" {rows_of.shape[0]} rows, found shape {tuple(value.shape)}."
+                )
+            pieces.append(piece)
+        return self.ops.side_by_side(pieces)
+
+    def _check_flat(self, flat: Any, rows: int | None) -> None:
+        shape, width = flat.shape, self.layout.actions.total
+        if len(shape) == 2 and shape[1] in (width, None) and (rows is None or shape[0] in (rows, None)):
+            return
+        widths = ", ".join(f"{leaf.path}: {leaf.width}" for leaf in self.layout.leaves)
+        raise ModelContractError(
+            f"{self.layout.info.path}: expected actions of shape {(rows, width)} ({widths}), found {tuple(shape)}."
+        )
 
     # --- densities -------------------------------------------------------------------------------------------------
 
@@ -177,51 +204,44 @@ class CompositeDistribution(ActionDistribution):
         Raises:
             ModelContractError: They are not of the space's form.
         """
-        layout = self.layout
-        if actions is self.last_sample and actions is not None and self._unchanged():
-            # The groups know them, and none of them is forbidden.
-            return self._total([dist.logp(x) for dist, x in zip(self.groups, self._drawn, strict=True)])
-        parts = self._of_flat(actions) if self._is_array(actions) else self._of_structure(layout.parts(actions))
-        total = self._total([dist.logp(part) for dist, part in zip(self.groups, parts, strict=True)])
-        return self._finite(total) if layout.several_masked else total  # two forbidden values may leave the dtype
-
-    def _unchanged(self) -> bool:
-        """Whether the last sample still holds what was drawn: its dicts are the caller's to change."""
-        for made, values in self._drawn_dicts:
-            if len(made) != len(values) or not all(map(operator.is_, made.values(), values)):
-                return False
-        return True
-
-    def _of_structure(self, parts: list[Any]) -> list[Any]:
-        """Return the groups' actions out of the leaves'."""
-        found = []
-        for group in self.layout.groups:
-            mine = [self._part(self.layout.leaves[i], parts[i]) for i in group.leaves]
-            if len(mine) > 1:
-                widths = [self.layout.widths[i] for i in group.leaves]
-                mine = [self._side_by_side([self._rows(x, n) for x, n in zip(mine, widths, strict=True)])]
-            found.append(mine[0])
-        return found
+        ops, layout = self.ops, self.layout
+        if not ops.is_array(actions):
+            values, (drawn, by_group) = layout.values(actions), self._drawn
+            if len(values) == len(drawn) and all(map(operator.is_, values, drawn)):  # just drawn: none is forbidden
+                return ops.total([dist.logp(value) for dist, value in zip(self.groups, by_group, strict=True)])
+            actions = self._joined(values, rows_of=self.inputs)
+        flat = ops.tensor(actions, self.inputs)
+        self._check_flat(flat, self.inputs.shape[0])
+        logps = []
+        for group, dist, piece in zip(layout.groups, self.groups, ops.cut(flat, layout.group_actions), strict=True):
+            value = ops.whole(piece) if group.whole else piece
+            logps.append(dist.logp(value[:, 0] if group.is_leaf and group.leaves[0].single else value))
+        # Two forbidden values together have a log probability beyond the dtype.
+        return ops.finite(ops.total(logps)) if layout.several_masked else ops.total(logps)
 
     def entropy(self) -> Any:
         """Return the entropy `[B]`, the sum over the leaves.
 
         Raises:
-            NoClosedFormError: A leaf's has no closed form; see `entropy_estimate`.
+            NoClosedFormError: A part's has no closed form; see `entropy_estimate`.
         """
         if self.entropy_kind != "exact":
-            leaf = self.layout.leaves[self.layout.groups[self.layout.inexact[0]].leaves[0]]
+            info = self._inexact()[0].info
             raise NoClosedFormError(
-                f"{leaf.path}: {leaf.kind} has no closed form for its entropy here; use entropy_estimate()."
+                f"{info.path}: {info.kind} has no closed form for its entropy here; use entropy_estimate()."
             )
-        return self._total([dist.entropy() for dist in self.groups])
+        return self.ops.total([dist.entropy() for dist in self.groups])
+
+    def _inexact(self) -> list[Part]:
+        kinds = [getattr(dist, "entropy_kind", "exact") for dist in self.groups]
+        return [group for group, kind in zip(self.layout.groups, kinds, strict=True) if kind != "exact"]
 
     def entropy_estimate(self) -> Any:
-        """Return an estimate `[B]` of the entropy: exact for the leaves where it can be, estimated for the others.
+        """Return an estimate `[B]` of the entropy: exact for the parts where it can be, estimated for the others.
 
         It is unbiased, as each estimate is, and varies less than one made from a draw of all leaves.
         """
-        return self._total([entropy_of(dist, _itself)[0] for dist in self.groups])
+        return self.ops.total([entropy_of(dist, _itself)[0] for dist in self.groups])
 
     def multi_entropy(self) -> Any:
         """Return the entropy of each of the space's children, `[B, children]`."""
@@ -229,8 +249,8 @@ class CompositeDistribution(ActionDistribution):
 
     def kl(self, other: Any) -> Any:
         """Return the divergence `[B]`, the sum over the leaves."""
-        total = self._total(self._kls(other, "groups"))
-        return self._finite(total) if self.layout.several_masked else total
+        total = self.ops.total(self._kls(other, "groups"))
+        return self.ops.finite(total) if self.layout.several_masked else total
 
     def multi_kl(self, other: Any) -> Any:
         """Return the divergence of each of the space's children, `[B, children]`."""
@@ -239,105 +259,20 @@ class CompositeDistribution(ActionDistribution):
     def _kls(self, other: Any, which: str) -> list[Any]:
         if type(other) is not type(self):
             same_kind(self, other)
-        if other.layout is not self.layout:
-            if other.layout.sizes != self.layout.sizes:
+        mine, its = self.layout, other.layout
+        if its is not mine:
+            if its.inputs.widths != mine.inputs.widths:
                 raise ModelContractError(
-                    f"{self.layout.root.path}: kl() takes a distribution of the same parts; they take"
-                    f" {list(self.layout.sizes)} model outputs here and {list(other.layout.sizes)} in the other."
+                    f"{mine.info.path}: kl() takes a distribution of the same parts; they take"
+                    f" {list(mine.inputs.widths)} model outputs here and {list(its.inputs.widths)} in the other."
                 )
-            which = "flat_child_distributions"
-        return [dist.kl(its) for dist, its in zip(getattr(self, which), getattr(other, which), strict=True)]
+            which = "flat_child_distributions"  # their groups may be others
+        pairs = zip(getattr(self, which), getattr(other, which), strict=True)
+        return [dist.kl(its) for dist, its in pairs]
 
     def _per_child(self, values: list[Any]) -> Any:
-        found, start = [], 0
-        for count in self.layout.counts:
-            found.append(self._total(values[start : start + count]))
-            start += count
-        return self._stack(found)
-
-    # --- what the frameworks add -----------------------------------------------------------------------------------
-
-    @staticmethod
-    def _tensor(value: Any) -> Any:
-        """Return an array or tensor as a tensor."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _is_array(value: Any) -> bool:
-        """Whether a value is one tensor or array, not a structure."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _cut(tensor: Any, widths: Sequence[int]) -> Sequence[Any]:
-        """Cut the columns of `[B, sum(widths)]`."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _side_by_side(parts: list[Any]) -> Any:
-        """Return `[B, w]` tensors as one."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _stack(columns: list[Any]) -> Any:
-        """Return `[B]` tensors as one, `[B, n]`."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _joined(layout: Layout, parts: list[Any]) -> Any:
-        """Return the leaves' actions as one flat tensor."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _apart(layout: Layout, flat: Any) -> Any:
-        """Return flat actions as a structure."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _maker(group: Group) -> Callable[[Any, Any], Any]:
-        """Return the function `(all inputs, model)` that makes a group's distribution."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _column(tensor: Any, column: int) -> Any:
-        """Return one column of `[B, n]`, `[B]`."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _columns(tensor: Any, start: int, width: int) -> Any:
-        """Return a run of the columns of `[B, n]`, `[B, width]`."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _gathered(tensor: Any, runs: tuple[tuple[int, int], ...]) -> Any:
-        """Return runs of the columns of `[B, n]` side by side."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _widened(mask: Any, columns: tuple[int, ...]) -> Any:
-        """Return columns of a mask `[B, m]` side by side; column m is True."""
-        raise NotImplementedError
-
-    def _rows(self, value: Any, width: int) -> Any:
-        """Return a tensor as `[B, width]`."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _total(values: list[Any]) -> Any:
-        """Return the sum of tensors `[B]`, in the widest of their types."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _finite(value: Any) -> Any:
-        """Return a tensor with the finite number of its type that is nearest."""
-        raise NotImplementedError
-
-    def _of_flat(self, flat: Any) -> list[Any]:
-        """Return the groups' columns of flat actions, whole numbers as int64."""
-        raise NotImplementedError
-
-    def _part(self, leaf: Leaf, value: Any) -> Any:
-        """Return a leaf's actions as a tensor, whole numbers as int64."""
-        raise NotImplementedError
+        rest = iter(values)
+        return self.ops.stack([self.ops.total([next(rest) for _ in range(count)]) for count in self.layout.counts])
 
 
 def _itself(sample: Any) -> Any:

@@ -15,6 +15,9 @@ require_framework("tf")
 _OWN = {
     "TFModelV2": "rlcatalog.tf.model",
     "RecurrentNetwork": "rlcatalog.tf.model",
+    "Outputs": "rlcatalog.tf.nn",
+    "add_time_dimension": "rlcatalog.tf.sequences",
+    "sequence_mask": "rlcatalog.tf.sequences",
     "RecurrentTFModelV2": "rlcatalog.tf.model",
     "Dense": "rlcatalog.tf.nn",
     "DenseStack": "rlcatalog.tf.nn",

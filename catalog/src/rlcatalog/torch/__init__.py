@@ -15,6 +15,9 @@ require_framework("torch")
 _OWN = {
     "TorchModelV2": "rlcatalog.torch.model",
     "RecurrentNetwork": "rlcatalog.torch.model",
+    "Outputs": "rlcatalog.torch.nn",
+    "add_time_dimension": "rlcatalog.torch.sequences",
+    "sequence_mask": "rlcatalog.torch.sequences",
     "DenseStack": "rlcatalog.torch.nn",
     "FreeLogStd": "rlcatalog.torch.nn",
     "activation": "rlcatalog.torch.nn",
