@@ -5,6 +5,7 @@ import json
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
 import torch
 
 import rlcatalog
@@ -15,6 +16,7 @@ from rlcatalog_ppo.config import parse
 from rlcatalog_ppo.evaluation import play
 from rlcatalog_ppo.loss import losses
 from rlcatalog_ppo.rollout import Collector, Rollout
+from rlcatalog_ppo.tf import TFOps
 from rlcatalog_ppo.torch import TorchOps
 
 SMALL = {"num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 2, "seed": 0}
@@ -61,14 +63,16 @@ def test_advantages_equal_the_definition():
     np.testing.assert_allclose(rollout.advantages(gamma, lam), expected, atol=1e-5)
 
 
-def test_losses_equal_numpy():
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_losses_equal_numpy(framework):
+    convert, ops = (torch.from_numpy, TorchOps) if framework == "torch" else (tf.constant, TFOps)
     rng = np.random.default_rng(1)
     logp, old, advantage, value, target, entropy = rng.normal(size=(6, 32)).astype(np.float32)
     config = parse({"clip_param": 0.3, "vf_loss_coeff": 0.7, "entropy_coeff": 0.01})
-    tensors = [torch.from_numpy(x) for x in (logp, entropy, value)]
+    tensors = [convert(x) for x in (logp, entropy, value)]
     evaluation = rlcatalog.policy.Evaluation(tensors[0], tensors[1], "exact", tensors[2], None)
-    batch = {k: torch.from_numpy(v) for k, v in {"logp": old, "advantage": advantage, "target": target}.items()}
-    found = losses(evaluation, batch, config, TorchOps)
+    batch = {k: convert(v) for k, v in {"logp": old, "advantage": advantage, "target": target}.items()}
+    found = losses(evaluation, batch, config, ops)
     a = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
     ratio = np.exp(logp - old)
     policy_loss = -np.minimum(ratio * a, np.clip(ratio, 0.7, 1.3) * a).mean()
@@ -93,8 +97,9 @@ def test_truncation_adds_the_value_of_the_last_observation():
     assert list(collector.episodes.returns) == [5.0] * 4
 
 
-def test_train_reports_and_changes_weights(tmp_path):
-    algo = PPO(env=Clock, config={**SMALL, "env_config": {"limit": 8}})
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_train_reports_and_changes_weights(framework, tmp_path):
+    algo = PPO(env=Clock, config={**SMALL, "framework": framework, "env_config": {"limit": 8}})
     before = algo.policy.model.get_weights()
     result = algo.train()
     assert result["training_iteration"] == 1
@@ -110,8 +115,10 @@ def test_train_reports_and_changes_weights(tmp_path):
     algo.stop()
 
 
-def test_same_seed_same_result():
-    runs = [PPO("CartPole-v1", SMALL).train()["info"]["learner"]["policy_loss"] for _ in range(2)]
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_same_seed_same_result(framework):
+    config = {**SMALL, "framework": framework}
+    runs = [PPO("CartPole-v1", config).train()["info"]["learner"]["policy_loss"] for _ in range(2)]
     assert runs[0] == runs[1]
 
 
@@ -168,7 +175,6 @@ def test_custom_loss_and_metrics_reach_the_result():
         ({"gamma": 1.5}, ConfigError, "'gamma'"),
         ({"model": {"fcnet_hidden": []}}, UnknownConfigKeyError, "Did you mean 'fcnet_hiddens'"),
         ({"minibatch_size": 10**6}, ConfigError, "larger than a rollout"),
-        ({"framework": "tf"}, NotServedError, "framework='tf' is not served yet"),
         ({"framework": "jax"}, UnknownNameError, "Unknown framework 'jax'"),
     ],
 )
@@ -183,23 +189,6 @@ def test_unknown_environment_names_itself():
 
 
 def test_models_it_cannot_train_are_refused():
-    class Remembering(TorchModelV2):
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.logits = torch.nn.Linear(1, self.num_outputs)
-
-        def forward(self, input_dict, state, seq_lens):
-            return self.logits(input_dict["obs"]), [state[0] + 1]
-
-        def value_function(self):
-            return torch.zeros(1)
-
-        def get_initial_state(self):
-            return [np.zeros(2, np.float32)]
-
-    with pytest.raises(NotServedError, match="does not train models with memory yet; Remembering has a state"):
-        PPO(Clock, {**SMALL, "model": {"custom_model": Remembering}})
-
     class Valueless(TorchModelV2):
         def __init__(self, *args):
             super().__init__(*args)
@@ -228,9 +217,10 @@ def test_evaluation_counts_long_and_short_episodes_alike():
     assert sorted(returns) == [2.0] * 10 + [20.0] * 10
 
 
-def test_learns_cartpole_a_little():
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_learns_cartpole_a_little(framework):
     """A short run: the mean return of the last episodes is several times that of a random policy (about 22)."""
-    algo = PPO("CartPole-v1", {"seed": 0, "num_epochs": 5})
+    algo = PPO("CartPole-v1", {"seed": 0, "num_epochs": 5, "framework": framework})
     for _ in range(25):
         result = algo.train()
     assert result["episode_return_mean"] > 80

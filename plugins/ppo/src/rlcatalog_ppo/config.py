@@ -42,6 +42,9 @@ class PPOConfig(msgspec.Struct, frozen=True, kw_only=True):
         _NotNegative, Meta(description="weight of the value loss; large, it spoils shared layers")
     ] = 0.1
     entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
+    eager_tracing: Annotated[
+        bool, Meta(description="TensorFlow: trace the training step; without, a custom_loss may run any Python")
+    ] = True
     grad_clip: Annotated[_NotNegative | None, Meta(description="largest norm of the gradient, or None")] = 0.5
 
 

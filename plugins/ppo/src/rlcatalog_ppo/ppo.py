@@ -1,21 +1,22 @@
-"""PPO: collect with the current policy, improve it, repeat. Framework-neutral; `torch.py` holds what differs."""
+"""PPO: collect with the current policy, improve it, repeat. Framework-neutral; `torch.py` and `tf.py` hold a step."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.deprecation import warn_deprecated
-from rlcatalog.errors import NotServedError
-from rlcatalog.registry import framework_name
 from rlcatalog_ppo.config import PPOConfig, parse
 from rlcatalog_ppo.environments import maker, vector
 from rlcatalog_ppo.evaluation import play
+from rlcatalog_ppo.learner import Learner
+from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.rollout import Collector, check_policy
 
 
@@ -26,6 +27,7 @@ class PPO:
         env: A Gymnasium id, or a callable that makes the environment (from its config, or from nothing).
         config: The algorithm's keys (see `PPOConfig`), the model config under `model`.
         catalog: Where the parts are looked up; the default catalog when missing.
+        record: Folder to write what was experienced into, for a `Reader`.
 
     Attributes:
         config: The checked config.
@@ -45,22 +47,20 @@ class PPO:
         config: Mapping[str, Any] | None = None,
         *,
         catalog: Catalog | None = None,
+        record: str | os.PathLike[str] | None = None,
     ) -> None:
         catalog = catalog or default_catalog()
         self.config: PPOConfig = parse(config)
-        if self.config.framework is not None and framework_name(self.config.framework) == "tf":
-            raise _not_yet()
         catalog.parse_config(self.config.model)  # before environments are made
         self._make_env = maker(env, self.config.env_config, self.config.model, catalog)
         self._rng = np.random.default_rng(self.config.seed)
         self._envs = vector(self._make_env, self.config.num_envs)
         spaces = self._envs.single_observation_space, self._envs.single_action_space
-        if catalog.resolve(*spaces, self.config.model, self.config.framework).framework == "tf":
-            raise _not_yet()
         self.policy: Policy = self._build(catalog, spaces)
         check_policy(self.policy)
         self._collector = Collector(self.policy, self._envs, self.config.seed, self.config.gamma)
         self._learner = self._make_learner()
+        self._recorder = Recorder(record) if record is not None else None
         self._steps = self._iterations = 0
         self._seconds = 0.0
 
@@ -74,23 +74,14 @@ class PPO:
         """
         start, config = time.perf_counter(), self.config
         rollout = self._collector.collect(config.rollout_length)
-        advantages = rollout.advantages(config.gamma, config.lambda_)
-        batch = {
-            "obs": rollout.obs,
-            "raw_action": rollout.raw_action,
-            "logp": rollout.logp,
-            "advantage": advantages,
-            "target": advantages + rollout.value,
-        }
-        if rollout.mask is not None:
-            batch["mask"] = rollout.mask
-        rows = {name: array.reshape(-1, *array.shape[2:]) for name, array in batch.items()}
-        learned = self._learner.update(rows, self._lr())
-        self._steps += advantages.size
+        if self._recorder is not None:
+            self._recorder.write(rollout)
+        learned = self._learner.update(rollout.batch(config.gamma, config.lambda_), self._lr())
+        self._steps += rollout.reward.size
         self._iterations += 1
         seconds = time.perf_counter() - start
         self._seconds += seconds
-        return self._report(learned, advantages.size / seconds)
+        return self._report(learned, rollout.reward.size / seconds)
 
     def evaluate(self, episodes: int = 10, *, seed: int | None = None, explore: bool = False) -> list[float]:
         """Return the undiscounted returns of fresh episodes played by the current policy."""
@@ -105,16 +96,15 @@ class PPO:
         self._envs.close()
 
     def _build(self, catalog: Catalog, spaces: tuple[Any, Any]) -> Policy:
+        framework = catalog.resolve(*spaces, self.config.model, self.config.framework).framework
         if self.config.seed is not None:
-            from rlcatalog_ppo.torch import seed
-
-            seed(self.config.seed)
+            _backend(framework).seed(self.config.seed)
         return catalog.build(*spaces, self.config.model, self.config.framework)
 
-    def _make_learner(self) -> Any:
-        from rlcatalog_ppo.torch import TorchLearner
-
-        return TorchLearner(self.policy, self.config, self._rng)
+    def _make_learner(self) -> Learner:
+        backend = _backend(self.policy.framework)
+        make = backend.TorchOptimizer if self.policy.framework == "torch" else backend.TFOptimizer
+        return Learner(self.policy, self.config, self._rng, make(self.policy, self.config))
 
     def _lr(self) -> float:
         config = self.config
@@ -146,8 +136,5 @@ class PPOTrainer(PPO):
         super().__init__(*args, **kwargs)
 
 
-def _not_yet() -> NotServedError:
-    return NotServedError(
-        "PPO trains with framework='torch' only so far; framework='tf' is not served yet. rlcatalog.build(...,"
-        " framework='tf') gives the same policy for a training loop of your own."
-    )
+def _backend(framework: str) -> Any:
+    return import_module(f"rlcatalog_ppo.{framework}")

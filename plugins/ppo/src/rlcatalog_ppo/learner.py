@@ -1,0 +1,104 @@
+"""Learning from a rollout: passes over it in minibatches. `torch.py` and `tf.py` hold one optimiser step each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlcatalog import Policy
+from rlcatalog.errors import ModelContractError
+from rlcatalog_ppo.config import PPOConfig
+from rlcatalog_ppo.rollout import each
+
+Array = np.ndarray[Any, Any]
+
+#: The figures of one optimiser step, in the order in which steps return them.
+FIGURES = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction", "grad_norm")
+
+
+class Optimizer(Protocol):
+    """What a framework does."""
+
+    def step(self, batch: dict[str, Any], lr: float) -> tuple[Any, dict[str, Any]]:
+        """Improve the weights on a minibatch; return `FIGURES` and the model's metrics."""
+
+    def means(self, figures: list[Any]) -> list[float]:
+        """Return the means of the figures of several steps."""
+
+
+class Learner:
+    """Improves a policy's weights.
+
+    Args:
+        policy: The policy.
+        config: The algorithm's config.
+        rng: Shuffles the minibatches.
+        optimizer: Takes the steps.
+    """
+
+    def __init__(self, policy: Policy, config: PPOConfig, rng: np.random.Generator, optimizer: Optimizer) -> None:
+        self.policy, self.config, self.rng, self.optimizer = policy, config, rng, optimizer
+
+    def update(self, batch: Mapping[str, Any], lr: float) -> dict[str, Any]:
+        """Take `num_epochs` passes over a batch in minibatches.
+
+        Args:
+            batch: What `Rollout.batch` returned.
+            lr: Learning rate.
+
+        Returns:
+            Means of `FIGURES` over the last pass, the learning rate, and under `model` the model's metrics.
+        """
+        figures: list[Any] = []
+        metrics: dict[str, Any] = {}
+        for epoch in range(self.config.num_epochs):
+            for minibatch in minibatches(batch, self.config.minibatch_size, self.rng):
+                found, metrics = self.optimizer.step(minibatch, lr)
+                for operation in self.policy.model.update_ops():
+                    _run(operation)
+                if epoch == self.config.num_epochs - 1:
+                    figures.append(found)
+        means = self.optimizer.means(figures)
+        model = {name: float(value) for name, value in metrics.items()}
+        return {**dict(zip(FIGURES, means, strict=True)), "lr": lr, "model": model}
+
+
+def minibatches(batch: Mapping[str, Any], size: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Yield a batch in shuffled parts of about `size` rows, sequences whole where there are any.
+
+    A part of a single row is left out: its advantage has no deviation to be normalised by.
+    """
+    rows = {name: array for name, array in batch.items() if name not in ("seq_lens", "state")}
+    lengths = batch.get("seq_lens")
+    if lengths is None:
+        order = rng.permutation(len(batch["logp"]))
+        for start in range(0, len(order), size):
+            index = order[start : start + size]
+            if len(index) > 1:
+                yield each(rows, lambda array, index=index: array[index])
+        return
+    order, firsts = rng.permutation(len(lengths)), np.cumsum(lengths) - lengths
+    groups = (np.cumsum(lengths[order]) - 1) // size
+    for group in range(int(groups[-1]) + 1):
+        chosen = order[groups == group]
+        if lengths[chosen].sum() < 2:
+            continue
+        index = np.concatenate([np.arange(firsts[s], firsts[s] + lengths[s]) for s in chosen])
+        part = each(rows, lambda array, index=index: array[index])
+        yield {**part, "seq_lens": lengths[chosen], "state": [memory[chosen] for memory in batch["state"]]}
+
+
+def loss_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `custom_loss` is given: the minibatch, with RLlib's names beside ours."""
+    renamed = {"actions": "raw_action", "rewards": "reward", "advantages": "advantage", "action_logp": "logp"}
+    return {**batch, **{theirs: batch[ours] for theirs, ours in renamed.items()}}
+
+
+def _run(operation: Any) -> None:
+    if not callable(operation):
+        raise ModelContractError(
+            f"update_ops() must return callables, which run once per optimiser step; found {operation!r}."
+        )
+    operation()

@@ -1,0 +1,77 @@
+"""Experience on disk: written while training, read back for losses over it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog_ppo.rollout import Rollout
+
+Array = np.ndarray[Any, Any]
+
+
+class Recorder:
+    """Writes rollouts into a folder, one file each.
+
+    Args:
+        folder: The folder; made if missing.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, rollout: Rollout) -> None:
+        """Write the rows of a rollout, environment after environment."""
+        columns = {"obs": rollout.obs, "actions": rollout.raw_action, "rewards": rollout.reward, "dones": rollout.done}
+        if rollout.mask is not None:
+            columns["action_mask"] = rollout.mask
+        rows = {name: a.swapaxes(0, 1).reshape(-1, *a.shape[2:]) for name, a in columns.items()}
+        number = len(list(self.folder.glob("rollout-*.npz")))
+        np.savez_compressed(self.folder / f"rollout-{number:05d}.npz", **rows)
+
+
+class Reader:
+    """Reads what a `Recorder` wrote, batch after batch, over and over.
+
+    Args:
+        folder: The folder.
+        batch_size: Rows per batch, drawn at random from one file.
+        seed: Of the drawing.
+
+    Raises:
+        SavedPolicyError: The folder holds nothing recorded.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], batch_size: int = 256, *, seed: int = 0) -> None:
+        self.batch_size, self._rng = batch_size, np.random.default_rng(seed)
+        files = sorted(Path(folder).glob("rollout-*.npz"))
+        if not files:
+            raise SavedPolicyError(
+                f"{folder}: nothing recorded here; `rlcatalog train ENV --record {folder}` writes it."
+            )
+        self._rollouts = []
+        for path in files:
+            try:
+                with np.load(path, allow_pickle=False) as file:
+                    self._rollouts.append({name: file[name] for name in file.files})
+            except (OSError, ValueError) as error:
+                raise SavedPolicyError(f"{path}: not a recorded rollout: {error}") from error
+
+    def next(self) -> dict[str, Array]:
+        """Return a batch: encoded `obs`, raw `actions` `[B, width]`, `rewards`, `dones` and `action_mask`, if any."""
+        rollout = self._rollouts[self._rng.integers(len(self._rollouts))]
+        rows = self._rng.integers(len(rollout["rewards"]), size=self.batch_size)
+        return {name: array[rows] for name, array in rollout.items()}
+
+    def tf_input_ops(self) -> dict[str, Any]:
+        """Return a batch as TensorFlow tensors that are drawn anew whenever a traced function runs."""
+        import importlib
+
+        made: Callable[[Reader], dict[str, Any]] = importlib.import_module("rlcatalog_ppo.tf").input_ops
+        return made(self)

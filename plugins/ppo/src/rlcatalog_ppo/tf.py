@@ -1,0 +1,104 @@
+"""What PPO needs of TensorFlow: one optimiser step, traced unless the config says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from rlcatalog import Policy
+from rlcatalog_ppo.config import PPOConfig
+from rlcatalog_ppo.learner import loss_inputs
+from rlcatalog_ppo.loss import losses
+
+
+class TFOps:
+    """The operations of `rlcatalog_ppo.loss.Ops`."""
+
+    exp = staticmethod(tf.exp)
+    clip = staticmethod(tf.clip_by_value)
+    minimum = staticmethod(tf.minimum)
+    mean = staticmethod(tf.reduce_mean)
+
+    @staticmethod
+    def std(x: Any) -> Any:
+        """Return the standard deviation of a sample, as PyTorch computes it."""
+        n = tf.cast(tf.size(x), x.dtype)
+        return tf.math.reduce_std(x) * tf.sqrt(n / (n - 1))
+
+
+def seed(value: int) -> None:
+    """Seed TensorFlow."""
+    tf.random.set_seed(value)
+
+
+def set_threads(count: int) -> None:
+    """Set how many threads one operation may use; before TensorFlow's first operation."""
+    tf.config.threading.set_intra_op_parallelism_threads(count)
+
+
+class TFOptimizer:
+    """Takes optimiser steps (see `rlcatalog_ppo.learner.Optimizer`).
+
+    Args:
+        policy: The policy.
+        config: The algorithm's config.
+    """
+
+    def __init__(self, policy: Policy, config: PPOConfig) -> None:
+        self.policy, self.config = policy, config
+        self.model: Any = policy.model
+        self.variables = self.model.trainable_variables()
+        self.optimizer = keras.optimizers.Adam(learning_rate=config.lr, epsilon=1e-5)
+        self.optimizer.build(self.variables)
+        self._traced: Any = None
+
+    def step(self, batch: dict[str, Any], lr: float) -> tuple[Any, dict[str, Any]]:
+        """Improve the weights on a minibatch."""
+        self.optimizer.learning_rate.assign(lr)
+        tensors = tf.nest.map_structure(tf.convert_to_tensor, batch)
+        if not self.config.eager_tracing:
+            return self._step(tensors)[0], self.model.metrics()
+        if self._traced is None:
+            signature = tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), tensors)
+            self._traced = tf.function(self._step, input_signature=[signature], autograph=False)
+        figures, traced = self._traced(tensors)
+        metrics = self.model.metrics()
+        return figures, {name: traced.get(name, value) for name, value in metrics.items()}
+
+    def _step(self, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(self.variables)
+            evaluation = self.policy.evaluate(batch)
+            found = losses(evaluation, batch, self.config, TFOps)
+            loss = self.model.custom_loss(found.total, loss_inputs(batch))
+            if isinstance(loss, list | tuple):
+                loss = tf.add_n([tf.reduce_sum(term) for term in loss])
+        gradients = tape.gradient(loss, self.variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        norm = tf.linalg.global_norm(gradients)
+        if self.config.grad_clip is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, self.config.grad_clip, use_norm=norm)
+        self.optimizer.apply(gradients, self.variables)
+        ratio = tf.exp(found.log_ratio)
+        kl = tf.reduce_mean(ratio - 1 - found.log_ratio)
+        clipped = tf.reduce_mean(tf.cast(tf.abs(ratio - 1) > self.config.clip_param, tf.float32))
+        figures = tf.stack([found.policy_loss, found.vf_loss, found.entropy, kl, clipped, norm])
+        # A metric that is a tensor of this trace has no value outside of it.
+        return figures, {name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)}
+
+    def means(self, figures: list[Any]) -> list[float]:
+        """Return the means of the figures of several steps."""
+        return np.mean([figure.numpy() for figure in figures], axis=0).tolist()  # type: ignore[no-any-return]
+
+
+def input_ops(reader: Any) -> dict[str, Any]:
+    """Return a batch of a `Reader` as tensors that are drawn anew at each run of the traced function they stand in."""
+    example = reader.next()
+    names, types = list(example), [tf.as_dtype(array.dtype) for array in example.values()]
+    tensors = tf.numpy_function(lambda: list(reader.next().values()), [], types, stateful=True)
+    for tensor, array in zip(tensors, example.values(), strict=True):
+        tensor.set_shape(array.shape)
+    return dict(zip(names, tensors, strict=True))
