@@ -18,7 +18,7 @@ from msgspec import Meta
 from rlcatalog import first_party
 from rlcatalog.deprecation import warn_deprecated
 from rlcatalog.errors import CatalogError, ConfigError, ConfigTypeError, UnknownConfigKeyError, nearest
-from rlcatalog.legacy_keys import ALIASES, IGNORED, REFUSED
+from rlcatalog.legacy_keys import ALIASES, IGNORED, REFUSED, SPLIT
 from rlcatalog.neutral import activation_name, initializer_name
 from rlcatalog.registry import Registry
 
@@ -138,35 +138,40 @@ class Schema:
         given: dict[str, Any] = {}
         asked: dict[str, str] = {}
         for key, value in (config or {}).items():
-            name, value = self._canonical(key, plain(value))
-            if name is None:
-                continue
-            if asked.setdefault(name, key) != key:
-                alias = key if key != name else asked[name]
-                raise ConfigError(f"model config: {alias!r} is another name of {name!r}, and both are given.")
-            row = self.keys[name]
-            value = convert(value, row)
-            if not same(value, row.default):
-                given[name] = value
+            names, value = self._canonical(key, plain(value))
+            for name in names:
+                if asked.setdefault(name, key) != key:
+                    alias = key if key != name else asked[name]
+                    raise ConfigError(f"model config: {alias!r} is another name of {name!r}, and both are given.")
+                row = self.keys[name]
+                converted = convert(value, row)
+                if not same(converted, row.default):
+                    given[name] = converted
         values = {**self.defaults(), **given}
         for struct in self._structs:
             struct(**{name: values[name] for name in struct.__struct_fields__})  # type: ignore[attr-defined]
         return ModelConfig(values, given)
 
-    def _canonical(self, key: str, value: Any) -> tuple[str | None, Any]:
+    def _canonical(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
+        """Return today's keys for a key, none for one without effect, and the value they take."""
         if key in self.keys:
-            return key, value
+            return (key,), value
         if key in ALIASES:
             name, translate = ALIASES[key]
             warn_deprecated(f"model config key {key!r} is now called {name!r}.")
-            return name, translate(value)
+            return (name,), translate(value)
+        if key in SPLIT and all(name in self.keys for name in SPLIT[key]):
+            names = SPLIT[key]
+            warn_deprecated(f"model config key {key!r} is now split into {' and '.join(map(repr, names))}.")
+            return names, value
         if key in IGNORED:
             warn_deprecated(f"model config key {key!r} has no effect: {IGNORED[key]}")
-            return None, value
+            return (), value
         if key in REFUSED:
             raise ConfigError(f"model config key {key!r} is refused: {REFUSED[key]}")
+        owned, *_ = SPLIT.get(key, (str(key),))
         try:
-            self._registry.explain_missing(f"model config key {key!r}", first_party.provider_of("config", str(key)))
+            self._registry.explain_missing(f"model config key {key!r}", first_party.provider_of("config", owned))
         except CatalogError as error:
             raise UnknownConfigKeyError(str(error)) from error
         raise UnknownConfigKeyError(

@@ -20,10 +20,21 @@ ALIASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "_no_preprocessing": ("_disable_preprocessor_api", _unchanged),
 }
 
+#: Old key → today's keys that it was split into; each takes its value.
+SPLIT: dict[str, tuple[str, ...]] = {
+    "lstm_use_prev_action_reward": ("lstm_use_prev_action", "lstm_use_prev_reward"),
+}
+
+_NO_TRANSPOSED = "no network here has transposed convolutions."
+
 #: Accepted with a DeprecationWarning and without effect, and why.
 IGNORED: dict[str, str] = {
     "state_shape": "a model announces its state through get_initial_state().",
     "_use_default_native_models": "every default network is a ModelV2.",
+    "conv_transpose_kernel_initializer": _NO_TRANSPOSED,
+    "conv_transpose_kernel_initializer_config": _NO_TRANSPOSED,
+    "conv_transpose_bias_initializer": _NO_TRANSPOSED,
+    "conv_transpose_bias_initializer_config": _NO_TRANSPOSED,
 }
 
 #: Refused, and what to do instead.

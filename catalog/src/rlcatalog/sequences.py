@@ -36,11 +36,11 @@ def chop_into_sequences(episode_ids: Any, max_seq_len: int) -> Array:
     """
     if max_seq_len < 1:
         raise ModelContractError(f"max_seq_len: expected at least 1, found {max_seq_len}.")
-    ids = np.asarray(episode_ids)
-    rows = len(ids)
+    rows = len(episode_ids)
     if rows == 0:
         return np.zeros(0, np.int32)
-    changes = (ids[1:] != ids[:-1]).reshape(rows - 1, -1).any(axis=1)
+    ids = np.asarray(episode_ids).reshape(rows, -1)
+    changes = (ids[1:] != ids[:-1]).any(axis=1)
     begins = np.concatenate([[0], np.flatnonzero(changes) + 1, [rows]])
     starts = np.concatenate([np.arange(a, b, max_seq_len) for a, b in itertools.pairwise(begins)])
     return np.diff(starts, append=rows).astype(np.int32)

@@ -38,10 +38,11 @@ def play(
     returns: list[float] = []
     running = np.zeros(n)
     obs, _ = envs.reset(seed=seed)
-    done = None
+    done = reward = None
     try:
         while len(returns) < episodes:
-            obs, reward, terminated, truncated, _ = envs.step(stepper.step(obs, done=done, explore=explore).action)
+            step = stepper.step(obs, done=done, prev_reward=reward, explore=explore)
+            obs, reward, terminated, truncated, _ = envs.step(step.action)
             running += reward
             done = terminated | truncated
             for i in np.flatnonzero(done):

@@ -1,0 +1,94 @@
+"""Sequence helpers: cutting up, padding, the time axis, masks; NumPy, PyTorch and TensorFlow."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rlcatalog.tf
+import rlcatalog.torch
+from rlcatalog.errors import ModelContractError
+from rlcatalog.sequences import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
+from rlcatalog.tf.sequences import Padding as TFPadding
+from rlcatalog.torch.sequences import Padding as TorchPadding
+
+LENGTHS = [3, 1, 4]
+ROWS = np.arange(16, dtype=np.float32).reshape(8, 2)
+
+
+@given(st.lists(st.integers(0, 3), max_size=30), st.integers(1, 6))
+def test_sequences_are_cut_where_a_loop_would_cut_them(episodes, longest):
+    lengths, previous = [], None
+    for episode in episodes:
+        if episode != previous or lengths[-1] == longest:
+            lengths.append(0)
+        lengths[-1] += 1
+        previous = episode
+    found = chop_into_sequences(episodes, longest)
+    assert found.tolist() == lengths
+    assert found.dtype == np.int32
+
+
+def test_a_sequence_ends_where_any_of_several_ids_changes():
+    """RLlib adds the ids up, and takes (1, 2) and (2, 1) for the same."""
+    assert chop_into_sequences([[1, 2], [2, 1], [2, 1]], 10).tolist() == [1, 2]
+    with pytest.raises(ModelContractError, match="max_seq_len: expected at least 1, found 0"):
+        chop_into_sequences([1], 0)
+
+
+def test_padding_there_and_back():
+    padded = pad_sequences(ROWS, LENGTHS)
+    assert padded.shape == (3, 4, 2)
+    np.testing.assert_array_equal(padded[0], [[0, 1], [2, 3], [4, 5], [0, 0]])
+    np.testing.assert_array_equal(padded[1], [[6, 7], [0, 0], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(unpad_sequences(padded, LENGTHS), ROWS)
+    assert pad_sequences(ROWS, LENGTHS, 6).shape == (3, 6, 2)
+    expected = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]]
+    np.testing.assert_array_equal(sequence_mask(LENGTHS), np.array(expected, bool))
+    for lengths, length in (([3, 1], None), ([9], 4), ([8], 4), ([8, 0], None)):
+        with pytest.raises(ModelContractError, match=r"seq_lens: expected lengths from 1 to .* that add up to 8 rows"):
+            pad_sequences(ROWS, lengths, length)
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, [4, 4], [1] * 8, [8]])
+def test_the_frameworks_pad_alike(lengths):
+    lengths = np.array(lengths, np.int32)
+    expected = pad_sequences(ROWS, lengths)
+    by_torch = TorchPadding(lengths, 8, torch.device("cpu"))
+    by_tf = TFPadding(tf.constant(lengths))
+    for padding, rows in ((by_torch, torch.from_numpy(ROWS)), (by_tf, tf.constant(ROWS))):
+        padded = padding.fill({"a": (rows,)})["a"][0]
+        np.testing.assert_array_equal(np.asarray(padded).reshape(expected.shape), expected)
+        np.testing.assert_array_equal(np.asarray(padding.take(padded)), ROWS)
+        values = padding.take(padded[:, 0])
+        np.testing.assert_array_equal(np.asarray(values), ROWS[:, 0])
+        # One value every three rows of a sequence.
+        np.testing.assert_array_equal(np.asarray(padding.fill(rows, 3)), expected[:, ::3].reshape(-1, 2))
+
+
+def test_tensorflow_pads_inside_a_trace():
+    @tf.function(input_signature=[tf.TensorSpec([None, 2]), tf.TensorSpec([None], tf.int32)])
+    def there_and_back(rows, lengths):
+        padding = TFPadding(lengths)
+        padded = padding.fill(rows)
+        assert padded.shape.as_list() == [None, 2]
+        return padded, padding.take(padded)
+
+    for lengths in (LENGTHS, [2, 6]):
+        padded, back = there_and_back(ROWS, np.array(lengths, np.int32))
+        np.testing.assert_array_equal(padded, pad_sequences(ROWS, lengths).reshape(-1, 2))
+        np.testing.assert_array_equal(back, ROWS)
+
+
+def test_the_time_axis_and_masks_of_the_frameworks():
+    padded = pad_sequences(ROWS, LENGTHS)
+    flat, lengths = padded.reshape(12, 2), np.array(LENGTHS, np.int32)
+    for library, convert in ((rlcatalog.torch, torch.from_numpy), (rlcatalog.tf, tf.constant)):
+        rows, seq_lens = convert(flat), convert(lengths)
+        np.testing.assert_array_equal(np.asarray(library.add_time_dimension(rows, seq_lens)), padded)
+        major = library.add_time_dimension(rows, seq_lens, time_major=True)
+        np.testing.assert_array_equal(np.asarray(major), padded.swapaxes(0, 1))
+        np.testing.assert_array_equal(np.asarray(library.sequence_mask(seq_lens)), sequence_mask(LENGTHS))
+        np.testing.assert_array_equal(np.asarray(library.sequence_mask(seq_lens, 6)), sequence_mask(LENGTHS, 6))
