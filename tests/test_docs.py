@@ -27,6 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {
     "rlcatalog": "catalog",
     "rlcatalog-fcnet": "builtin_models/fcnet",
+    "rlcatalog-visionnet": "builtin_models/visionnet",
+    "rlcatalog-lstm": "builtin_models/lstm",
+    "rlcatalog-complex-input": "builtin_models/complex_input",
     "rlcatalog-categorical": "builtin_dists/categorical",
     "rlcatalog-gaussian": "builtin_dists/gaussian",
     "rlcatalog-bounded": "builtin_dists/bounded",
@@ -284,16 +287,17 @@ ALIASED = {
     "custom_options": ({"a": 1}, {"a": 1}),
     "always_check_shapes": (True, "always"),
     "_no_preprocessing": (True, True),
+    "lstm_use_prev_action_reward": (True, True),
 }
 
 
 @pytest.mark.parametrize("key", keys_of_status("alias"))
 def test_alias(key):
-    [target] = quoted(key_rows()[key][2])
+    targets = quoted(key_rows()[key][2])
     given, expected = ALIASED[key]
-    with pytest.warns(DeprecationWarning, match=f"{key!r}.*{target!r}"):
+    with pytest.warns(DeprecationWarning, match=f"{key!r}.*{' and '.join(map(repr, targets))}"):
         values = parse({key: given})
-    assert values == {**parse({}), target: expected}
+    assert values == {**parse({}), **dict.fromkeys(targets, expected)}
 
 
 @pytest.mark.parametrize("key", keys_of_status("ignored"))

@@ -16,7 +16,7 @@ from first_party import packages
 from rlcatalog import Catalog, first_party, neutral
 from rlcatalog.config import keys_of
 from rlcatalog.discovery import scan
-from rlcatalog.legacy_keys import ALIASES, IGNORED, REFUSED
+from rlcatalog.legacy_keys import ALIASES, IGNORED, REFUSED, SPLIT
 from rlcatalog_ppo import config as ppo
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,27 +43,27 @@ RLLIB: dict[str, tuple[Any, str]] = {
     "vf_share_layers": (True, ""),
     "free_log_std": (False, ""),
     "no_final_linear": (False, ""),
-    "conv_filters": (None, "the convolutions, one `[channels, kernel, stride]` each; None: chosen by image size"),
-    "conv_activation": ("relu", "activation of the convolutions"),
-    "conv_kernel_initializer": (None, "initialiser of the convolutions' kernels"),
-    "conv_kernel_initializer_config": (None, "arguments of that initialiser"),
-    "conv_bias_initializer": (None, "initialiser of the convolutions' biases"),
-    "conv_bias_initializer_config": (None, "arguments of that initialiser"),
+    "conv_filters": (None, ""),
+    "conv_activation": ("relu", ""),
+    "conv_kernel_initializer": (None, ""),
+    "conv_kernel_initializer_config": (None, ""),
+    "conv_bias_initializer": (None, ""),
+    "conv_bias_initializer_config": (None, ""),
     "conv_transpose_kernel_initializer": (None, "initialiser of transposed convolutions' kernels"),
     "conv_transpose_kernel_initializer_config": (None, "arguments of that initialiser"),
     "conv_transpose_bias_initializer": (None, "initialiser of transposed convolutions' biases"),
     "conv_transpose_bias_initializer_config": (None, "arguments of that initialiser"),
-    "use_lstm": (False, "put an LSTM behind the trunk"),
+    "use_lstm": (False, ""),
     "max_seq_len": (20, ""),
-    "lstm_cell_size": (256, "width of the LSTM"),
-    "lstm_use_prev_action": (False, "let the LSTM see the previous action"),
-    "lstm_use_prev_reward": (False, "let the LSTM see the previous reward"),
+    "lstm_cell_size": (256, ""),
+    "lstm_use_prev_action": (False, ""),
+    "lstm_use_prev_reward": (False, ""),
     "lstm_use_prev_action_reward": (False, "both of these in one key, before they were split in 2020"),
-    "lstm_weights_initializer": (None, "initialiser of the LSTM's weights"),
-    "lstm_weights_initializer_config": (None, "arguments of that initialiser"),
-    "lstm_bias_initializer": (None, "initialiser of the LSTM's biases"),
-    "lstm_bias_initializer_config": (None, "arguments of that initialiser"),
-    "_time_major": (False, "sequences as `[T, B, ...]` instead of `[B, T, ...]`"),
+    "lstm_weights_initializer": (None, ""),
+    "lstm_weights_initializer_config": (None, ""),
+    "lstm_bias_initializer": (None, ""),
+    "lstm_bias_initializer_config": (None, ""),
+    "_time_major": (False, ""),
     "_disable_action_flattening": (False, "keep nested actions as structures; needed there to feed them back"),
     "use_attention": (False, "put a gated transformer (GTrXL) behind the trunk"),
     "attention_num_transformer_units": (1, "number of transformer units"),
@@ -162,6 +162,8 @@ def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
     provider = first_party.provider_of("config", key)
     if key in ALIASES:
         status, owner = "alias", f"`{ALIASES[key][0]}`"
+    elif key in SPLIT and all(name in catalog.schema.keys for name in SPLIT[key]):
+        status, owner = "alias", ", ".join(f"`{name}`" for name in SPLIT[key])
     elif key in IGNORED:
         status, owner, line = "ignored", "—", f"{line}. Without effect: {IGNORED[key].rstrip('.')}"
     elif key in REFUSED:

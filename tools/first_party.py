@@ -23,21 +23,6 @@ TARGET = ROOT / "catalog/src/rlcatalog/first_party.json"
 
 #: Packages of this project that are not there yet, with the names users of RLlib will look for.
 PLANNED = {
-    "rlcatalog-visionnet": [
-        "config/conv_filters", "config/conv_activation", "config/conv_padding", "config/conv_flatten",
-        "config/image_layout", "config/image_scale", "export/torch/VisionNetwork", "export/tf/VisionNetwork",
-        "config/conv_kernel_initializer", "config/conv_kernel_initializer_config",
-        "config/conv_bias_initializer", "config/conv_bias_initializer_config",
-        "config/conv_transpose_kernel_initializer", "config/conv_transpose_kernel_initializer_config",
-        "config/conv_transpose_bias_initializer", "config/conv_transpose_bias_initializer_config",
-    ],
-    "rlcatalog-complex-input": ["export/torch/ComplexInputNetwork", "export/tf/ComplexInputNetwork"],
-    "rlcatalog-lstm": [
-        "config/use_lstm", "config/lstm_cell_size", "config/lstm_use_prev_action", "config/lstm_use_prev_reward",
-        "config/lstm_use_prev_action_reward", "config/_time_major", "export/torch/LSTMWrapper",
-        "config/lstm_weights_initializer", "config/lstm_weights_initializer_config",
-        "config/lstm_bias_initializer", "config/lstm_bias_initializer_config",
-    ],
     "rlcatalog-attention": [
         "config/use_attention", "config/attention_num_transformer_units", "config/attention_dim",
         "config/attention_num_heads", "config/attention_head_dim", "config/attention_memory_inference",

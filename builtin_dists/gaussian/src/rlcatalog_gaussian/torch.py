@@ -44,9 +44,10 @@ class DiagGaussian(ActionDistribution):
     def __init__(
         self, inputs: Any, model: Any = None, log_std_min: float | None = None, log_std_max: float | None = None
     ) -> None:
-        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
-        parameters = self.inputs.float() if self.inputs.dtype in _HALF else self.inputs
-        self.mean, log_std = parameters.chunk(2, dim=-1)
+        self.inputs = inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+        self.model = model
+        parameters = inputs.float() if inputs.dtype in _HALF else inputs
+        self.mean, log_std = parameters.chunk(2, -1)
         if log_std_min is None and log_std_max is None:
             self.log_std = log_std.clamp(-MAX_LOG_STD, MAX_LOG_STD)
         else:

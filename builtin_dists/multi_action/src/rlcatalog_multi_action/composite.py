@@ -50,18 +50,21 @@ class CompositeDistribution(ActionDistribution):
         input_lens: Sequence[int],
         action_space: Any = None,
     ) -> None:
-        super().__init__(self.ops.tensor(inputs), model)
+        self.inputs = inputs = self.ops.tensor(inputs)
+        self.model = model
         self.layout = layout = layout_of(child_distributions, input_lens, action_space)
-        if self.inputs.shape[-1] != layout.inputs.total:
+        if inputs.shape[-1] != layout.inputs.total:
             sizes = ", ".join(f"{part.info.path}: {part.size}" for part in layout.parts)
             raise ModelContractError(
                 f"{layout.info.path}: expected {layout.inputs.total} model outputs ({sizes}), found inputs of shape"
-                f" {tuple(self.inputs.shape)}."
+                f" {tuple(inputs.shape)}."
             )
-        pieces = self.ops.cut(self.inputs, layout.group_inputs)
-        self.groups = [group.dist(piece, model) for group, piece in zip(layout.groups, pieces, strict=True)]
-        if self._inexact():
-            self.entropy_kind = "estimate"
+        self.groups = []
+        for group, piece in zip(layout.groups, self.ops.cut(inputs, layout.group_inputs), strict=True):
+            dist = group.dist(piece, model)
+            self.groups.append(dist)
+            if getattr(dist, "entropy_kind", "exact") != "exact":
+                self.entropy_kind = "estimate"
 
     @cached_property
     def flat_child_distributions(self) -> list[Any]:
@@ -106,16 +109,16 @@ class CompositeDistribution(ActionDistribution):
         Raises:
             ActionMaskError: The mask has another number of columns.
         """
-        layout = layout_of(**options)
-        inputs, mask = cls.ops.tensor(inputs), cls.ops.tensor(mask)
-        if mask.shape[-1] != layout.masks.total:
+        ops, layout = cls.ops, layout_of(**options)
+        inputs, mask = ops.tensor(inputs), ops.tensor(mask)
+        if mask.shape[-1] != layout.run_masks.total:
             widths = ", ".join(f"{part.info.path}: {part.mask_width}" for part in layout.parts)
             raise ActionMaskError(
-                f"{layout.info.path}: expected a mask of {layout.masks.total} columns ({widths}), found shape"
+                f"{layout.info.path}: expected a mask of {layout.run_masks.total} columns ({widths}), found shape"
                 f" {tuple(mask.shape)}."
             )
-        pieces = zip(layout.parts, cls.ops.cut(inputs, layout.inputs), cls.ops.cut(mask, layout.masks), strict=True)
-        return cls.ops.side_by_side([part.masked(piece, allowed) for part, piece, allowed in pieces])
+        pieces = zip(layout.runs, ops.cut(inputs, layout.run_inputs), ops.cut(mask, layout.run_masks), strict=True)
+        return ops.side_by_side([run[0].masked(piece, allowed) for run, piece, allowed in pieces])
 
     # --- drawing ---------------------------------------------------------------------------------------------------
 
@@ -226,15 +229,12 @@ class CompositeDistribution(ActionDistribution):
             NoClosedFormError: A part's has no closed form; see `entropy_estimate`.
         """
         if self.entropy_kind != "exact":
-            info = self._inexact()[0].info
+            kinds = [getattr(dist, "entropy_kind", "exact") for dist in self.groups]
+            info = self.layout.groups[kinds.index("estimate")].info
             raise NoClosedFormError(
                 f"{info.path}: {info.kind} has no closed form for its entropy here; use entropy_estimate()."
             )
         return self.ops.total([dist.entropy() for dist in self.groups])
-
-    def _inexact(self) -> list[Part]:
-        kinds = [getattr(dist, "entropy_kind", "exact") for dist in self.groups]
-        return [group for group, kind in zip(self.layout.groups, kinds, strict=True) if kind != "exact"]
 
     def entropy_estimate(self) -> Any:
         """Return an estimate `[B]` of the entropy: exact for the parts where it can be, estimated for the others.

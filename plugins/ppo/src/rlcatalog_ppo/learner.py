@@ -61,7 +61,7 @@ class Learner:
                 if epoch == self.config.num_epochs - 1:
                     figures.append(found)
         means = self.optimizer.means(figures)
-        model = {name: float(value) for name, value in metrics.items()}
+        model = {name: float(_detached(value)) for name, value in metrics.items()}
         return {**dict(zip(FIGURES, means, strict=True)), "lr": lr, "model": model}
 
 
@@ -94,6 +94,10 @@ def loss_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `custom_loss` is given: the minibatch, with RLlib's names beside ours."""
     renamed = {"actions": "raw_action", "rewards": "reward", "advantages": "advantage", "action_logp": "logp"}
     return {**batch, **{theirs: batch[ours] for theirs, ours in renamed.items()}}
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if hasattr(value, "detach") else value
 
 
 def _run(operation: Any) -> None:

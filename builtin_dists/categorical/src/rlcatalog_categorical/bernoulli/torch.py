@@ -26,16 +26,16 @@ class Bernoulli(ActionDistribution):
     framework_of_class = "torch"
     last_sample: Tensor
 
-    # Computed at first use.
-    _zero: Tensor | None = None
-    _p: Tensor | None = None
-    _q: Tensor | None = None
+    # Probabilities of 1 and of 0, computed at first use.
+    _both: tuple[Tensor, Tensor] | None = None
 
     def __init__(self, inputs: Any, model: Any = None) -> None:
-        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+        self.inputs = inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         self.model = model
         #: Log probabilities `[B, n]` of 1; finite.
-        self.log_p = functional.logsigmoid(self.inputs)
+        self.log_p = functional.logsigmoid(inputs)
+        #: Log probabilities `[B, n]` of 0; finite. Stable, where log(1 - p) would lose small probabilities.
+        self.log_q = functional.logsigmoid(-inputs)
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
@@ -58,17 +58,9 @@ class Bernoulli(ActionDistribution):
         dtype = inputs.dtype
         return inputs.masked_fill(forbidden[:, ::2], HIGHEST[dtype]).masked_fill(forbidden[:, 1::2], LOWEST[dtype])
 
-    @property
-    def log_q(self) -> Tensor:
-        """Log probabilities `[B, n]` of 0; finite."""
-        if self._zero is None:
-            # Stable, where log(1 - p) would lose small probabilities.
-            self._zero = functional.logsigmoid(-self.inputs)
-        return self._zero
-
     def sample(self) -> Tensor:
         """Draw int64 `[B, n]`, anew at each call."""
-        p = self._ones()
+        p, _ = self._probs()
         # Uniform in [0, 1): below 0 never, below 1 always. In half precision it would be coarse.
         uniform = torch.rand_like(p, dtype=torch.float32) if p.dtype in HALF else torch.rand_like(p)
         return self._remembered(uniform.lt_(p.detach()).type_as(p))
@@ -90,7 +82,7 @@ class Bernoulli(ActionDistribution):
         actions = torch.as_tensor(actions, device=self.inputs.device).reshape(self.inputs.shape)
         log_probs = torch.where(actions.bool(), self.log_p, self.log_q).sum(-1)
         # Two forced bits together have a log probability beyond the dtype.
-        return log_probs.clamp_min(LOWEST[log_probs.dtype])
+        return log_probs.maximum(LOWEST[log_probs.dtype])
 
     def entropy(self) -> Tensor:
         """Return the sum of the bits' entropies, `[B]`."""
@@ -101,25 +93,22 @@ class Bernoulli(ActionDistribution):
         return -self._negative_entropies()
 
     def _negative_entropies(self) -> Tensor:
-        return torch.addcmul(self._ones() * self.log_p, self._zeros(), self.log_q)
+        p, q = self._probs()
+        return torch.addcmul(p * self.log_p, q, self.log_q)
 
     def kl(self, other: Any) -> Tensor:
         """Return the sum of the bits' divergences, `[B]`."""
         divergence = self.multi_kl(other).sum(-1)
-        return divergence.clamp_max(HIGHEST[divergence.dtype])
+        return divergence.minimum(HIGHEST[divergence.dtype])
 
     def multi_kl(self, other: Any) -> Tensor:
         """Return the divergence of each bit, `[B, n]`."""
         if type(other) is not type(self):
             same_kind(self, other)
-        return torch.addcmul(self._ones() * (self.log_p - other.log_p), self._zeros(), self.log_q - other.log_q)
+        p, q = self._probs()
+        return torch.addcmul(p * (self.log_p - other.log_p), q, self.log_q - other.log_q)
 
-    def _ones(self) -> Tensor:
-        if self._p is None:
-            self._p = self.log_p.exp()
-        return self._p
-
-    def _zeros(self) -> Tensor:
-        if self._q is None:
-            self._q = self.log_q.exp()
-        return self._q
+    def _probs(self) -> tuple[Tensor, Tensor]:
+        if self._both is None:
+            self._both = self.log_p.exp(), self.log_q.exp()
+        return self._both

@@ -47,7 +47,7 @@ class GumbelSoftmax(ActionDistribution):
         self.temperature = temperature
         logits = self.inputs.float() if self.inputs.dtype in HALF else self.inputs
         #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.
-        self.log_probs = torch.log_softmax(logits, dim=-1).clamp(min=LOWEST[logits.dtype])
+        self.log_probs = torch.log_softmax(logits, dim=-1).maximum(LOWEST[logits.dtype])
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
@@ -121,5 +121,5 @@ class GumbelSoftmax(ActionDistribution):
             - count * weights.logsumexp(dim=-1)
         )
         of_face = torch.where(inside, log_probs, -torch.inf).logsumexp(dim=-1)
-        lowest = LOWEST[self.inputs.dtype]
+        lowest = torch.finfo(self.inputs.dtype).min
         return (density + of_face).clamp(lowest, -lowest).to(self.inputs.dtype)

@@ -115,7 +115,7 @@ class MultiCategorical(ActionDistribution):
             return self.log_probs.gather(-1, self._index).sum((-2, -1))
         log_probs = self._finite().gather(-1, self._indices(actions)).sum((-2, -1))
         # Two forbidden values together have a log probability beyond the dtype.
-        return log_probs.clamp_min(LOWEST[log_probs.dtype])
+        return log_probs.maximum(LOWEST[log_probs.dtype])
 
     def _indices(self, actions: Any) -> Tensor:
         """Return actions in any form as int64 `[B, k, 1]`."""
@@ -140,12 +140,12 @@ class MultiCategorical(ActionDistribution):
     def kl(self, other: Any) -> Tensor:
         """Return the sum of the choices' divergences, `[B]`."""
         divergence = self._divergences(other).sum((-2, -1))
-        return divergence.clamp_max(HIGHEST[divergence.dtype])
+        return divergence.minimum(HIGHEST[divergence.dtype])
 
     def multi_kl(self, other: Any) -> Tensor:
         """Return the divergence of each choice, `[B, k]`."""
         divergence = self._divergences(other).sum(-1)
-        return divergence.clamp_max(HIGHEST[divergence.dtype])
+        return divergence.minimum(HIGHEST[divergence.dtype])
 
     def _divergences(self, other: Any) -> Tensor:
         if type(other) is not type(self):
@@ -158,8 +158,7 @@ class MultiCategorical(ActionDistribution):
     def _finite(self) -> Tensor:
         """Log probabilities with the lowest finite value in place of -inf, which 0 · log 0 would make NaN."""
         if self._finite_log_probs is None:
-            log_probs = self.log_probs
-            self._finite_log_probs = log_probs.clamp_min(LOWEST[log_probs.dtype])
+            self._finite_log_probs = self.log_probs.maximum(LOWEST[self.log_probs.dtype])
         return self._finite_log_probs
 
     def _probs(self) -> Tensor:
