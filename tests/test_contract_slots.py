@@ -193,7 +193,7 @@ def test_without_their_keys_neither_is_chosen(recall):
     assert type(policy.model) is FullyConnectedNetwork
     found = policy.explain().as_dict()["memory"]
     assert found["chosen"] is None
-    assert [(c["name"], c["reason"]) for c in found["candidates"]] == [("recall", "recall_cell is not set")]
+    assert ("recall", "recall_cell is not set") in [(c["name"], c["reason"]) for c in found["candidates"]]
 
 
 def test_a_recurrent_trunk_is_refused_by_a_memory(recall):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import Catalog
+from rlcatalog import Catalog, first_party
 from rlcatalog.discovery import scan
 from rlcatalog.errors import (
     CatalogError,
@@ -99,9 +99,11 @@ def test_a_key_whose_package_failed_says_so(entry_point):
         catalog.parse_config(SMALL)
 
 
-def test_a_key_of_a_package_to_come_names_the_package(shared):
-    with pytest.raises(UnknownConfigKeyError, match="'use_lstm' will be provided by rlcatalog-lstm, which is not rel"):
-        shared.parse_config({"use_lstm": True})
+def test_a_key_of_a_package_to_come_names_the_package(shared, monkeypatch):
+    planned = {"provides": {"config/use_magic": "rlcatalog-magic"}, "planned": ["rlcatalog-magic"]}
+    monkeypatch.setattr(first_party, "_data", lambda: planned)
+    with pytest.raises(UnknownConfigKeyError, match="'use_magic' will be provided by rlcatalog-magic, which is not rel"):
+        shared.parse_config({"use_magic": True})
 
 
 # --- wrong values ----------------------------------------------------------------------------------------------------
@@ -247,7 +249,7 @@ cases = [
     lambda: rlcatalog.build(box, two, {"fcnet_hiddens": [0]}),
     lambda: rlcatalog.build(box, two, {"fcnet_activation": "rlu"}),
     lambda: rlcatalog.build(box, two, {"vf_share_layers": 1}, "tf"),
-    lambda: rlcatalog.build(box, two, {"use_lstm": True}),
+    lambda: rlcatalog.build(box, two, {"use_lstm": True, "no_final_linear": True}),
     lambda: rlcatalog.build(box, two, {"squash_to_range": True}),
     lambda: rlcatalog.build(box, two, {"custom_model": "fcnett"}),
     lambda: rlcatalog.build(box, two, {"custom_model": dict}),
@@ -278,7 +280,7 @@ def test_all_of_it_is_said_before_a_framework_is_imported():
     assert loaded == "[]"
     assert answers == [
         "0 UnknownConfigKeyError", "1 ConfigTypeError", "2 ConfigError", "3 ConfigError", "4 ConfigTypeError",
-        "5 UnknownConfigKeyError", "6 ConfigError", "7 UnknownNameError", "8 ModelContractError", "9 UnknownNameError",
+        "5 ConfigError", "6 ConfigError", "7 UnknownNameError", "8 ModelContractError", "9 UnknownNameError",
         "10 UnknownNameError", "11 UnsupportedSpaceError", "12 UnsupportedSpaceError", "13 UnsupportedSpaceError",
         "14 UnknownConfigKeyError", "15 UnknownConfigKeyError", "16 UnsupportedSpaceError",
     ]  # fmt: skip

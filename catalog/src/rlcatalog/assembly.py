@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, nearest
 from rlcatalog.model import ModelV2
+from rlcatalog.views import ViewRequirement
 
 #: What every model's constructor takes, in this order.
 STANDARD = ("obs_space", "action_space", "num_outputs", "model_config", "name")
@@ -53,8 +55,8 @@ def assemble(
             wanted = outputs if part is parts[-1] else None
             held = {} if model is None else {"trunk": _checked_trunk(model, part.cls)}
             outer = construct(part.cls, (obs_space, action_space, wanted, fresh_config(), name), part.kwargs, held)
-            if model is not None:  # what the trunk asks to see, it is shown
-                outer.view_requirements = {**model.view_requirements, **outer.view_requirements}
+            if model is not None:
+                outer.view_requirements = _views_of_both(model, outer)
             model = outer
         assert model is not None
         return model
@@ -113,17 +115,30 @@ def check_kwargs(cls: type, kwargs: Mapping[str, Any]) -> None:
 
 
 def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
-    if not isinstance(trunk.num_outputs, int):
+    if not isinstance(trunk.num_outputs, Integral):
         raise ModelContractError(
             f"{type(trunk).__name__} was built as the trunk of {outer.__name__}, with num_outputs=None, and did not"
             " announce the width of its output in self.num_outputs."
         )
+    trunk.num_outputs = int(trunk.num_outputs)  # a product of a shape is NumPy's
     if getattr(outer, "is_memory", False) and list(trunk.get_initial_state()):
         raise NotServedError(
             f"{type(trunk).__name__} is recurrent itself (get_initial_state() is not empty); {outer.__name__} cannot be"
             " wrapped around it. Switch the memory off in the config."
         )
     return trunk
+
+
+def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]:
+    """Return what a model asks to see and what its trunk does."""
+    for name in sorted(set(trunk.view_requirements) & set(outer.view_requirements) - {"obs"}):
+        asked, found = outer.view_requirements[name], trunk.view_requirements[name]
+        if (asked.data_col, str(asked.shift)) != (found.data_col, str(found.shift)):
+            raise ModelContractError(
+                f"{type(outer).__name__} and its trunk {type(trunk).__name__} ask for different views under the name"
+                f" {name!r}: {asked} and {found}. Rename the trunk's."
+            )
+    return {**trunk.view_requirements, **outer.view_requirements}
 
 
 def _host_class(cls: type) -> type:

@@ -16,8 +16,8 @@ from rlcatalog.views import ViewRequirement
 if TYPE_CHECKING:
     import gymnasium
 
-#: Names of the views a memory reads.
-PAST_ACTIONS, PAST_REWARDS = "prev_actions", "prev_rewards"
+#: Names of the views a memory reads; not those of RLlib, which its trunk may ask for in another form.
+PAST_ACTIONS, PAST_REWARDS = "past_actions", "past_rewards"
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,8 @@ class ModelV2:
         """Compute the output for a batch. Override this, not `__call__`.
 
         Args:
-            input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, and any view asked for.
+            input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, and any view asked for; while
+                acting also `"single_steps"`: True, as each row is a sequence of one step.
             state: State tensors `[B, ...]`, as many as `get_initial_state()` returns.
             seq_lens: Sequence lengths `[B]`, int32, or None.
 

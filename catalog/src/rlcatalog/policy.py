@@ -193,6 +193,10 @@ class Policy:
             raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
             return Step(self.adapter.adapt(raw), raw, logp, value, inputs, None)
         memory, history, _ = self._carried(state, len(encoded))
+        if not self.views:
+            raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
+            state = State(self.memory.after(memory, returned), history._replace(t=history.t + 1), {})
+            return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
         history = self.views.rewarded(history, prev_reward)
         seen = self.views.see(history, encoded)
         shown = {name: seen[name] for name in self.views.acting}

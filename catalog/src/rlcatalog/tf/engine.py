@@ -40,6 +40,8 @@ class TFEngine:
         dtype = np.dtype(policy.encoded_space.dtype)
         self.dtype = np.dtype(np.float32) if dtype == np.float64 else dtype
         self._traced: dict[tuple[bool, bool], Any] = {}
+        #: The memory acting returned last, as arrays and as tensors.
+        self._last: tuple[Any, list[Any]] = (None, [])
         if _unbuilt(model):
             input_dict, memory = self.tree(self._example())
             self._forward(input_dict, memory, None, False)
@@ -58,7 +60,9 @@ class TFEngine:
         act = self._traced.get((explore, mask is not None)) or self._trace(explore, mask is not None)
         if obs.dtype != self.dtype:
             obs = obs.astype(self.dtype)
-        arguments = tf.nest.flatten(self.tree(({"obs": obs, **views}, list(memory))))
+        arguments = tf.nest.flatten(self.tree({"obs": obs, **views}))
+        arrays, tensors = self._last
+        arguments += tensors if memory is arrays else [tf.constant(part) for part in memory]
         if mask is not None:
             arguments.append(tf.constant(mask))
         raw, logp, value, inputs, *returned = act(*arguments)
@@ -67,8 +71,13 @@ class TFEngine:
             logp.numpy(),
             value.numpy() if self.has_value else None,
             inputs.numpy(),
-            tuple(part.numpy() for part in returned),
+            self._kept(returned),
         )
+
+    def _kept(self, returned: list[Any]) -> tuple[Array, ...]:
+        arrays = tuple(part.numpy() for part in returned)
+        self._last = (arrays, returned)
+        return arrays
 
     def _trace(self, explore: bool, masked: bool) -> Any:
         """Trace one variant of acting: its arguments are the inputs and memory, flattened, and, if masked, the mask."""
@@ -89,7 +98,9 @@ class TFEngine:
 
     def _forward(self, input_dict: dict[str, Any], memory: list[Any], mask: Any, explore: bool) -> tuple[Any, ...]:
         seq_lens = tf.ones([tf.shape(input_dict["obs"])[0]], tf.int32) if memory else None
-        inputs, returned = self.model({**input_dict, "is_training": False}, list(memory), seq_lens)
+        inputs, returned = self.model(
+            {**input_dict, "is_training": False, "single_steps": True}, list(memory), seq_lens
+        )
         if mask is not None:
             inputs = self.dist_class.masked(inputs, mask)
         dist = self.dist_class(inputs, self.model)

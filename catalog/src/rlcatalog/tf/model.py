@@ -87,8 +87,14 @@ class TFModelV2(ModelV2):
     def _found(self) -> list[Found]:
         found = find(self)
         known = {id(item.variable) for item in found}
-        extra = [raw(v) for v in self._registered if id(raw(v)) not in known]
-        return found + [Found(f"registered.{i}", v, None) for i, v in enumerate(extra)]
+        model: Any = self
+        path = ""
+        while model is not None:  # what a trunk has registered is registered
+            extra = [raw(v) for v in model._registered if id(raw(v)) not in known]
+            found += [Found(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
+            known |= {id(v) for v in extra}
+            model, path = model.held, f"{path}trunk."
+        return found
 
     def _flatten(self, obs: Any) -> Any:
         return flatten_rows(obs)

@@ -48,7 +48,7 @@ class TorchEngine:
         with torch.inference_mode():
             states = self._states(memory) if memory else []
             seq_lens = _ones(len(obs), self.device) if memory else None
-            input_dict = {"obs": self.tensor(obs), "is_training": False}
+            input_dict: dict[str, Any] = {"obs": self.tensor(obs), "is_training": False, "single_steps": True}
             for name, view in views.items():
                 input_dict[name] = self.tree(view)
             inputs, new_state = model(input_dict, states, seq_lens)

@@ -1,0 +1,1 @@
+"""The LSTM of rlcatalog, for PyTorch and TensorFlow."""

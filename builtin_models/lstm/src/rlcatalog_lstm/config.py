@@ -1,0 +1,122 @@
+"""The keys this package owns, and the cell they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from rlcatalog.config import NameOrCallable, part
+from rlcatalog.layers import OutputPlan
+from rlcatalog.memories import Past, memory_outputs
+from rlcatalog.neutral import initializer_name
+
+
+class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of the LSTM."""
+
+    use_lstm: Annotated[bool, Meta(description="put an LSTM behind the trunk, default or custom")] = False
+    lstm_cell_size: Annotated[int, Meta(ge=1, description="width of the LSTM's cell and output")] = 256
+    lstm_use_prev_action: Annotated[bool, Meta(description="show the LSTM the previous action")] = False
+    lstm_use_prev_reward: Annotated[bool, Meta(description="show the LSTM the previous reward")] = False
+    _time_major: Annotated[
+        bool, Meta(description="sequences reach the LSTM as [T, B, ...] instead of [B, T, ...]; results are the same")
+    ] = False
+    lstm_weights_initializer: Annotated[
+        NameOrCallable, Meta(description="initialiser of its weights, gate by gate")
+    ] = None
+    lstm_weights_initializer_config: Annotated[
+        dict[str, Any] | None, Meta(description="arguments of that initialiser")
+    ] = None
+    lstm_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of its bias, gate by gate")] = None
+    lstm_bias_initializer_config: Annotated[
+        dict[str, Any] | None, Meta(description="arguments of that initialiser")
+    ] = None
+
+    def __post_init__(self) -> None:
+        for values in ("weights", "bias"):
+            key = f"lstm_{values}_initializer"
+            initializer_name(getattr(self, key), getattr(self, f"{key}_config"), key)
+
+
+@dataclass(frozen=True)
+class Initial:
+    """Initial values of one gate's weight or bias: a neutral name or a callable, and its arguments."""
+
+    name: Any
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """An LSTM cell, framework-neutral. Each gate (input, forget, cell, output) is initialised by itself.
+
+    Attributes:
+        inputs: Width of its input.
+        size: Width of its output and of each of its two states.
+        input_weights: Initial values of the weights `[size, inputs]` of each gate.
+        recurrent_weights: Initial values of the weights `[size, size]` of each gate.
+        biases: Initial values of the biases `[size]` of each gate.
+    """
+
+    inputs: int
+    size: int
+    input_weights: tuple[Initial, ...]
+    recurrent_weights: tuple[Initial, ...]
+    biases: tuple[Initial, ...]
+
+
+@dataclass(frozen=True)
+class LstmPlan:
+    """The LSTM and what comes behind it."""
+
+    cell: CellPlan
+    outputs: OutputPlan
+
+
+def past_of(config: Mapping[str, Any], action: Any) -> Past:
+    """Return what the LSTM sees of the past.
+
+    Args:
+        config: The flat model config; missing keys take their defaults.
+        action: The action space, or its SpaceInfo.
+    """
+    own = part(config, LstmConfig)
+    return Past.of(action, int(own.lstm_use_prev_action), int(own.lstm_use_prev_reward))
+
+
+def plan(config: Mapping[str, Any], trunk_width: int, past: Past, num_outputs: int | None) -> LstmPlan:
+    """Read the cell and the outputs from a model config.
+
+    Args:
+        config: The flat model config; missing keys take their defaults.
+        trunk_width: Width of the trunk's output.
+        past: What the LSTM sees of the past.
+        num_outputs: Width of the output, or None for a trunk, which ends with the cell.
+
+    Raises:
+        ConfigError: A key that an LSTM has no place for; see `rlcatalog.memories.memory_outputs`.
+    """
+    own = part(config, LstmConfig)
+    outputs = memory_outputs(config, own.lstm_cell_size, num_outputs, "use_lstm")
+    weights = _initial(own, "weights")
+    biases = _initial(own, "bias")
+    cell = CellPlan(
+        inputs=trunk_width + past.width,
+        size=own.lstm_cell_size,
+        input_weights=(weights or Initial("xavier_uniform", {}),) * 4,
+        recurrent_weights=(weights or Initial("orthogonal", {}),) * 4,
+        # An open forget gate lets gradients through from the start (Gers et al. 2000; Jozefowicz et al. 2015).
+        biases=(biases,) * 4 if biases else tuple(Initial(name, {}) for name in ("zeros", "ones", "zeros", "zeros")),
+    )
+    return LstmPlan(cell, outputs)
+
+
+def _initial(own: LstmConfig, values: str) -> Initial | None:
+    key = f"lstm_{values}_initializer"
+    arguments = getattr(own, f"{key}_config") or {}
+    name = initializer_name(getattr(own, key), arguments, key)
+    return None if name is None else Initial(name, arguments)

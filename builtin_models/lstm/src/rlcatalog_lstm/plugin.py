@@ -1,0 +1,45 @@
+"""Declarations: when the LSTM is chosen and what its stages look like."""
+
+from __future__ import annotations
+
+from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
+
+
+def match(request: Request) -> Match | NoMatch:
+    """Say whether an LSTM is asked for."""
+    return Match(Rank.SPECIFIC, "use_lstm is set") if request.config["use_lstm"] else NoMatch("use_lstm is not set")
+
+
+def describe(request: Request) -> list[Stage]:
+    """Return the stages and their shapes."""
+    from rlcatalog_lstm.config import past_of, plan
+
+    past = past_of(request.config, request.action)
+    # The width of a custom trunk is known once it is built; the stages behind the cell do not depend on it.
+    layers = plan(request.config, request.trunk_width or 1, past, request.num_outputs)
+    stages = []
+    if past.width:
+        added = [name for name, n in (("previous action", past.actions), ("previous reward", past.rewards)) if n]
+        shape = None if request.trunk_width is None else (layers.cell.inputs,)
+        stages.append(Stage(f"with {' and '.join(added)}", shape))
+    stages.append(Stage("cell (lstm)", (layers.cell.size,)))
+    if layers.outputs.logits is not None:
+        stages.append(Stage("value", ()))
+        stages.append(Stage(f"logits ({layers.outputs.logits.label})", (layers.outputs.outputs,)))
+    return stages
+
+
+@hookimpl
+def rlcatalog_models() -> list[ModelSpec]:
+    return [
+        ModelSpec(
+            name="lstm",
+            targets={"torch": "rlcatalog_lstm.torch:LSTMWrapper", "tf": "rlcatalog_lstm.tf:LSTMWrapper"},
+            summary="an LSTM around any trunk, default or custom; may see the previous action and reward",
+            slot="memory",
+            match=match,
+            describe=describe,
+            config="rlcatalog_lstm.config:LstmConfig",
+            reads=("free_log_std", "max_seq_len"),
+        )
+    ]

@@ -1,0 +1,173 @@
+"""The LSTM in TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rlcatalog.errors import ModelContractError
+from rlcatalog.model import last_values
+from rlcatalog.tf.model import TFModelV2
+from rlcatalog.tf.nn import Outputs, initial_value
+from rlcatalog.tf.ops import flatten_rows
+from rlcatalog.tf.sequences import add_time_dimension
+from rlcatalog_lstm.config import CellPlan, Initial, past_of, plan
+
+
+class LSTMCell:
+    """One LSTM layer with one bias (Hochreiter & Schmidhuber 1997, with Gers' forget gate).
+
+    Gates stand in the order input, forget, cell, output. The kernels are stored `[in, 4 size]`, as TensorFlow
+    multiplies; their canonical form is PyTorch's.
+
+    Args:
+        cell: Its sizes and initial values.
+    """
+
+    def __init__(self, cell: CellPlan) -> None:
+        self.size = cell.size
+        self.kernel = tf.Variable(tf.transpose(_gates(cell.input_weights, (cell.size, cell.inputs))), name="kernel")
+        self.recurrent = tf.Variable(
+            tf.transpose(_gates(cell.recurrent_weights, (cell.size, cell.size))), name="recurrent"
+        )
+        self.bias = tf.Variable(_gates(cell.biases, (cell.size,)), name="bias")
+
+    def __call__(self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool) -> tuple[Any, Any, Any]:
+        """Run sequences.
+
+        Args:
+            x: Inputs `[S * T, inputs]`, padded to equal lengths.
+            h: Outputs `[S, size]` before the first step.
+            c: Cell states `[S, size]` before the first step.
+            seq_lens: Lengths `[S]`, or None for single steps.
+            time_major: Whether the inputs are projected as `[T, S, inputs]`.
+
+        Returns:
+            Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence.
+        """
+
+        def step() -> tuple[Any, Any, Any]:
+            new_h, new_c = self._step(self._projected(x), h, c)
+            return new_h, new_h, new_c
+
+        def sequences() -> tuple[Any, Any, Any]:
+            return self._sequences(x, h, c, seq_lens, time_major)
+
+        if seq_lens is None:
+            return step()
+        return tf.cond(tf.equal(tf.shape(x)[0], tf.shape(seq_lens)[0]), step, sequences)  # type: ignore[no-any-return]
+
+    def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
+        """Yield (canonical name, variable, axes that turn its value into the canonical layout)."""
+        yield "weight_ih", self.kernel, (1, 0)
+        yield "weight_hh", self.recurrent, (1, 0)
+        yield "bias", self.bias, None
+
+    def _projected(self, x: Any) -> Any:
+        return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
+
+    def _step(self, projected: Any, h: Any, c: Any) -> tuple[Any, Any]:
+        i, f, g, o = tf.split(projected + tf.matmul(h, self.recurrent), 4, axis=1)
+        c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
+        return tf.sigmoid(o) * tf.tanh(c), c
+
+    def _sequences(self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool) -> tuple[Any, Any, Any]:
+        """Run sequences of any lengths; a state stops where its sequence ends."""
+        if time_major:
+            timed = add_time_dimension(x, seq_lens, time_major=True)
+            shape = tf.concat([tf.shape(timed)[:2], [4 * self.size]], axis=0)
+            projected = tf.reshape(self._projected(tf.reshape(timed, [-1, x.shape[1]])), shape)
+        else:
+            projected = add_time_dimension(self._projected(x), seq_lens, time_major=True)
+        steps = tf.shape(projected)[0]
+        # Arrays, because the gradient of a slice of a tensor is as large as the tensor, at every step.
+        inputs = tf.TensorArray(tf.float32, steps, element_shape=[None, 4 * self.size]).unstack(projected)
+        outputs = tf.TensorArray(tf.float32, steps, element_shape=[None, self.size])
+        lengths = tf.cast(seq_lens, tf.int32)[:, None]
+
+        def body(t: Any, h: Any, c: Any, outputs: Any) -> tuple[Any, ...]:
+            running = t < lengths
+            new_h, new_c = self._step(inputs.read(t), h, c)
+            outputs = outputs.write(t, tf.where(running, new_h, 0.0))
+            return t + 1, tf.where(running, new_h, h), tf.where(running, new_c, c), outputs
+
+        rows = tf.TensorShape([None, self.size])
+        _, h, c, outputs = tf.while_loop(
+            lambda t, *_: t < steps, body, (tf.constant(0), h, c, outputs),
+            shape_invariants=(tf.TensorShape([]), rows, rows, tf.TensorShape(None)),
+        )  # fmt: skip
+        return tf.reshape(tf.transpose(outputs.stack(), [1, 0, 2]), [-1, self.size]), h, c
+
+
+class LSTMWrapper(TFModelV2):
+    """An LSTM around a trunk, then logits and a value; the structure is the PyTorch model's, name by name.
+
+    Args:
+        obs_space: See `TFModelV2`.
+        action_space: See `TFModelV2`.
+        num_outputs: See `TFModelV2`.
+        model_config: See `TFModelV2`.
+        name: See `TFModelV2`.
+        trunk: The model it is built around.
+    """
+
+    is_memory = True
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+        *,
+        trunk: TFModelV2,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.past = past_of(self.model_config, action_space)
+        self.view_requirements.update(self.past.views())
+        assert trunk.num_outputs is not None
+        layers = plan(self.model_config, trunk.num_outputs, self.past, num_outputs)
+        self.num_outputs = layers.outputs.outputs
+        self.trunk = trunk
+        self.cell = LSTMCell(layers.cell)
+        self.outputs = None if num_outputs is None else Outputs(layers.outputs)
+        self._features: Any = None
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the logits of sequences; see `ModelV2.forward`."""
+        x, _ = self.trunk(input_dict, [], None)
+        x = tf.cast(flatten_rows(x), tf.float32)
+        if x.shape[1] != self.trunk.num_outputs:
+            raise ModelContractError(
+                f"{type(self.trunk).__name__} announced num_outputs={self.trunk.num_outputs} and its forward()"
+                f" returned {x.shape[1]} values per row."
+            )
+        if self.past.width:
+            widths = [width for width in (self.past.width - self.past.rewards, self.past.rewards) if width]
+            views = zip(self.past.of_input(input_dict), widths, strict=True)
+            x = tf.concat([x, *(tf.reshape(view, [-1, width]) for view, width in views)], axis=1)
+        if not state:
+            sequences = tf.shape(x if seq_lens is None else seq_lens)[0]
+            state = [tf.zeros([sequences, self.cell.size]) for _ in range(2)]
+        lengths = None if input_dict.get("single_steps") else seq_lens
+        features, h, c = self.cell(x, state[0], state[1], lengths, self.time_major)
+        if self.outputs is None:
+            return features, [h, c]
+        self._features = features
+        return self.outputs(features), [h, c]
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[S * T]` of the last forward pass."""
+        return last_values(self, self._features)
+
+    def get_initial_state(self) -> list[Any]:
+        """Return `[h, c]` at the start of an episode: zeros `[cell]`."""
+        return [tf.zeros(self.cell.size) for _ in range(2)]
+
+
+def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Any:
+    """Return the initial values of all gates, one behind the other: `[4 * shape[0], ...]`."""
+    return tf.concat([initial_value(shape, one.name, one.config) for one in initial], axis=0)

@@ -1,0 +1,184 @@
+"""The LSTM in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlcatalog.errors import ModelContractError
+from rlcatalog.model import last_values
+from rlcatalog.torch.model import TorchModelV2
+from rlcatalog.torch.nn import Outputs, initialize
+from rlcatalog.torch.sequences import add_time_dimension
+from rlcatalog_lstm.config import CellPlan, Initial, past_of, plan
+
+
+class LSTMCell(nn.Module):
+    """One LSTM layer with one trainable bias (Hochreiter & Schmidhuber 1997, with Gers' forget gate).
+
+    Gates stand in the order input, forget, cell, output, as in torch.nn.LSTM.
+
+    Args:
+        cell: Its sizes and initial values.
+    """
+
+    no_bias: Tensor
+
+    def __init__(self, cell: CellPlan) -> None:
+        super().__init__()
+        self.size = cell.size
+        self.weight_ih = nn.Parameter(_gates(cell.input_weights, (cell.size, cell.inputs)))
+        self.weight_hh = nn.Parameter(_gates(cell.recurrent_weights, (cell.size, cell.size)))
+        self.bias = nn.Parameter(_gates(cell.biases, (cell.size,)))
+        # PyTorch's operations take two biases that are added; the second would be trained twice as fast for nothing.
+        self.register_buffer("no_bias", torch.zeros(4 * cell.size), persistent=False)
+
+    def forward(
+        self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None, time_major: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Run sequences.
+
+        Args:
+            x: Inputs `[S * T, inputs]`, padded to equal lengths.
+            h: Outputs `[S, size]` before the first step.
+            c: Cell states `[S, size]` before the first step.
+            seq_lens: Lengths `[S]`, or None for single steps.
+            time_major: Whether PyTorch gets sequences as `[T, S, inputs]`.
+
+        Returns:
+            Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence.
+
+        Raises:
+            ModelContractError: A length is not between 1 and T.
+        """
+        rows = x.shape[0]
+        if seq_lens is None or seq_lens.shape[0] == rows:
+            h, c = torch.lstm_cell(x, (h, c), *self._weights())
+            return h, h, c
+        steps, lengths = rows // len(seq_lens), seq_lens.tolist()
+        if min(lengths) < 1 or max(lengths) > steps:
+            raise ModelContractError(f"seq_lens: expected lengths from 1 to {steps}, found {lengths[:20]}.")
+        if min(lengths) < steps:
+            return self._packed(x, h, c, lengths, steps)
+        timed = add_time_dimension(x, seq_lens, time_major=time_major)
+        options = (True, 1, 0.0, torch.is_grad_enabled(), False, not time_major)
+        y, h, c = torch.lstm(timed, (h[None], c[None]), self._compact(), *options)
+        return (y.transpose(0, 1) if time_major else y).reshape(rows, -1), h[0], c[0]
+
+    def _packed(self, x: Tensor, h: Tensor, c: Tensor, lengths: list[int], steps: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Run sequences of different lengths: PyTorch sees their own rows only, the longest sequence first."""
+        sizes = np.asarray(lengths)
+        order = np.argsort(-sizes, kind="stable")
+        t = np.arange(sizes.max())[:, None]
+        running = t < sizes[order]  # [longest, S]
+        places, ranks, back = (
+            torch.from_numpy(index).to(x.device) for index in ((order * steps + t)[running], order, np.argsort(order))
+        )
+        begin = (h.index_select(0, ranks)[None], c.index_select(0, ranks)[None])
+        batch_sizes = torch.from_numpy(running.sum(axis=1))
+        options = (True, 1, 0.0, torch.is_grad_enabled(), False)
+        y, h, c = torch.lstm(x.index_select(0, places), batch_sizes, begin, self._compact(), *options)
+        padded = y.new_zeros(len(x), self.size).index_copy(0, places, y)
+        return padded, h[0].index_select(0, back), c[0].index_select(0, back)
+
+    def _weights(self) -> list[Tensor]:
+        own = self._parameters
+        if len(own) == 3:  # in the order of their making; nn.Module's __getattr__ is slow
+            return [*own.values(), self._buffers["no_bias"]]  # type: ignore[list-item]
+        return [self.weight_ih, self.weight_hh, self.bias, self.no_bias]  # parametrised (weight norm, …)
+
+    def _compact(self) -> list[Tensor]:
+        weights = self._weights()
+        if not weights[0].is_cuda:
+            return weights
+        # cuDNN reads them from one piece of memory, and warns where it has to make it.
+        flat = torch.cat([weight.reshape(-1) for weight in weights])
+        ends = np.cumsum([weight.numel() for weight in weights]).tolist()
+        return [flat[end - w.numel() : end].view(w.shape) for end, w in zip(ends, weights, strict=True)]
+
+
+class LSTMWrapper(TorchModelV2):
+    """An LSTM around a trunk, then logits and a value, which both read its output.
+
+    `[S * T, obs] → trunk → beside it the previous action and reward → LSTM [S * T, cell] → logits [S * T, outputs]`.
+    Built as a trunk itself (`num_outputs=None`) it ends with the LSTM. Its state is `[h, c]`, each `[S, cell]`; the
+    returned one is that at the end of each sequence, whatever stands behind it.
+
+    Args:
+        obs_space: See `TorchModelV2`.
+        action_space: See `TorchModelV2`.
+        num_outputs: See `TorchModelV2`.
+        model_config: See `TorchModelV2`.
+        name: See `TorchModelV2`.
+        trunk: The model it is built around.
+    """
+
+    is_memory = True
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+        *,
+        trunk: TorchModelV2,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.past = past_of(self.model_config, action_space)
+        self.view_requirements.update(self.past.views())
+        assert trunk.num_outputs is not None
+        self.trunk_width = trunk.num_outputs
+        layers = plan(self.model_config, self.trunk_width, self.past, num_outputs)
+        self.num_outputs = layers.outputs.outputs
+        self.trunk = trunk
+        self.cell = LSTMCell(layers.cell)
+        self.outputs = None if num_outputs is None else Outputs(layers.outputs)
+        self._features: Tensor | None = None
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
+        """Compute the logits of sequences; see `ModelV2.forward`."""
+        x, _ = self.trunk(input_dict, [], None)
+        if x.dim() != 2:
+            x = x.flatten(1)
+        if x.shape[1] != self.trunk_width:
+            raise ModelContractError(
+                f"{type(self.trunk).__name__} announced num_outputs={self.trunk_width} and its forward() returned"
+                f" {x.shape[1]} values per row."
+            )
+        if x.dtype is not torch.float32:
+            x = x.float()
+        if self.past.width:
+            x = torch.cat([x, *(view.reshape(x.shape[0], -1) for view in self.past.of_input(input_dict))], dim=1)
+        if not state:
+            sequences = x.shape[0] if seq_lens is None else len(seq_lens)
+            state = [part.expand(sequences, -1) for part in self.get_initial_state()]
+        features, h, c = self.cell(x, state[0], state[1], seq_lens, self.time_major)
+        outputs = self.outputs
+        if outputs is None:
+            return features, [h, c]
+        self._features = features
+        return outputs(features), [h, c]
+
+    def value_function(self) -> Tensor:
+        """Return the value estimates `[S * T]` of the last forward pass."""
+        return last_values(self, self._features)  # type: ignore[no-any-return]
+
+    def get_initial_state(self) -> list[Tensor]:
+        """Return `[h, c]` at the start of an episode: zeros `[cell]`."""
+        return [self.cell.no_bias.new_zeros(self.cell.size) for _ in range(2)]
+
+
+def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Tensor:
+    """Return the initial values of all gates, one behind the other: `[4 * shape[0], ...]`."""
+    gates = []
+    for one in initial:
+        gate = torch.empty(shape)
+        initialize(gate, one.name, one.config)
+        gates.append(gate)
+    return torch.cat(gates)
