@@ -248,6 +248,7 @@ files_are_here("rlcatalog", data["module"])
 
 spaces = gym.spaces
 box = spaces.Box(-1, 1, (4,), np.float32)
+image = spaces.Box(0, 255, (10, 10, 3), np.float32)
 samples = [
     box, spaces.Discrete(3), spaces.Box(0, 255, (84, 84, 3), np.uint8), spaces.MultiDiscrete([2, 3]),
     spaces.MultiBinary(3), spaces.Dict({"a": box}), spaces.Tuple([box, spaces.Discrete(2)]), spaces.Text(3),
@@ -268,6 +269,22 @@ values |= {key: 100 for key in ("sequence_max_len", "graph_max_nodes", "graph_ma
 def fits(component, *wanted, **more):
     requests = ((s, Request(*[rlcatalog.SpaceInfo.read(s, path) for path in wanted], values, **more)) for s in samples)
     return [s for s, request in requests if isinstance(component.declaration.judge(request), rlcatalog.Match)]
+
+
+def trunk_class(framework):
+    """Return a model whose features are its observations."""
+    base = importlib.import_module("rlcatalog." + framework)
+    base = base.TorchModelV2 if framework == "torch" else base.TFModelV2
+
+    class Bare(base):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.num_outputs = 4
+
+        def forward(self, input_dict, state, seq_lens):
+            return input_dict["obs_flat"], state
+
+    return Bare
 
 
 class Sevens(rlcatalog.ActionDistribution):
@@ -332,15 +349,21 @@ def work(component, framework):
                 dist = cls(tensor(np.zeros((2, size), np.float32), framework))
                 assert np.isfinite(np.asarray(dist.logp(dist.sample()))).all()
                 return True
-    elif component.kind == "model" and component.declaration.slot == "trunk":
-        shape = (4,)
-        for space in fits(component, "obs", encoded_shape=shape, num_outputs=2) or [box]:
-            shape = space.shape
-            model = catalog.model_v2(space, spaces.Discrete(2), 2, {"custom_model": name}, framework)
-            output, state = model({"obs": tensor(np.zeros((3, *shape), np.float32), framework)})
-            assert tuple(output.shape) == (3, 2)
-            assert tuple(model.value_function().shape) == (3,)
-            return True
+    elif component.kind == "model":
+        config = {"custom_model": name}
+        if component.declaration.slot == "memory":  # around a trunk of the program's own
+            asks = next(key for key in catalog.config_keys(component) if key.startswith("use_"))
+            config = {"custom_model": trunk_class(framework), asks: True}
+        for space in (box, image, spaces.Dict({"eye": image, "self": box})):
+            with contextlib.suppress(UnsupportedSpaceError, MissingPluginError):
+                seen = space if space is box else catalog.preprocessor_for(space).observation_space
+                model = catalog.model_v2(seen, spaces.Discrete(2), 2, config, framework)
+                state = [tensor(np.stack([np.asarray(part)] * 3), framework) for part in model.get_initial_state()]
+                obs = tensor(np.zeros((3, *seen.shape), np.float32), framework)
+                output, state = model({"obs": obs}, state, tensor(np.ones(3, np.int32), framework))
+                assert tuple(output.shape) == (3, 2)
+                assert tuple(model.value_function().shape) == (3,)
+                return True
     component.load(framework)
     return False
 

@@ -36,7 +36,7 @@ def activation(value: Any) -> Callable[[Any], Any] | None:
 
 def _normc(shape: Sequence[int], std: float) -> Any:
     value = tf.random.normal(shape)
-    return value * (std / tf.sqrt(tf.reduce_sum(tf.square(value), axis=1, keepdims=True)))
+    return value * (std / tf.sqrt(tf.reduce_sum(tf.square(value), axis=list(range(1, len(shape))), keepdims=True)))
 
 
 def _scaled(shape: Sequence[int], scale: float, fan: str, uniform: bool) -> Any:

@@ -41,10 +41,10 @@ def activation(value: Any) -> Callable[[Tensor], Tensor] | None:
 
 
 def normc_(tensor: Tensor, std: float = 1.0) -> Tensor:
-    """Fill a weight `[out, in]` with normal values and scale each row to the L2 norm `std`."""
+    """Fill a weight `[out, in, ...]` with normal values and scale those of each output to the L2 norm `std`."""
     with torch.no_grad():
         tensor.normal_()
-        return tensor.mul_(std / tensor.square().sum(dim=1, keepdim=True).sqrt())
+        return tensor.mul_(std / tensor.square().sum(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt())
 
 
 def normc_initializer(std: float = 1.0) -> Callable[[Tensor], None]:

@@ -1,0 +1,1 @@
+"""The convolutional network of rlcatalog, for PyTorch and TensorFlow."""

@@ -1,0 +1,250 @@
+"""The keys this package owns, and the layers they describe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from rlcatalog.config import KernelConfig, NameOrCallable, part
+from rlcatalog.errors import ConfigError, UnsupportedSpaceError
+from rlcatalog.layers import DenseSpec, OutputPlan, output_plan, post_fcnet
+from rlcatalog.neutral import activation_name, initializer_name
+from rlcatalog_visionnet.convolutions import (
+    BY_SIZE,
+    FLATTENED,
+    IMPALA,
+    IMPALA_BLOCKS,
+    IMPALA_DENSE,
+    NATURE,
+    NATURE_DENSE,
+    ConvSpec,
+    Filter,
+    LayerSpec,
+    Pair,
+    PoolSpec,
+    ResidualSpec,
+    as_config,
+    by,
+    derived,
+    lay_out,
+    read_filters,
+    working_list,
+)  # fmt: skip
+
+
+class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of the convolutional network."""
+
+    conv_filters: Annotated[
+        list[Any] | str | None,
+        Meta(description='the convolutions, [channels, kernel, stride] each, or "nature" or "impala"; None: by size'),
+    ] = None
+    conv_activation: Annotated[NameOrCallable, Meta(description="activation of the convolutions")] = "relu"
+    conv_padding: Annotated[
+        Literal["same", "valid"] | None,
+        Meta(description='padding of the convolutions; None: "same", and "valid" for the last'),
+    ] = None
+    conv_flatten: Annotated[bool, Meta(description="flatten what the convolutions leave, instead of requiring 1x1")] = (
+        False
+    )
+    image_layout: Annotated[
+        Literal["hwc", "chw"], Meta(description="whether the channels are the last axis of an image or its first")
+    ] = "hwc"
+    image_scale: Annotated[
+        float | bool | None, Meta(description="factor on the pixels; None: 1/255 for uint8, else none; False: none")
+    ] = None
+    conv_kernel_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their kernels")] = None
+    conv_kernel_initializer_config: Annotated[
+        dict[str, Any] | None, Meta(description="arguments of that initialiser")
+    ] = None
+    conv_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their biases")] = None
+    conv_bias_initializer_config: Annotated[
+        dict[str, Any] | None, Meta(description="arguments of that initialiser")
+    ] = None
+
+    def __post_init__(self) -> None:
+        filters = read_filters(self.conv_filters)
+        if isinstance(filters, str) and self.conv_padding is not None:
+            raise ConfigError(
+                f"config key 'conv_padding': the preset {filters!r} has a padding of its own, found"
+                f" {self.conv_padding!r} beside it. Leave conv_padding out, or write the layers as a list."
+            )
+        activation_name(self.conv_activation, "conv_activation")
+        for values in ("kernel", "bias"):
+            key = f"conv_{values}_initializer"
+            initializer_name(getattr(self, key), getattr(self, f"{key}_config"), key)
+        scale = self.image_scale
+        if scale is True or not (scale is None or scale is False or 0 < scale < math.inf):
+            raise ConfigError(
+                f"config key 'image_scale': expected a positive factor, False for none, or None for 1/255 on uint8"
+                f" images; found {scale!r}."
+            )
+
+
+@dataclass(frozen=True)
+class ImagePlan:
+    """What a network is made of.
+
+    Attributes:
+        image: Height, width and channels of the image.
+        channels_first: Whether the channels are its first axis.
+        layers: Convolutions, pools and residual blocks, behind one another.
+        activation: What stands behind the last of them; `"linear"` where that brings its own.
+        output: The dense layers, logits and value. They read height x width x channels values, in this order.
+        logits: The convolution that takes the place of the logits layer (`no_final_linear`), or None.
+    """
+
+    image: tuple[int, int, int]
+    channels_first: bool
+    layers: list[LayerSpec]
+    activation: Any
+    output: OutputPlan
+    logits: ConvSpec | None = None
+
+    @property
+    def map(self) -> tuple[int, int, int]:
+        """Height, width and channels behind the layers."""
+        return (*self.layers[-1].size, self.layers[-1].channels) if self.layers else self.image
+
+
+def pixel_factor(config: Mapping[str, Any], dtype: Any) -> float | None:
+    """Return what pixels are multiplied by, or None.
+
+    Args:
+        config: The flat model config.
+        dtype: NumPy dtype of the space of the images that the network is built for.
+    """
+    scale = part(config, VisionnetConfig).image_scale
+    if scale is None:
+        return 1 / 255 if str(dtype) == "uint8" else None
+    return None if scale in (False, 1.0) else float(scale)
+
+
+def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: int | None) -> ImagePlan:
+    """Read the layers from a model config.
+
+    Args:
+        config: The flat model config; missing keys take their defaults.
+        shape: Shape of one image.
+        num_outputs: Width of the output, or None for a trunk.
+
+    Raises:
+        ConfigError: The convolutions do not fit the image or do not reduce it to 1x1, or `no_final_linear` finds no
+            layer to resize.
+        UnsupportedSpaceError: The shape is no image's.
+    """
+    if shape is None or len(shape) != 3 or min(shape) < 1:
+        found = "no Box" if shape is None else f"shape {tuple(shape)}"
+        raise UnsupportedSpaceError(
+            f"visionnet takes images, encoded observations of rank 3 (height, width, channels); found {found}."
+            " Take fcnet, or reshape the observation in an environment wrapper."
+        )
+    own = part(config, VisionnetConfig)
+    channels_first = own.image_layout == "chw"
+    height, width, channels = (*shape[1:], shape[0]) if channels_first else shape
+    options = _options(own)
+    filters = read_filters(own.conv_filters)
+    layers: list[LayerSpec]
+    dense: list[DenseSpec] = []
+    activation: Any = "linear"
+    flatten = own.conv_flatten or isinstance(filters, str)
+    if filters == "impala":
+        layers, activation = _impala((height, width), channels, options), options["activation"]
+        dense = [_preset_dense(IMPALA_DENSE, options)]
+    else:
+        padding = own.conv_padding
+        if filters == "nature":
+            filters, padding = NATURE, "valid"
+            dense = [_preset_dense(NATURE_DENSE, options)]
+        elif filters is None:
+            # RLlib's lists are made for its padding; with another one the rule finds a list that fits.
+            by_size = BY_SIZE.get((height, width)) if padding is None else None
+            filters = by_size or derived((height, width), padding)
+            flatten = flatten or (by_size is not None and (height, width) in FLATTENED)
+        assert not isinstance(filters, str)
+        convs = lay_out(filters, (height, width), channels, padding, options)
+        _check(convs, filters, (height, width, channels), padding, flatten, own.conv_filters)
+        layers = list(convs)
+    return _ended(ImagePlan((height, width, channels), channels_first, layers, activation, _NO_END), config, dense,
+                  num_outputs)  # fmt: skip
+
+
+#: Stands in a plan until its end is known.
+_NO_END = OutputPlan(0, [], None, 0, True, 0)
+
+
+def _ended(found: ImagePlan, config: Mapping[str, Any], dense: list[DenseSpec], num_outputs: int | None) -> ImagePlan:
+    """Return the plan with the layers behind the convolutions."""
+    dense = dense + post_fcnet(config)
+    resized = None
+    if num_outputs is not None and not dense and part(config, KernelConfig).no_final_linear:
+        last = found.layers[-1]
+        if not isinstance(last, ConvSpec) or last.size != (1, 1):
+            raise ConfigError(
+                f"no_final_linear makes the last layer the output, and the last convolution leaves {by(found.map)}"
+                " instead of 1x1. Add post_fcnet_hiddens, or convolutions that reduce the image to 1x1."
+            )
+        resized, found = last, replace(found, layers=found.layers[:-1])
+    output = output_plan(config, math.prod(found.map), dense, num_outputs)
+    if resized is not None:
+        assert num_outputs is not None
+        resized = replace(resized, channels=num_outputs - output.free_log_std)
+    return replace(found, output=output, logits=resized)
+
+
+def _options(own: VisionnetConfig) -> dict[str, Any]:
+    """Return activation and initialisers, as `ConvSpec` names them."""
+    options: dict[str, Any] = {"activation": activation_name(own.conv_activation, "conv_activation")}
+    for values, field in (("kernel", "weights"), ("bias", "bias")):
+        key = f"conv_{values}_initializer"
+        arguments = dict(getattr(own, f"{key}_config") or {})
+        name = initializer_name(getattr(own, key), arguments, key)
+        if name is not None:
+            options |= {field: name, f"{field}_config": arguments}
+    return options
+
+
+def _preset_dense(size: int, options: Mapping[str, Any]) -> DenseSpec:
+    """Return the dense layer of a preset; it starts as the convolutions start."""
+    return DenseSpec(size, **{"weights": "xavier_uniform", **options})
+
+
+def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[LayerSpec]:
+    """Return the sections of the residual net: a convolution, a pool and two residual blocks each."""
+
+    def conv(inputs: int, outputs: int, activation: Any) -> ConvSpec:
+        own = {**options, "activation": activation}
+        return ConvSpec(inputs, outputs, (3, 3), (1, 1), "same", size, **own)
+
+    layers: list[LayerSpec] = []
+    for outputs in IMPALA:
+        layers += [conv(channels, outputs, "linear"), PoolSpec(outputs, size)]
+        channels, size = outputs, layers[-1].size
+        block = conv(channels, channels, options["activation"])
+        layers += [ResidualSpec(options["activation"], block, conv(channels, channels, "linear"))] * IMPALA_BLOCKS
+    return layers
+
+
+def _check(convs: list[ConvSpec], filters: list[Filter], image: tuple[int, int, int], padding: str | None,
+           flatten: bool, asked: Any) -> None:  # fmt: skip
+    """Raise unless each kernel fits and, without flattening, 1x1 is left."""
+    last = convs[-1]
+    if min(last.size) >= 1 and (flatten or last.size == (1, 1)):
+        return
+    steps = [f"conv {i} ({c.label}) {by((*c.size, c.channels))}" for i, c in enumerate(convs, 1) if min(c.size) >= 1]
+    if min(last.size) < 1:
+        what = f"kernel {by(last.kernel)} of conv {len(convs)} does not fit into {by(last.size_in)}"
+    else:
+        what = f"the last convolution leaves {by(last.size)} instead of 1x1"
+    name = f"the preset {asked!r}" if isinstance(asked, str) else "this list"
+    works = derived(image[:2], None) if isinstance(asked, str) else working_list(filters, image[:2], padding)
+    advice = "" if min(last.size) < 1 else " Or set conv_flatten=True."
+    raise ConfigError(
+        f"config key 'conv_filters': {name} does not suit images of {by(image)}: {what}. Layer by layer:"
+        f" {' -> '.join([f'image {by(image)}', *steps])}. A list that works: {as_config(works)}.{advice}"
+    )

@@ -1,0 +1,238 @@
+"""Convolutions without a framework: what a layer is, the sizes it gives, and the lists known by name or by size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcatalog.errors import ConfigError, nearest
+
+Pair = tuple[int, int]
+#: One entry of `conv_filters`: channels, kernel, stride; the last two as (height, width).
+Filter = tuple[int, Pair, Pair]
+
+#: RLlib's lists by height and width. The one of 64x64 ends at 3x3 and is flattened.
+BY_SIZE: dict[Pair, list[Filter]] = {
+    (480, 640): [(16, (24, 32), (14, 18)), (32, (6, 6), (4, 4)), (256, (9, 9), (1, 1))],
+    (240, 320): [(16, (12, 16), (7, 9)), (32, (6, 6), (4, 4)), (256, (9, 9), (1, 1))],
+    (96, 96): [(16, (8, 8), (4, 4)), (32, (4, 4), (2, 2)), (256, (11, 11), (2, 2))],
+    (84, 84): [(16, (8, 8), (4, 4)), (32, (4, 4), (2, 2)), (256, (11, 11), (1, 1))],
+    (64, 64): [(channels, (4, 4), (2, 2)) for channels in (32, 64, 128, 256)],
+    (42, 42): [(16, (4, 4), (2, 2)), (32, (4, 4), (2, 2)), (256, (11, 11), (1, 1))],
+    (10, 10): [(16, (5, 5), (2, 2)), (32, (5, 5), (2, 2))],
+}
+#: The sizes at which such a list is flattened, since it does not end at 1x1.
+FLATTENED = frozenset({(64, 64)})
+
+PRESETS = ("nature", "impala")
+#: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
+NATURE: list[Filter] = [(32, (8, 8), (4, 4)), (64, (4, 4), (2, 2)), (64, (3, 3), (1, 1))]
+NATURE_DENSE = 512
+#: Espeholt et al. 2018, "IMPALA", the deeper network: channels of the three sections.
+IMPALA = (16, 32, 32)
+IMPALA_BLOCKS = 2
+IMPALA_DENSE = 256
+
+
+@dataclass(frozen=True)
+class ConvSpec:
+    """One convolution.
+
+    Attributes:
+        inputs: Number of input channels.
+        channels: Number of output channels.
+        kernel: Height and width of the kernel.
+        stride: Vertical and horizontal step.
+        padding: `"same"` (output `ceil(n / stride)`, an odd extra pixel at the bottom or right) or `"valid"` (none).
+        size_in: Height and width of the input.
+        activation: Neutral name or callable.
+        weights: Initialiser of the kernel: name or callable.
+        weights_config: Its arguments.
+        bias: Initialiser of the bias: name or callable.
+        bias_config: Its arguments.
+    """
+
+    inputs: int
+    channels: int
+    kernel: Pair
+    stride: Pair
+    padding: str
+    size_in: Pair
+    activation: Any = "linear"
+    weights: Any = "xavier_uniform"
+    weights_config: Mapping[str, Any] = field(default_factory=dict)
+    bias: Any = "zeros"
+    bias_config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def size(self) -> Pair:
+        """Height and width of the output; below 1 where a kernel does not fit."""
+        height, width = (
+            -(-n // s) if self.padding == "same" else (n - k) // s + 1
+            for n, k, s in zip(self.size_in, self.kernel, self.stride, strict=True)
+        )
+        return height, width
+
+    @property
+    def pads(self) -> tuple[Pair, Pair]:
+        """Rows above and below, columns left and right that are added, all zeros."""
+        if self.padding == "valid":
+            return (0, 0), (0, 0)
+        rows, columns = (
+            max((out - 1) * s + k - n, 0)
+            for n, k, s, out in zip(self.size_in, self.kernel, self.stride, self.size, strict=True)
+        )
+        return (rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)
+
+    @property
+    def label(self) -> str:
+        """What it is, for tables: `8x8/4 same, relu`."""
+        stride = str(self.stride[0]) if self.stride[0] == self.stride[1] else by(self.stride)
+        name = self.activation if isinstance(self.activation, str) else getattr(self.activation, "__name__", "custom")
+        return f"{by(self.kernel)}/{stride} {self.padding}, {name}"
+
+
+@dataclass(frozen=True)
+class PoolSpec:
+    """The largest value of each 3x3 window, one window every second pixel, padded as `"same"` pads."""
+
+    channels: int
+    size_in: Pair
+
+    @property
+    def size(self) -> Pair:
+        """Height and width of the output."""
+        return -(-self.size_in[0] // 2), -(-self.size_in[1] // 2)
+
+
+@dataclass(frozen=True)
+class ResidualSpec:
+    """`x + second(first(activation(x)))`; `first` brings its own activation, `second` has none."""
+
+    activation: Any
+    first: ConvSpec
+    second: ConvSpec
+
+    @property
+    def channels(self) -> int:
+        """Number of channels, in and out."""
+        return self.first.channels
+
+    @property
+    def size(self) -> Pair:
+        """Height and width, in and out."""
+        return self.first.size_in
+
+
+LayerSpec = ConvSpec | PoolSpec | ResidualSpec
+
+
+def by(numbers: Sequence[int]) -> str:
+    """Return `(8, 4)` as `8x4`."""
+    return "x".join(map(str, numbers))
+
+
+def read_filters(value: Any) -> list[Filter] | str | None:
+    """Read the config key `conv_filters`: a preset's name, a list of `[channels, kernel, stride]`, or None.
+
+    Raises:
+        ConfigError: It is none of these; the message shows the entry.
+    """
+    if value is None:
+        return None
+    key = "config key 'conv_filters'"
+    if isinstance(value, str):
+        if value not in PRESETS:
+            raise ConfigError(f"{key}: unknown preset {value!r}.{nearest(value, PRESETS)} Known: {', '.join(PRESETS)};"
+                              " or give a list of [channels, kernel, stride].")  # fmt: skip
+        return value
+    if not value:
+        raise ConfigError(f"{key}: an empty list has no convolution; give at least one [channels, kernel, stride],"
+                          " or None for the default.")  # fmt: skip
+    found: list[Filter] = []
+    for i, entry in enumerate(value):
+        parts = list(entry) if isinstance(entry, list | tuple) else []
+        kernel, stride = (_pair(part) for part in parts[1:]) if len(parts) == 3 else (None, None)
+        if kernel is None or stride is None or not _positive(parts[0]):
+            raise ConfigError(f"{key}: entry {i} must be [channels, kernel, stride], whole numbers from 1 on, kernel"
+                              f" and stride one number or [height, width]; found {entry!r}.")  # fmt: skip
+        found.append((parts[0], kernel, stride))
+    return found
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _pair(value: Any) -> Pair | None:
+    numbers = list(value) if isinstance(value, list | tuple) else [value, value]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 and all(map(_positive, numbers)) else None
+
+
+def derived(size: Pair, padding: str | None) -> list[Filter]:
+    """Return a list for an image of any size, which reduces it to 1x1.
+
+    Axis by axis, a side over 44 is read by kernel 8 at stride 4, one over 11 by kernel 4 at stride 2, a smaller one by
+    kernel 3 at stride 1, until no side is over 11, and twice at least. There are 16, then 32, then 64 channels. A last
+    layer of 256 channels covers what is left. For 84x84 and 42x42 these are RLlib's lists.
+
+    Args:
+        size: Height and width of the image.
+        padding: `conv_padding`: None is RLlib's rule.
+    """
+    found: list[Filter] = []
+    while len(found) < 2 or max(size) > 11:
+        axes = [(8, 4) if n > 44 else (4, 2) if n > 11 else (min(3, n), 1) for n in size]
+        kernel, stride = (axes[0][0], axes[1][0]), (axes[0][1], axes[1][1])
+        found.append(((16, 32, 64)[min(len(found), 2)], kernel, stride))
+        size = ConvSpec(0, 0, kernel, stride, padding or "same", size).size
+    return [*found, cover(size, padding)]
+
+
+def cover(size: Pair, padding: str | None, channels: int = 256) -> Filter:
+    """Return a last layer whose kernel covers a map, and which gives 1x1."""
+    return channels, size, size if padding == "same" else (1, 1)
+
+
+def lay_out(filters: Sequence[Filter], size: Pair, channels: int, padding: str | None, options: Mapping[str, Any]
+            ) -> list[ConvSpec]:  # fmt: skip
+    """Return the convolutions of a list, each on what the one before gives.
+
+    Args:
+        filters: The list.
+        size: Height and width of the image.
+        channels: Its channels.
+        padding: `"same"` or `"valid"` for all; None: `"valid"` for the last and `"same"` for those before it.
+        options: Activation and initialisers, for `ConvSpec`.
+    """
+    specs: list[ConvSpec] = []
+    for i, (outputs, kernel, stride) in enumerate(filters):
+        pads = padding or ("valid" if i == len(filters) - 1 else "same")
+        specs.append(ConvSpec(channels, outputs, kernel, stride, pads, size, **options))
+        channels, size = outputs, specs[-1].size
+        if min(size) < 1:
+            break
+    return specs
+
+
+def working_list(filters: Sequence[Filter], size: Pair, padding: str | None) -> list[Filter]:
+    """Return a list close to a given one that reduces the image to 1x1.
+
+    A last kernel that covers half of its input or more was meant to cover all of it; else a layer is added. Where a
+    kernel before the last does not fit, it is the list that `derived` returns.
+    """
+    body = lay_out(filters, size, 1, padding, {})
+    last = body[-1]
+    if len(body) < len(filters):  # one before the last does not fit
+        return derived(size, padding)
+    covers = all(2 * k >= n for k, n in zip(last.kernel, last.size_in, strict=True))
+    if covers or min(last.size) < 1:
+        return [*filters[:-1], cover(last.size_in, padding, last.channels)]
+    longer = lay_out([*filters, (1, (1, 1), (1, 1))], size, 1, padding, {})  # with another layer behind the last
+    return [*filters, cover(longer[-1].size_in, padding)]
+
+
+def as_config(filters: Sequence[Filter]) -> list[list[Any]]:
+    """Return a list as one types it into a config."""
+    return [[n, list(kernel), stride[0] if stride[0] == stride[1] else list(stride)] for n, kernel, stride in filters]

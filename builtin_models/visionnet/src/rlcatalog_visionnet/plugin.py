@@ -1,0 +1,70 @@
+"""Declarations: what the convolutional network serves and what its stages look like."""
+
+from __future__ import annotations
+
+from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
+
+
+def match(request: Request) -> Match | NoMatch:
+    """Say how well the network fits: images only."""
+    shape = request.encoded_shape
+    if shape is None:
+        return NoMatch("takes encoded images; pass ModelCatalog.get_preprocessor_for_space(space).observation_space")
+    if not request.obs.is_image:
+        return NoMatch(f"takes images, Boxes of rank 3; {request.obs.path} is {request.obs.describe()}")
+    if len(shape) != 3:
+        return NoMatch(f"takes images of rank 3, and the preprocessor encodes {request.obs.path} with shape {shape}")
+    axes = "channels, height, width" if request.config.get("image_layout") == "chw" else "height, width, channels"
+    return Match(Rank.GENERIC, f"the encoded observation is an image {shape}, read as {axes}")
+
+
+def describe(request: Request) -> list[Stage]:
+    """Return the stages and their shapes."""
+    from rlcatalog_visionnet.config import plan
+    from rlcatalog_visionnet.convolutions import ConvSpec, PoolSpec
+
+    layers = plan(request.config, request.encoded_shape, request.num_outputs)
+    stages: list[Stage] = []
+    convs = 0
+    for layer in layers.layers:
+        if isinstance(layer, ConvSpec):
+            convs += 1
+            name = f"conv {convs} ({layer.label})"
+        elif isinstance(layer, PoolSpec):
+            name = "max pool (3x3/2 same)"
+        else:
+            convs += 2
+            name = f"residual: conv {convs - 1}, conv {convs} ({layer.second.label})"
+        shape = (layer.channels, *layer.size) if layers.channels_first else (*layer.size, layer.channels)
+        stages.append(Stage(name, shape))
+    dense = layers.output
+    stages.append(Stage("features", (dense.inputs,)))
+    stages += [Stage(f"hidden {i} ({spec.label})", (spec.size,)) for i, spec in enumerate(dense.hidden, 1)]
+    if request.num_outputs is not None:
+        stages.append(Stage("value", ()))
+        last = layers.logits or dense.logits
+        assert last is not None
+        stages.append(Stage(f"logits ({last.label})", (request.num_outputs,)))
+    return stages
+
+
+@hookimpl
+def rlcatalog_models() -> list[ModelSpec]:
+    return [
+        ModelSpec(
+            name="visionnet",
+            targets={
+                "torch": "rlcatalog_visionnet.torch:VisionNetwork",
+                "tf": "rlcatalog_visionnet.tf:VisionNetwork",
+            },
+            summary="convolutions for images: RLlib's lists, a derived one for any size, nature, impala",
+            match=match,
+            describe=describe,
+            config="rlcatalog_visionnet.config:VisionnetConfig",
+            reads=(
+                "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens", "post_fcnet_activation",
+                "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config",
+                "post_fcnet_bias_initializer", "post_fcnet_bias_initializer_config",
+            ),
+        )
+    ]  # fmt: skip

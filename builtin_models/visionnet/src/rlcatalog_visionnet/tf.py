@@ -1,0 +1,183 @@
+"""The convolutional network in TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from rlcatalog.model import last_values
+from rlcatalog.tf.model import TFModelV2
+from rlcatalog.tf.nn import DenseStack, Outputs, activation, initial_value
+from rlcatalog_visionnet.config import ImagePlan, pixel_factor, plan
+from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
+
+#: Canonical name, variable, and the axes that turn its value into the canonical layout.
+Named = Iterator[tuple[str, Any, tuple[int, ...] | None]]
+
+
+class Conv:
+    """One convolution with its activation; maps are `[B, H, W, C]`.
+
+    The kernel is stored `[height, width, in, out]`, as TensorFlow reads it; its canonical form is PyTorch's
+    `[out, in, height, width]`. A convolution that gives 1x1 is one matrix product, and computed as such.
+    """
+
+    def __init__(self, spec: ConvSpec) -> None:
+        ours, canonical = (*spec.kernel, spec.inputs, spec.channels), (spec.channels, spec.inputs, *spec.kernel)
+        if callable(spec.weights):  # Keras' initialisers take the fans from TensorFlow's layout
+            kernel = initial_value(ours, spec.weights, spec.weights_config)
+        else:
+            kernel = tf.transpose(initial_value(canonical, spec.weights, spec.weights_config), (2, 3, 1, 0))
+        self.kernel = tf.Variable(kernel, name="kernel")
+        self.bias = tf.Variable(initial_value((spec.channels,), spec.bias, spec.bias_config), name="bias")
+        self.spec = spec
+        self.covers = spec.size == (1, 1)
+        self.activate = activation(spec.activation)
+
+    def __call__(self, x: Any) -> Any:
+        """Map `[B, H, W, C]` to the next map."""
+        if self.covers:
+            output = self._product(x)[:, None, None, :]
+        else:
+            output = tf.nn.conv2d(x, self.kernel, self.spec.stride, self.spec.padding.upper())
+            output = tf.nn.bias_add(output, self.bias)
+        return output if self.activate is None else self.activate(output)
+
+    def _product(self, x: Any) -> Any:
+        """Return the output `[B, out]` of the only window."""
+        spec = self.spec
+        if spec.pads != ((0, 0), (0, 0)):
+            x = tf.pad(x, ((0, 0), *spec.pads, (0, 0)))
+        height, width = spec.kernel
+        if tuple(x.shape[1:3]) != spec.kernel:
+            x = x[:, :height, :width]
+        size = height * width * spec.inputs
+        product = tf.matmul(tf.reshape(x, [-1, size]), tf.reshape(self.kernel, [size, spec.channels]))
+        return tf.nn.bias_add(product, self.bias)
+
+    def canonical(self) -> Named:
+        """Yield (canonical name, variable, axes that turn its value into the canonical layout)."""
+        yield "weight", self.kernel, (3, 2, 0, 1)
+        yield "bias", self.bias, None
+
+
+class Pool:
+    """The largest value of each 3x3 window, every second pixel."""
+
+    def __call__(self, x: Any) -> Any:
+        """Map `[B, H, W, C]` to `[B, H/2, W/2, C]`, rounded up."""
+        return tf.nn.max_pool2d(x, 3, 2, "SAME")
+
+    def canonical(self) -> Named:
+        """Yield nothing: there is nothing to train."""
+        yield from ()
+
+
+class Residual:
+    """Activation, convolution, activation, convolution, and the input added."""
+
+    def __init__(self, spec: ResidualSpec) -> None:
+        self.activate = activation(spec.activation)
+        self.first, self.second = Conv(spec.first), Conv(spec.second)
+
+    def __call__(self, x: Any) -> Any:
+        """Map `[B, H, W, C]` to the same shape."""
+        inner = x if self.activate is None else self.activate(x)
+        return x + self.second(self.first(inner))
+
+    def canonical(self) -> Named:
+        """Yield the variables of both convolutions."""
+        yield from _prefixed("first", self.first)
+        yield from _prefixed("second", self.second)
+
+
+def layer(spec: LayerSpec) -> Conv | Pool | Residual:
+    """Return the object of one layer."""
+    if isinstance(spec, ConvSpec):
+        return Conv(spec)
+    return Pool() if isinstance(spec, PoolSpec) else Residual(spec)
+
+
+class ConvStack:
+    """The convolutions of a plan, and what they leave as a vector."""
+
+    def __init__(self, image_plan: ImagePlan) -> None:
+        self.layers = list(map(layer, image_plan.layers))
+        self.activate = activation(image_plan.activation)
+        self.features = image_plan.output.inputs
+
+    def __call__(self, x: Any) -> Any:
+        """Map images `[B, H, W, C]` to features `[B, height x width x channels]`."""
+        for part in self.layers:
+            x = part(x)
+        if self.activate is not None:
+            x = self.activate(x)
+        return tf.reshape(x, [-1, self.features])
+
+    def canonical(self) -> Named:
+        """Yield the variables of all layers."""
+        for i, part in enumerate(self.layers):
+            yield from _prefixed(f"layers.{i}", part)
+
+
+class ConvLogits(Conv):
+    """A convolution in place of the logits layer."""
+
+    def __call__(self, features: Any) -> Any:
+        """Map features `[B, height x width x channels]` to `[B, outputs]`."""
+        maps = tf.reshape(features, [-1, *self.spec.size_in, self.spec.inputs])
+        return super().__call__(maps)[:, 0, 0]
+
+
+def _prefixed(prefix: str, part: Conv | Pool | Residual) -> Named:
+    for name, variable, axes in part.canonical():
+        yield f"{prefix}.{name}", variable, axes
+
+
+class VisionNetwork(TFModelV2):
+    """Convolutions, dense layers if asked for, logits and a value; the structure is the PyTorch network's."""
+
+    def __init__(
+        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        layers = plan(self.model_config, obs_space.shape, num_outputs)
+        end = layers.output
+        self.num_outputs = end.outputs
+        self.channels_first = layers.channels_first
+        self.pixel_factor = pixel_factor(self.model_config, obs_space.dtype)
+        self.convs = ConvStack(layers)
+        self.hidden = DenseStack(end.inputs, end.hidden)
+        self.value_convs = self.value_hidden = self.outputs = None
+        self._features: Any = None
+        if num_outputs is not None:
+            if not end.share:
+                self.value_convs = ConvStack(layers)
+                self.value_hidden = DenseStack(end.inputs, end.hidden)
+            self.outputs = Outputs(end)
+            if layers.logits is not None:
+                self.outputs.logits = ConvLogits(layers.logits)  # type: ignore[assignment]
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the logits; see `ModelV2.forward`."""
+        images = self._images(input_dict["obs"])
+        features = self.hidden(self.convs(images))
+        if self.outputs is None:
+            return features, state
+        self._features = features
+        if self.value_convs is not None and self.value_hidden is not None:
+            self._features = self.value_hidden(self.value_convs(images))
+        return self.outputs(features), state
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[B]` of the last forward pass."""
+        return last_values(self, self._features)
+
+    def _images(self, x: Any) -> Any:
+        """Return images as float32 `[B, H, W, C]`."""
+        if self.channels_first:
+            x = tf.transpose(x, [0, 2, 3, 1])
+        x = tf.cast(x, tf.float32)
+        return x if self.pixel_factor is None else x * self.pixel_factor

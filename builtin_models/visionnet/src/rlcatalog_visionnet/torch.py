@@ -1,0 +1,191 @@
+"""The convolutional network in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlcatalog.model import last_values
+from rlcatalog.torch.model import TorchModelV2
+from rlcatalog.torch.nn import DenseStack, Outputs, activation, initialize
+from rlcatalog_visionnet.config import ImagePlan, pixel_factor, plan
+from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
+
+
+def channel_softmax(x: Tensor) -> Tensor:
+    """Softmax over the channels of `[B, C, H, W]`."""
+    return torch.softmax(x, dim=1)
+
+
+def map_activation(value: Any) -> Any:
+    """Return the function for an activation of maps `[B, C, H, W]`; None for "linear"."""
+    return channel_softmax if value == "softmax" else activation(value)
+
+
+class Conv(nn.Conv2d):
+    """One convolution with its activation; maps are `[B, C, H, W]`, and `channels_last` in memory.
+
+    The kernel is stored `channels_last`, which PyTorch's CPU and GPU code is fastest with. A convolution that gives
+    1x1 is one matrix product: as such it is computed, in a third of the time.
+    """
+
+    def __init__(self, spec: ConvSpec) -> None:
+        (top, bottom), (left, right) = spec.pads
+        covers = spec.size == (1, 1)
+        # PyTorch's convolutions know equal margins only, and a product knows none.
+        pads_itself = (top, left) != (bottom, right) or (covers and bool(bottom or right))
+        super().__init__(spec.inputs, spec.channels, spec.kernel, spec.stride, 0 if pads_itself else (top, left))
+        self.covers = covers
+        self.margins = (left, right, top, bottom) if pads_itself else None
+        initialize(self.weight, spec.weights, spec.weights_config)
+        assert self.bias is not None
+        initialize(self.bias, spec.bias, spec.bias_config)
+        self.weight = nn.Parameter(self.weight.detach().contiguous(memory_format=torch.channels_last))
+        self.activate = map_activation(spec.activation)
+
+    def reset_parameters(self) -> None:
+        """Do nothing: the initial values are the spec's."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Map `[B, C, H, W]` to the next map."""
+        if self.margins is not None:
+            input = F.pad(input, self.margins)
+        if self.covers:
+            output = self._product(input)[:, :, None, None]
+        else:
+            # Weights put in from outside (functional_call, assigned state dicts) may have PyTorch's usual layout.
+            weight = self.weight.contiguous(memory_format=torch.channels_last)
+            output = F.conv2d(input, weight, self.bias, self.stride, self.padding)
+        return output if self.activate is None else self.activate(output)
+
+    def _product(self, x: Tensor) -> Tensor:
+        """Return the output `[B, out]` of the only window."""
+        weight, (height, width) = self.weight, self.kernel_size
+        if x.shape[2:] != (height, width):
+            x = x[:, :, :height, :width]
+        if not weight.is_contiguous():  # rows and columns before channels, as they lie in memory: no copies
+            weight, x = weight.permute(0, 2, 3, 1), x.permute(0, 2, 3, 1)
+        return F.linear(x.reshape(x.shape[0], -1), weight.reshape(weight.shape[0], -1), self.bias)
+
+
+class Pool(nn.Module):
+    """The largest value of each 3x3 window, every second pixel, padded as TensorFlow's "SAME" pads."""
+
+    def __init__(self, spec: PoolSpec) -> None:
+        super().__init__()
+        # An even side has one extra pixel at its end only, which ceil_mode stands for.
+        self.padding = (spec.size_in[0] % 2, spec.size_in[1] % 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `[B, C, H, W]` to `[B, C, H/2, W/2]`, rounded up."""
+        return F.max_pool2d(x, 3, 2, self.padding, ceil_mode=True)
+
+
+class Residual(nn.Module):
+    """Activation, convolution, activation, convolution, and the input added."""
+
+    def __init__(self, spec: ResidualSpec) -> None:
+        super().__init__()
+        self.activate = map_activation(spec.activation)
+        self.first, self.second = Conv(spec.first), Conv(spec.second)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `[B, C, H, W]` to the same shape."""
+        inner = x if self.activate is None else self.activate(x)
+        residual: Tensor = self.second(self.first(inner))
+        return x + residual
+
+
+def layer(spec: LayerSpec) -> nn.Module:
+    """Return the module of one layer."""
+    if isinstance(spec, ConvSpec):
+        return Conv(spec)
+    return Pool(spec) if isinstance(spec, PoolSpec) else Residual(spec)
+
+
+class ConvStack(nn.Module):
+    """The convolutions of a plan, and what they leave as a vector, channels last."""
+
+    def __init__(self, image_plan: ImagePlan) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(map(layer, image_plan.layers))
+        self.activate = map_activation(image_plan.activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images `[B, C, H, W]` to features `[B, height x width x channels]`."""
+        for module in self.layers:
+            x = module(x)
+        if self.activate is not None:
+            x = self.activate(x)
+        return x.permute(0, 2, 3, 1).reshape(x.shape[0], -1)
+
+
+class ConvLogits(Conv):
+    """A convolution in place of the logits layer."""
+
+    def __init__(self, spec: ConvSpec) -> None:
+        super().__init__(spec)
+        self.size_in = spec.size_in
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features `[B, height x width x channels]` to `[B, outputs]`."""
+        maps = features.reshape(-1, *self.size_in, self.in_channels).permute(0, 3, 1, 2)
+        return super().forward(maps)[:, :, 0, 0]
+
+
+class VisionNetwork(TorchModelV2):
+    """Convolutions, dense layers if asked for, then logits and a value.
+
+    `images [B, H, W, C] → convolutions → features [B, n] → hidden layers → logits [B, num_outputs]`, and a value layer
+    that reads what the logits layer reads or, with `vf_share_layers=False`, a stack of its own. Built as a trunk
+    (`num_outputs=None`) it ends with the hidden layers, or with the features.
+    """
+
+    def __init__(
+        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        layers = plan(self.model_config, obs_space.shape, num_outputs)
+        end = layers.output
+        self.num_outputs = end.outputs
+        self.channels_first = layers.channels_first
+        self.pixel_factor = pixel_factor(self.model_config, obs_space.dtype)
+        self.convs = ConvStack(layers)
+        self.hidden = DenseStack(end.inputs, end.hidden)
+        self.value_convs = self.value_hidden = self.outputs = None
+        self._features: Tensor | None = None
+        if num_outputs is not None:
+            if not end.share:
+                self.value_convs = ConvStack(layers)
+                self.value_hidden = DenseStack(end.inputs, end.hidden)
+            self.outputs = Outputs(end)
+            if layers.logits is not None:
+                self.outputs.logits = ConvLogits(layers.logits)  # type: ignore[assignment]
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
+        """Compute the logits; see `ModelV2.forward`."""
+        images = self._images(input_dict["obs"])
+        features = self.hidden(self.convs(images))
+        if self.outputs is None:
+            return features, state
+        self._features = features
+        if self.value_convs is not None and self.value_hidden is not None:
+            self._features = self.value_hidden(self.value_convs(images))
+        return self.outputs(features), state
+
+    def value_function(self) -> Tensor:
+        """Return the value estimates `[B]` of the last forward pass."""
+        values: Tensor = last_values(self, self._features)
+        return values
+
+    def _images(self, x: Tensor) -> Tensor:
+        """Return images as float32 `[B, C, H, W]`: a view where the channels come last, which convolutions read."""
+        if not self.channels_first:
+            x = x.permute(0, 3, 1, 2)
+        if x.dtype is torch.float32:  # the caller's own: not to be written to
+            return x if self.pixel_factor is None else x * self.pixel_factor
+        x = x.float()
+        return x if self.pixel_factor is None else x.mul_(self.pixel_factor)

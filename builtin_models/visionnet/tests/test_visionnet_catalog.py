@@ -1,0 +1,235 @@
+"""The convolutional network through the catalog: when it is chosen, what is explained, what is refused and how."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlcatalog
+from rlcatalog import Match, ModelCatalog, NoMatch, Rank, Request, SpaceInfo
+from rlcatalog.errors import CatalogError, ConfigError, ConfigTypeError, UnsupportedSpaceError
+from rlcatalog.tf import VisionNetwork as TFNet
+from rlcatalog.torch import VisionNetwork as TorchNet
+from rlcatalog_visionnet.plugin import match
+
+FOUR = spaces.Discrete(4)
+SCREEN = spaces.Box(0, 255, (84, 84, 4), np.uint8)
+
+
+# --- choosing --------------------------------------------------------------------------------------------------------
+
+
+def asked(space, encoded_shape, config=None):
+    return match(Request(SpaceInfo.read(space), None, config or {}, None, encoded_shape))
+
+
+@pytest.mark.parametrize(
+    ("layout", "why"),
+    [("hwc", "an image (84, 84, 4), read as height, width, channels"),
+     ("chw", "an image (84, 84, 4), read as channels, height, width")],
+)  # fmt: skip
+def test_images_match(layout, why):
+    found = asked(SCREEN, (84, 84, 4), {"image_layout": layout})
+    assert found == Match(Rank.GENERIC, f"the encoded observation is {why}")
+
+
+@pytest.mark.parametrize(
+    ("space", "shape", "why"),
+    [
+        (SCREEN, None, "takes encoded images; pass ModelCatalog.get_preprocessor_for_space"),
+        (spaces.Box(-1, 1, (4,)), (4,), r"takes images, Boxes of rank 3; obs is Box\(4,\) float32"),
+        (spaces.Box(-1, 1, (4, 5)), (4, 5), r"takes images, Boxes of rank 3; obs is Box\(4, 5\)"),
+        (spaces.Discrete(3), (3,), r"takes images, Boxes of rank 3; obs is Discrete\(3\)"),
+        (spaces.Dict({"a": SCREEN}), (28224,), r"takes images, Boxes of rank 3; obs is Dict\(a: Box"),
+        (SCREEN, (28224,), r"the preprocessor encodes obs with shape \(28224,\)"),
+    ],
+    ids=str,
+)
+def test_other_observations_do_not_match(space, shape, why):
+    found = asked(space, shape)
+    assert isinstance(found, NoMatch)
+    assert re.search(why, found.why)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_the_catalog_builds_it_for_images(framework):
+    found = rlcatalog.explain(SCREEN, FOUR, framework=framework).as_dict()
+    assert found["model"]["chosen"] == "visionnet"
+    assert found["model"]["distribution"] == "rlcatalog-visionnet"
+    assert {c["name"]: c["rank"] for c in found["model"]["candidates"]}["fcnet"] == "FALLBACK"
+    assert {"conv_filters", "image_scale", "no_final_linear"} <= set(found["model"]["config_keys"])
+    prep = ModelCatalog.get_preprocessor_for_space(SCREEN)
+    model = ModelCatalog.get_model_v2(prep.observation_space, FOUR, 4, {}, framework)
+    assert type(model) is {"torch": TorchNet, "tf": TFNet}[framework]
+
+
+def test_explain_shows_the_shape_behind_every_layer():
+    config = {"post_fcnet_hiddens": [64], "conv_filters": "nature"}
+    found = rlcatalog.explain(SCREEN, FOUR, config).as_dict()["shapes"]
+    stages = {stage["stage"].removeprefix("visionnet: "): stage["shape"] for stage in found}
+    assert list(stages.items())[2:-2] == [
+        ("conv 1 (8x8/4 valid, relu)", [20, 20, 32]), ("conv 2 (4x4/2 valid, relu)", [9, 9, 64]),
+        ("conv 3 (3x3/1 valid, relu)", [7, 7, 64]), ("features", [3136]), ("hidden 1 (relu)", [512]),
+        ("hidden 2 (relu)", [64]), ("value", []), ("logits (linear)", [4]),
+    ]  # fmt: skip
+    found = rlcatalog.explain(spaces.Box(0, 255, (3, 96, 80), np.uint8), FOUR,
+                              {"image_layout": "chw", "conv_filters": "impala"}).as_dict()["shapes"]  # fmt: skip
+    stages = [(stage["stage"].removeprefix("visionnet: "), stage["shape"]) for stage in found]
+    assert stages[2:5] == [
+        ("conv 1 (3x3/1 same, linear)", [16, 96, 80]), ("max pool (3x3/2 same)", [16, 48, 40]),
+        ("residual: conv 2, conv 3 (3x3/1 same, linear)", [16, 48, 40]),
+    ]  # fmt: skip
+    found = rlcatalog.explain(SCREEN, FOUR, {"no_final_linear": True}).as_dict()["shapes"]
+    assert found[-3]["stage"] == "visionnet: logits (11x11/1 valid, relu)"
+
+
+def test_it_can_be_built_directly_on_any_box_of_rank_three():
+    space = spaces.Box(-np.inf, np.inf, (5, 6, 2), np.float64)
+    for cls in (TorchNet, TFNet):
+        assert cls(space, FOUR, 4, {}, "net").num_outputs == 4
+        with pytest.raises(UnsupportedSpaceError, match=r"visionnet takes images.*found shape \(4,\).*Take fcnet"):
+            cls(spaces.Box(-1, 1, (4,)), FOUR, 4, {}, "net")
+    with pytest.raises(UnsupportedSpaceError, match=r"found shape \(2, 2\)"):
+        rlcatalog.explain(spaces.Box(-1, 1, (2, 2)), FOUR, {"custom_model": "visionnet"})
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "too little": (
+        {"conv_filters": [[16, 8, 4], [32, 4, 2]]},
+        "config key 'conv_filters': this list does not suit images of 84x84x4: the last convolution leaves 9x9 instead"
+        " of 1x1. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 same, relu) 21x21x16 -> conv 2 (4x4/2 valid, relu)"
+        " 9x9x32. A list that works: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]. Or set conv_flatten=True.",
+    ),
+    "a last kernel for another size": (
+        {"conv_filters": [[16, 8, 4], [32, 4, 2], [64, 9, 1]]},
+        " A list that works: [[16, [8, 8], 4], [32, [4, 4], 2], [64, [11, 11], 1]]. Or set conv_flatten=True.",
+    ),
+    "a kernel too large": (
+        {"conv_filters": [[16, 8, 4], [32, [4, 30], 2], [64, 9, 1]], "conv_padding": "valid", "conv_flatten": True},
+        "kernel 4x30 of conv 2 does not fit into 20x20. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 valid, relu)"
+        " 20x20x16. A list that works: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [9, 9], 1]].",
+    ),
+    "a preset's padding": (
+        {"conv_filters": "nature", "conv_padding": "same"},
+        "config key 'conv_padding': the preset 'nature' has a padding of its own, found 'same' beside it. Leave"
+        " conv_padding out, or write the layers as a list.",
+    ),
+    "an unknown preset": (
+        {"conv_filters": "natur"},
+        "config key 'conv_filters': unknown preset 'natur'. Did you mean 'nature'? Known: nature, impala; or give a"
+        " list of [channels, kernel, stride].",
+    ),
+    "an empty list": (
+        {"conv_filters": []},
+        "config key 'conv_filters': an empty list has no convolution; give at least one [channels, kernel, stride], or"
+        " None for the default.",
+    ),
+    "two numbers": (
+        {"conv_filters": [[16, 8, 4], [32, 4]]},
+        "config key 'conv_filters': entry 1 must be [channels, kernel, stride], whole numbers from 1 on, kernel and"
+        " stride one number or [height, width]; found [32, 4].",
+    ),
+    "a stride of zero": ({"conv_filters": [[16, 8, 0]]}, "entry 0 must be"),
+    "three kernel sizes": ({"conv_filters": [[16, [8, 8, 8], 4]]}, "entry 0 must be"),
+    "a float": ({"conv_filters": [[16, 8.0, 4]]}, "entry 0 must be"),
+    "a bool": ({"conv_filters": [[True, 8, 4]]}, "entry 0 must be"),
+    "a flat list": ({"conv_filters": [16, 8, 4]}, "entry 0 must be"),
+    "no layer to resize": (
+        {"conv_filters": [[16, 8, 4]], "conv_flatten": True, "no_final_linear": True},
+        "no_final_linear makes the last layer the output, and the last convolution leaves 20x20x16 instead of 1x1. Add"
+        " post_fcnet_hiddens, or convolutions that reduce the image to 1x1.",
+    ),
+    "a scale that says nothing": (
+        {"image_scale": True},
+        "config key 'image_scale': expected a positive factor, False for none, or None for 1/255 on uint8 images; found"
+        " True.",
+    ),
+    "a scale of zero": ({"image_scale": 0}, "found 0"),
+    "a scale without end": ({"image_scale": float("inf")}, "found inf"),
+    "no number": ({"image_scale": float("nan")}, "found nan"),
+    "an unknown layout": ({"image_layout": "nchw"}, "invalid enum value 'nchw'"),
+    "an unknown padding": ({"conv_padding": "full"}, "invalid enum value 'full'"),
+    "an unknown activation": ({"conv_activation": "rlu"}, "'conv_activation': unknown activation 'rlu'. Did you mean"),
+    "an unknown initialiser": (
+        {"conv_kernel_initializer": "xavier"}, "'conv_kernel_initializer': unknown initialiser 'xavier'"
+    ),
+    "a matrix for a bias": ({"conv_bias_initializer": "orthogonal"}, "'orthogonal' needs a matrix and a bias is a"),
+    "arguments without an initialiser": (
+        {"conv_kernel_initializer_config": {"gain": 2.0}}, "has no 'conv_kernel_initializer' to go with"
+    ),
+    "a number for the filters": ({"conv_filters": 3}, "'conv_filters'"),
+    "text for a switch": ({"conv_flatten": "yes"}, "'conv_flatten'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_config_is_refused_with_reasons(name):
+    config, message = REFUSED[name]
+    with pytest.raises(ConfigError) as caught:
+        rlcatalog.explain(SCREEN, FOUR, config)
+    assert message in str(caught.value)
+    assert isinstance(caught.value, ConfigTypeError) == (name in ("a number for the filters", "text for a switch"))
+
+
+@pytest.mark.parametrize(
+    ("filters", "size", "needed"),
+    [("nature", (35, 84, 4), "kernel 3x3 of conv 3 does not fit into 2x9"),
+     ("nature", (7, 7, 3), "kernel 8x8 of conv 1 does not fit into 7x7")],
+)  # fmt: skip
+def test_an_image_too_small_for_a_preset_is_refused(filters, size, needed):
+    with pytest.raises(ConfigError, match=f"the preset 'nature' does not suit.*{needed}") as caught:
+        rlcatalog.explain(spaces.Box(0, 255, size, np.uint8), FOUR, {"conv_filters": filters})
+    works = eval(re.search(r"A list that works: (\[.*\])\.", str(caught.value))[1])
+    rlcatalog.explain(spaces.Box(0, 255, size, np.uint8), FOUR, {"conv_filters": works})
+
+
+@pytest.mark.parametrize("no_final_linear", [True, False])
+def test_an_odd_number_of_outputs_cannot_be_halved(no_final_linear):
+    config = {"free_log_std": True, "no_final_linear": no_final_linear}
+    for cls in (TorchNet, TFNet):
+        with pytest.raises(ConfigError, match=r"free_log_std needs an even number of outputs.*found 3"):
+            cls(SCREEN, None, 3, config, "net")
+
+
+@pytest.mark.parametrize("key", ["kernel_initializer", "kernel_initializer_config", "bias_initializer"])
+def test_transposed_convolutions_have_no_keys(key):
+    with pytest.warns(DeprecationWarning, match=f"'conv_transpose_{key}' has no effect: .*transposed convolution"):
+        rlcatalog.explain(SCREEN, FOUR, {f"conv_transpose_{key}": None})
+
+
+def test_numpy_numbers_and_tuples_are_taken():
+    config = {"conv_filters": ((np.int64(16), (np.int32(8), 8), 4), (32, np.array([4, 4]), 2), (8, 11, 1))}
+    found = rlcatalog.explain(SCREEN, FOUR, config).as_dict()["shapes"]
+    assert [stage["shape"] for stage in found[2:5]] == [[21, 21, 16], [11, 11, 32], [1, 1, 8]]
+
+
+BAD = """
+import sys
+import gymnasium as gym
+import rlcatalog
+from rlcatalog.errors import CatalogError
+
+screen, two = gym.spaces.Box(0, 255, (84, 84, 4), "uint8"), gym.spaces.Discrete(2)
+for config in ({"conv_filters": [[16, 8, 4]]}, {"conv_filters": "x"}, {"image_scale": -1}, {"conv_padding": 3}):
+    for framework in ("torch", "tf"):
+        try:
+            rlcatalog.build(screen, two, config, framework)
+        except CatalogError as error:
+            print(type(error).__name__, sorted({"torch", "tensorflow"} & set(sys.modules)))
+        else:
+            print(config, "was accepted")
+"""
+
+
+def test_a_wrong_config_is_refused_before_a_framework_is_imported():
+    done = subprocess.run([sys.executable, "-c", BAD], capture_output=True, text=True, check=True)
+    kinds = ["ConfigError", "ConfigError", "ConfigError", "ConfigTypeError"]
+    assert done.stdout.splitlines() == [f"{kind} []" for kind in kinds for _ in range(2)]
+    assert issubclass(ConfigError, CatalogError)
