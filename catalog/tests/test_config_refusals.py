@@ -102,7 +102,9 @@ def test_a_key_whose_package_failed_says_so(entry_point):
 def test_a_key_of_a_package_to_come_names_the_package(shared, monkeypatch):
     planned = {"provides": {"config/use_magic": "rlcatalog-magic"}, "planned": ["rlcatalog-magic"]}
     monkeypatch.setattr(first_party, "_data", lambda: planned)
-    with pytest.raises(UnknownConfigKeyError, match="'use_magic' will be provided by rlcatalog-magic, which is not rel"):
+    with pytest.raises(
+        UnknownConfigKeyError, match="'use_magic' will be provided by rlcatalog-magic, which is not rel"
+    ):
         shared.parse_config({"use_magic": True})
 
 

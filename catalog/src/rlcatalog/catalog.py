@@ -181,7 +181,7 @@ class Catalog:
         codecs = pins.get("preprocessors")
         choices = {"preprocessor": slots.preprocessor(request, codecs), "filter": slots.filter(request, pins)}
         preprocessor = self.preprocessor_for(request.obs, values, pins=codecs)
-        request = replace(request, encoded_shape=preprocessor.shape)
+        request = replace(request, encoded_shape=preprocessor.shape, preprocessor=preprocessor)
         actions = plan_actions(slots, request, names)
         choices["action_dist"] = actions.choice
         request = replace(request, num_outputs=actions.size)
@@ -338,7 +338,10 @@ class Catalog:
         original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
         encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
         action = SpaceInfo.read(action_space, "action")
-        request = Request(original, action, parsed.values, framework, encoded, num_outputs, catalog=self)
+        request = Request(
+            original, action, parsed.values, framework, encoded, num_outputs,
+            preprocessor=getattr(obs_space, "preprocessor", None), catalog=self,
+        )  # fmt: skip
         choices = {slot: choice.component for slot, choice in slots.model(request, custom, {}).items()}
         model_stages(choices.values(), request, num_outputs)
         return self.model(

@@ -22,6 +22,7 @@ class Request:
         num_outputs: Number of outputs the model is asked for, or None for a trunk.
         trunk_width: Width of the trunk's output, for memories and heads; None when known only after building.
         env: The environment, for environment wrappers.
+        preprocessor: What encoded the observations, where it is known.
         catalog: The catalog that asks, for models that hold others (see `Catalog.trunk`).
     """
 
@@ -33,6 +34,7 @@ class Request:
     num_outputs: int | None = None
     trunk_width: int | None = None
     env: Any = None
+    preprocessor: Any = field(default=None, repr=False, compare=False)
     catalog: Any = field(default=None, repr=False, compare=False)
 
     @property

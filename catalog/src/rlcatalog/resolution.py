@@ -101,8 +101,8 @@ def model_stages(parts: Iterable[Component | None], request: Request, num_output
         if isinstance(part.declaration, ModelSpec) and part.declaration.describe is not None:
             found = part.ask("describe", replace(request, num_outputs=outputs, trunk_width=width), returns=_stages)
         stages += [Stage(f"{part.name}: {stage.name}", stage.shape) for stage in found]
-        shapes = [stage.shape for stage in found if stage.shape]
-        width = shapes[-1][-1] if shapes else None
+        last = found[-1].shape if found else None
+        width = last[-1] if last else None
     return stages
 
 

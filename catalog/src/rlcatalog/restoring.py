@@ -113,6 +113,8 @@ def tensor_ops(tensorlib: Any) -> TensorOps:
 
 
 def _reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
+    if len(shape) == 1:
+        return x
     return x.reshape(x.shape[:-1] + shape)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABCMeta
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -101,7 +102,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
             super().__setattr__(name, value)
 
     def _flatten(self, obs: torch.Tensor) -> torch.Tensor:
-        return obs.reshape(obs.shape[0], -1)
+        return obs.reshape(obs.shape[0], math.prod(obs.shape[1:]))  # -1 fits no empty batch
 
     def _remember(self, output: Any) -> None:
         self.__dict__["_last_output"] = output

@@ -1,0 +1,41 @@
+"""The key this package owns, and what of a config follows the nets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from rlcatalog.errors import ConfigError
+from rlcatalog.layers import OutputPlan, output_plan, post_fcnet
+
+
+class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of the complex-input network."""
+
+    input_nets: Annotated[
+        dict[str, str],
+        Meta(description="path of a part of the observation → name of the model it goes through; others: the best fit"),
+    ] = {}
+
+
+def ending(config: Mapping[str, Any], width: int, num_outputs: int | None) -> OutputPlan:
+    """Read from a model config what follows the nets.
+
+    Args:
+        config: The flat model config; missing keys take their defaults.
+        width: Width of all features side by side.
+        num_outputs: Width of the output, or None for a trunk.
+
+    Raises:
+        ConfigError: `free_log_std` with an odd number of outputs, or `no_final_linear` without `post_fcnet_hiddens`.
+    """
+    layers = post_fcnet(config)
+    if config.get("no_final_linear") and num_outputs is not None and not layers:
+        raise ConfigError(
+            "no_final_linear makes the last of the post_fcnet layers the output, and post_fcnet_hiddens is empty."
+            " Set post_fcnet_hiddens, or no_final_linear=False."
+        )
+    return output_plan(config, width, layers, num_outputs)

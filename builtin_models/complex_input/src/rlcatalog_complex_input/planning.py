@@ -1,0 +1,263 @@
+"""The plan, framework-free: which parts an observation has, and which net each goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from rlcatalog import SpaceInfo
+from rlcatalog.config import part as config_part
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    ConfigError,
+    MissingPluginError,
+    UnknownNameError,
+    UnsupportedSpaceError,
+    nearest,
+)
+from rlcatalog.preprocessing import Array, Preprocessor
+from rlcatalog.registry import Component
+from rlcatalog.request import Request
+from rlcatalog.restoring import tensor_ops
+from rlcatalog.values import RepeatedValues
+from rlcatalog_complex_input.config import ComplexInputConfig
+from rlcatalog_complex_input.parts import Items, Part
+
+#: Keys that are not the business of the nets inside: the model around them reads these itself.
+_OUTER: dict[str, Any] = {
+    "custom_model": None,
+    "custom_model_config": {},
+    "free_log_std": False,
+    "input_nets": {},
+    "no_final_linear": False,
+    "post_fcnet_hiddens": [],
+    "vf_share_layers": True,
+}
+
+#: Lowest and highest values of encoded observations, column by column.
+Bounds = tuple[Array, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class OneHot:
+    """One-hots of integers.
+
+    Attributes:
+        entries: For each column the entry of the observation it is about, `[n]`.
+        values: For each column the value that sets it, `[n]`.
+    """
+
+    entries: Array
+    values: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Net:
+    """The net for one part.
+
+    Attributes:
+        part: The part.
+        component: What the catalog found.
+        request: What it was asked.
+        space: The observation space to build it with: the part's own, in its dtype; for values that a filter has
+            changed a float32 Box.
+    """
+
+    part: Part
+    component: Component
+    request: Request
+    space: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a complex-input network is made of.
+
+    Attributes:
+        parts: The parts of the observation, lists with their items' parts inside.
+        nets: The net of each part, in the order of the parts' numbers.
+        hots: The one-hot codecs.
+    """
+
+    parts: tuple[Part | Items, ...]
+    nets: tuple[Net, ...]
+    hots: tuple[OneHot, ...]
+
+
+def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) -> Plan:
+    """Find the parts of an observation and a net for each.
+
+    Args:
+        preprocessor: The observation's preprocessor.
+        request: What is asked of the whole model, with a complete config and a catalog.
+        obs_space: The space of encoded observations as the model gets it; the preprocessor's when missing.
+
+    Raises:
+        ConfigError: `input_nets` has a path that is no part, or names a model that is no trunk.
+        UnknownNameError: `input_nets` names a model that does not exist.
+        UnsupportedSpaceError: The observation holds no values.
+        NoMatchError: Nothing installed takes a part.
+        AmbiguousChoiceError: Two models fit a part equally well.
+    """
+    finder = _Finder()
+    ops = tensor_ops("numpy")
+    restored = preprocessor.restore(np.zeros((1, preprocessor.size), np.float32), ops)
+    bounds = None
+    if preprocessor.structured and obs_space is not None:
+        bounds = np.ravel(obs_space.low), np.ravel(obs_space.high)
+    parts = finder.visit(preprocessor, restored, (), 0, 0, bounds)
+    if not finder.found:
+        raise UnsupportedSpaceError(f"{preprocessor.info.path}: {preprocessor.info.describe()} holds no values to see.")
+    spaces = [codec.observation_space for _, codec, _ in finder.found]
+    if not preprocessor.structured and obs_space is not None:
+        spaces = [obs_space]
+    names = config_part(request.config, ComplexInputConfig).input_nets
+    _check_paths(names, [part.path for part, _, _ in finder.found])
+    inner = replace(request, config={**request.config, **_OUTER}, num_outputs=None, trunk_width=None)
+    nets = []
+    for (part, codec, limits), space in zip(finder.found, spaces, strict=True):
+        if part.hot is not None and not isinstance(space, Box):  # integers, which become one-hots here
+            space = Box(0.0, 1.0, part.shape, np.float32)
+        elif limits is not None and not _same(limits, codec.bounds()):
+            space = codec.processed_space(*limits)
+        # A Dict or Tuple that its preprocessor has made one array of is that array.
+        info = codec.info if codec.info.kind not in ("dict", "tuple") else SpaceInfo.read(space, codec.info.path)
+        asked = replace(inner, obs=info, encoded_shape=part.shape, preprocessor=codec)
+        nets.append(Net(part, _find(asked, names.get(part.path), list(names)), asked, space))
+    return Plan(tuple(parts), tuple(nets), tuple(finder.hots))
+
+
+class _Finder:
+    """Walks over an observation.
+
+    Attributes:
+        found: Each part with its preprocessor and the bounds of its encoded values, where they are known.
+        hots: The one-hot codecs of Discrete and MultiDiscrete parts.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Part, Preprocessor, Bounds | None]] = []
+        self.hots: list[OneHot] = []
+        self._lists = 0
+
+    def visit(
+        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Bounds | None
+    ) -> list[Part | Items]:
+        """Return the parts of a node.
+
+        Args:
+            codec: Its preprocessor.
+            values: What that restores from one encoded observation, `[1, ...]`; in lists `[1, places, ...]`.
+            steps: Keys and positions that lead here.
+            depth: In how many lists it stands.
+            start: Its first column in the encoded observation, or item.
+            bounds: Of its columns, or None.
+        """
+        if not codec.size:
+            return []
+        if isinstance(values, RepeatedValues) and len(codec.children) == 1:
+            return self._items(codec, values, steps, depth, start, bounds)
+        if isinstance(values, Mapping | tuple) and len(codec.children) == len(values):
+            tree: Any = values
+            starts = {leaf.path: leaf.start for leaf in codec.leaves()}
+            found = []
+            for key, child in zip(codec.info.keys or range(len(values)), codec.children, strict=True):
+                if child.size:
+                    at = starts[child.leaves()[0].path]
+                    own = None if bounds is None else (bounds[0][at : at + child.size], bounds[1][at : at + child.size])
+                    found += self.visit(child, tree[key], (*steps, key), depth, start + at, own)
+            return found
+        return [self._part(codec, values, steps, depth, start, bounds)]
+
+    def _items(
+        self,
+        codec: Preprocessor,
+        values: RepeatedValues,
+        steps: tuple[Any, ...],
+        depth: int,
+        start: int,
+        bounds: Bounds | None,
+    ) -> list[Part | Items]:
+        if not values.max_len:
+            return []
+        (child,) = codec.children
+        block = next(leaf for leaf in codec.leaves() if leaf.path == child.info.path)
+        own = None
+        if bounds is not None:
+            _check_lengths(codec, bounds, block.start, block.stop)
+            low, high = (side[block.start : block.stop].reshape(values.max_len, child.size) for side in bounds)
+            own = low.min(0), high.max(0)
+        index, self._lists = self._lists, self._lists + 1
+        parts = tuple(self.visit(child, values.values, (), depth + 1, 0, own))
+        from_columns = any(part.columns is not None for part in parts)
+        columns = (start + block.start, start + block.stop) if from_columns else None
+        return [Items(index, codec.info.path, steps, values.max_len, parts, columns, child.size)]
+
+    def _part(
+        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Bounds | None
+    ) -> Part:
+        info, hot, index = codec.info, None, len(self.found)
+        if codec.structured:
+            part = Part(index, info.path, steps, depth, (codec.size,), columns=(start, start + codec.size), codec=codec)
+        else:
+            shape, integers = values.shape[1 + depth :], info.shape or ()
+            if info.kind in ("discrete", "multi_discrete"):
+                table = _one_hot(info)
+                if values.dtype.kind in "iu" or shape == table.values.shape:
+                    hot, shape = len(self.hots), table.values.shape
+                    self.hots.append(table)
+            part = Part(index, info.path, steps, depth, shape, hot, integers)
+        self.found.append((part, codec, bounds))
+        return part
+
+
+def _one_hot(info: SpaceInfo) -> OneHot:
+    counts = np.ravel([info.n] if info.nvec is None else info.nvec).astype(np.int64)
+    starts = np.broadcast_to(np.ravel(info.start), counts.shape)
+    values = [start + np.arange(count) for start, count in zip(starts, counts, strict=True)]
+    return OneHot(np.repeat(np.arange(len(counts)), counts), np.concatenate(values).astype(np.int64))
+
+
+def _find(request: Request, name: str | None, named: list[str]) -> Component:
+    """Ask the catalog for the net of a part; an error says how the part is called in `input_nets`."""
+    path = request.obs.path
+    try:
+        component: Component = request.catalog.trunk(request, name)
+    except (UnknownNameError, MissingPluginError) as error:
+        error.args = (f"input_nets: for {path!r}: {error}",)
+        raise
+    except AmbiguousChoiceError as error:
+        error.args = (f"{path}: {error} For this part alone: input_nets={{{path!r}: name}}.",)
+        raise
+    if component.declaration.slot != "trunk":  # type: ignore[attr-defined]
+        raise ConfigError(
+            f"input_nets: for {path!r}: {component.name!r} is a {component.declaration.slot}, not a trunk."  # type: ignore[attr-defined]
+            " Name a model that takes observations."
+        )
+    return component
+
+
+def _check_paths(names: Mapping[str, str], paths: list[str]) -> None:
+    for path in names:
+        if path not in paths:
+            raise ConfigError(
+                f"input_nets: {path!r} is no part of the observation.{nearest(path, paths)} Parts: {', '.join(paths)}."
+            )
+
+
+def _check_lengths(codec: Preprocessor, bounds: Bounds, first: int, stop: int) -> None:
+    kept = np.ones(codec.size, np.bool_)
+    kept[first:stop] = False
+    if not _same((bounds[0][kept], bounds[1][kept]), tuple(side[kept] for side in codec.bounds())):
+        raise ConfigError(
+            f"{codec.info.path}: a filter changes the lengths of the lists, so that items cannot be told from padding."
+            f" Leave them out of it (filter_exclude=['{codec.info.path}.lengths'])."
+        )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))

@@ -1,0 +1,56 @@
+"""Declarations: what the complex-input network serves, and the nets it finds for the parts of an observation."""
+
+from __future__ import annotations
+
+from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
+
+
+def match(request: Request) -> Match | NoMatch:
+    """Say how well the network fits: Dict and Tuple observations with an image in them."""
+    if request.encoded_shape is None:
+        return NoMatch(
+            "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
+        )
+    if request.obs.kind not in ("dict", "tuple"):
+        return NoMatch(f"takes Dict and Tuple observations; this is a {request.obs.kind}")
+    image = next((node.path for node in request.obs.walk() if node.is_image), None)
+    if image is None:
+        return NoMatch("there is no image among the parts of the observation; one net for all of them will do")
+    return Match(Rank.GENERIC, f"gives the image {image}, and each other part, a net of its own")
+
+
+def describe(request: Request) -> list[Stage]:
+    """Return every part with the stages of its net, then what follows them."""
+    from rlcatalog_complex_input.describing import stages
+
+    return stages(request)
+
+
+def settled(request: Request) -> dict[str, dict[str, str]]:
+    """Return the nets that were found, by the paths of the parts."""
+    from rlcatalog_complex_input.describing import chosen_nets
+
+    return {"input_nets": chosen_nets(request)}
+
+
+@hookimpl
+def rlcatalog_models() -> list[ModelSpec]:
+    return [
+        ModelSpec(
+            name="complex_input",
+            targets={
+                "torch": "rlcatalog_complex_input.torch:ComplexInputNetwork",
+                "tf": "rlcatalog_complex_input.tf:ComplexInputNetwork",
+            },
+            summary="Dict and Tuple observations with images: a net for each part, their features side by side",
+            match=match,
+            describe=describe,
+            settled=settled,
+            config="rlcatalog_complex_input.config:ComplexInputConfig",
+            reads=(
+                "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens", "post_fcnet_activation",
+                "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config",
+                "post_fcnet_bias_initializer", "post_fcnet_bias_initializer_config",
+            ),
+        )
+    ]  # fmt: skip

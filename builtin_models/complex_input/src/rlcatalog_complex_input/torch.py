@@ -1,0 +1,112 @@
+"""The complex-input network in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlcatalog.model import last_values
+from rlcatalog.restoring import is_structure
+from rlcatalog.torch.model import TorchModelV2
+from rlcatalog.torch.nn import DenseStack, Outputs
+from rlcatalog_complex_input.building import NetsInside, build_nets, plan_for
+from rlcatalog_complex_input.config import ending
+from rlcatalog_complex_input.parts import Inputs, Ops, features, read, width
+from rlcatalog_complex_input.planning import OneHot
+
+
+class ComplexInputNetwork(NetsInside, TorchModelV2):
+    """A net for each part of the observation, their features side by side, dense layers, then logits and a value.
+
+    The nets are those that the catalog finds for the parts, or that `input_nets` names. The items of a list go through
+    nets they share; the features are averaged over the items there are, and the length of the list is one more
+    feature. With `vf_share_layers=False` the value has nets and layers of its own. Built as a trunk
+    (`num_outputs=None`) the network ends with the `post_fcnet` layers, or with the features side by side.
+    """
+
+    def __init__(
+        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        plan = plan_for(self)
+        self._parts = plan.parts
+        self._from_columns = any(part.columns is not None for part in plan.parts)
+        self.hots = nn.ModuleList(_Hot(hot) for hot in plan.hots)
+        nets = build_nets(self, plan.nets, f"{self.name}_net")
+        self.nets = nn.ModuleList(nets)
+        layers = ending(self.model_config, width(plan.parts, nets), num_outputs)
+        self.num_outputs = layers.outputs
+        self.hidden = DenseStack(layers.inputs, layers.hidden)
+        self.value_nets = self.value_hidden = self.outputs = None
+        self._features: Tensor | None = None
+        if num_outputs is not None:
+            if not layers.share:
+                self.value_nets = nn.ModuleList(build_nets(self, plan.nets, f"{self.name}_value_net"))
+                self.value_hidden = DenseStack(layers.inputs, layers.hidden)
+            self.outputs = Outputs(layers)
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
+        """Compute the logits; see `ModelV2.forward`."""
+        flat = input_dict["obs_flat"] if self._from_columns else None
+        inputs = read(self._parts, input_dict["obs"], None if is_structure(flat) else flat, OPS, list(self.hots))
+        is_training = input_dict.get("is_training", False)
+        found: Tensor = self.hidden(self._joined(self.nets, inputs, is_training))
+        if self.outputs is None:
+            return found, state
+        self._features = found
+        if self.value_nets is not None and self.value_hidden is not None:
+            self._features = self.value_hidden(self._joined(self.value_nets, inputs, is_training))
+        return self.outputs(found), state
+
+    def _joined(self, nets: nn.ModuleList, inputs: Inputs, is_training: Any) -> Tensor:
+        joined: Tensor = features(self._parts, inputs, tuple(nets), OPS, is_training)
+        return joined
+
+    def value_function(self) -> Tensor:
+        """Return the value estimates `[B]` of the last forward pass."""
+        values: Tensor = last_values(self, self._features)
+        return values
+
+
+class _Hot(nn.Module):
+    """One-hots of integers `[N, *shape]`, as `[N, n]`."""
+
+    def __init__(self, hot: OneHot) -> None:
+        super().__init__()
+        self.entries: Tensor
+        self.values: Tensor
+        self.register_buffer("entries", torch.from_numpy(hot.entries), persistent=False)
+        self.register_buffer("values", torch.from_numpy(hot.values), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Set one column per entry."""
+        return torch.eq(x.reshape(x.shape[0], -1)[:, self.entries], self.values).float()
+
+
+def _only(taken: Tensor, x: Tensor) -> Tensor:
+    return torch.where(taken.reshape(-1, *[1] * (x.dim() - 1)), x, 0)
+
+
+def _taken(lengths: Tensor, places: int) -> Tensor:
+    return torch.arange(places, device=lengths.device) < lengths[:, None]
+
+
+def _mean(features: Tensor, taken: Tensor) -> Tensor:
+    kept = _only(taken.reshape(-1), features).reshape(*taken.shape, features.shape[1])
+    return kept.sum(1) / taken.sum(1, keepdim=True).clamp(min=1)
+
+
+OPS = Ops(
+    rows=lambda x, shape: x.reshape(-1, *shape),
+    join=lambda tensors: torch.cat(tensors, dim=1),
+    floats=lambda x: x.float(),
+    is_float=lambda x: x.is_floating_point(),
+    only=_only,
+    taken=_taken,
+    mean=_mean,
+    share=lambda taken: taken.float().mean(1, keepdim=True),
+    padded=lambda x, width: F.pad(x, (0, width - x.shape[1])),
+)
