@@ -127,6 +127,28 @@ def test_leaves_that_take_no_mask_have_no_columns(fw):
 
 
 @frameworks
+def test_a_part_that_bakes_masks_in_its_own_way_is_given_its_columns(fw):
+    class Halved(LEAVES[fw][0]):
+        @classmethod
+        def masked(cls, inputs, mask, **options):
+            return 0.5 * inputs
+
+    categorical, gaussian = LEAVES[fw]
+    space = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3), spaces.Discrete(2), spaces.Box(-1, 1, (1,))])
+    options = {
+        "child_distributions": [categorical, Halved, categorical, gaussian],
+        "input_lens": [2, 3, 2, 2],
+        "action_space": space,
+    }
+    mask = np.array([[1, 0, 1, 0, 1, 0, 1]] * ROWS, bool)
+    found = array(CLASSES[fw].masked(tensor(fw, INPUTS[:, :9]), tensor(fw, mask), **options))
+    expected = INPUTS[:, :9].copy()
+    expected[:, [1, 5]] = np.finfo(np.float32).min
+    expected[:, 2:5] /= 2
+    np.testing.assert_array_equal(found, expected)
+
+
+@frameworks
 def test_a_mask_of_another_width_is_refused(fw):
     dist_class, _ = served(fw)
     with pytest.raises(ActionMaskError, match=r"16 columns.*action\[0\]: 5"):
@@ -234,6 +256,12 @@ def test_children_may_be_given_one_per_leaf_as_rllib_does(fw):
         action_space=space,
     )
     close(nested(tensor(fw, INPUTS[:, :9]), None).logp(sample), array(dist.logp(sample)))
+    chosen, _ = ModelCatalog.get_action_dist(space, {}, framework=fw)
+    mine, other = (chosen(tensor(fw, inputs)) for inputs in (INPUTS[:, :9], INPUTS[:, 9:18]))
+    for by_hand in (dist, nested(tensor(fw, INPUTS[:, :9]), None)):
+        close(by_hand.kl(dist_class(tensor(fw, INPUTS[:, 9:18]), None)), array(mine.kl(other)))
+        close(by_hand.kl(other), array(mine.kl(other)))
+        close(by_hand.multi_entropy(), array(mine.multi_entropy()))
 
 
 @frameworks

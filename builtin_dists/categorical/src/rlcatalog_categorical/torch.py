@@ -66,7 +66,7 @@ class Categorical(ActionDistribution):
             inputs = torch.as_tensor(inputs)
         self.inputs, self.model = inputs if temperature == 1.0 else tempered(inputs, temperature), model
         #: Normalised log probabilities `[B, n]`.
-        self.log_probs = self.inputs.log_softmax(-1)
+        self.log_probs: Tensor = self.inputs.log_softmax(-1)
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:

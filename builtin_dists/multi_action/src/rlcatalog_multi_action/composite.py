@@ -100,12 +100,6 @@ class CompositeDistribution(ActionDistribution):
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
         """Return `inputs` with each part's columns of the mask baked in.
 
-        Args:
-            inputs: Model output `[B, size]`.
-            mask: Booleans `[B, m]`, True = allowed: the parts' columns side by side (n for Discrete, the sum of `nvec`
-                for MultiDiscrete, two per bit for MultiBinary, none for the rest).
-            **options: What `options_for` returned.
-
         Raises:
             ActionMaskError: The mask has another number of columns.
         """
@@ -181,7 +175,7 @@ class CompositeDistribution(ActionDistribution):
             if piece is None:
                 raise ModelContractError(
                     f"{leaf.path}: expected {leaf.width} raw value{'s' * (leaf.width != 1)} for each of"
-                    f" {rows_of.shape[0]} rows, found shape {tuple(value.shape)}."
+                    f" {rows_of.shape[0]} rows, found shape {tuple(self.ops.tensor(value).shape)}."
                 )
             pieces.append(piece)
         return self.ops.side_by_side(pieces)
@@ -229,8 +223,8 @@ class CompositeDistribution(ActionDistribution):
             NoClosedFormError: A part's has no closed form; see `entropy_estimate`.
         """
         if self.entropy_kind != "exact":
-            kinds = [getattr(dist, "entropy_kind", "exact") for dist in self.groups]
-            info = self.layout.groups[kinds.index("estimate")].info
+            exact = [getattr(dist, "entropy_kind", "exact") == "exact" for dist in self.groups]
+            info = self.layout.groups[exact.index(False)].info
             raise NoClosedFormError(
                 f"{info.path}: {info.kind} has no closed form for its entropy here; use entropy_estimate()."
             )
@@ -259,16 +253,15 @@ class CompositeDistribution(ActionDistribution):
     def _kls(self, other: Any, which: str) -> list[Any]:
         if type(other) is not type(self):
             same_kind(self, other)
-        mine, its = self.layout, other.layout
-        if its is not mine:
-            if its.inputs.widths != mine.inputs.widths:
+        if other.layout is not self.layout:
+            which = "flat_child_distributions"  # the groups may differ
+            here, there = list(self.layout.inputs.widths), list(other.layout.inputs.widths)
+            if here != there:
                 raise ModelContractError(
-                    f"{mine.info.path}: kl() takes a distribution of the same parts; they take"
-                    f" {list(mine.inputs.widths)} model outputs here and {list(its.inputs.widths)} in the other."
+                    f"{self.layout.info.path}: kl() takes a distribution of the same parts; they take {here} model"
+                    f" outputs here and {there} in the other."
                 )
-            which = "flat_child_distributions"  # their groups may be others
-        pairs = zip(getattr(self, which), getattr(other, which), strict=True)
-        return [dist.kl(its) for dist, its in pairs]
+        return [dist.kl(its) for dist, its in zip(getattr(self, which), getattr(other, which), strict=True)]
 
     def _per_child(self, values: list[Any]) -> Any:
         rest = iter(values)

@@ -208,6 +208,7 @@ def values_of(info: SpaceInfo, actions: Any) -> list[Any]:
     Raises:
         ModelContractError: The structure is another.
     """
+    parts: Any
     if info.kind == "dict":
         if not isinstance(actions, Mapping) or actions.keys() != set(info.keys):
             found = f"one with the keys {list(actions)}" if isinstance(actions, Mapping) else _kind(actions)
@@ -240,12 +241,70 @@ def _leaf_nodes(info: SpaceInfo) -> list[SpaceInfo]:
 def _leaves(info: SpaceInfo, dist: Any) -> list[Leaf]:
     """Return the leaves of a part, depth first."""
     cls, options = bound(dist)
-    if is_composite(info):
-        # What does not say how it is made up is taken to draw every leaf in the usual form.
-        unknown = [(child, None, 0) for child in info.children]
-        parts = _given(info, *map(options.get, ("child_distributions", "input_lens"))) if options else unknown
+    if "child_distributions" in options:
+        parts = _given(info, options["child_distributions"], options["input_lens"])
         return [leaf for node, own, _ in parts for leaf in _leaves(node, own)]
+    if is_composite(info):
+        return [leaf for child in info.children for leaf in _leaves(child, None)]
     onehot = info.kind == "discrete" and getattr(cls, "raw_kind", "values") == "onehot"
     width = raw_width(info, {info.path: "onehot"} if onehot else {})
     whole = info.kind in ("discrete", "multi_discrete", "multi_binary") and not onehot
     return [Leaf(info.path, width, whole, single=info.kind == "discrete" and not onehot)]
+
+
+def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Iterator[tuple[SpaceInfo, Any, int]]:
+    """Yield node, distribution and number of model outputs of each part of a composite, depth first."""
+    if len(dists) != len(sizes):
+        raise ModelContractError(f"{info.path}: found {len(dists)} child_distributions, but {len(sizes)} input_lens.")
+    leaves = _leaf_nodes(info)
+    nested = any("child_distributions" in bound(dist)[1] for dist in dists)
+    if len(dists) == len(leaves) and not nested:
+        yield from zip(leaves, dists, sizes, strict=True)
+        return
+    if len(dists) != len(info.children):
+        raise ModelContractError(
+            f"{info.path}: expected {len(info.children)} child_distributions, or one for each of the {len(leaves)}"
+            f" leaves of {info.describe()}, found {len(dists)}."
+        )
+    for child, dist, size in zip(info.children, dists, sizes, strict=True):
+        cls, options = bound(dist)
+        # A composite inside this one is taken apart, unless it is of a class that changes what composites do.
+        if not is_composite(child) or "taken_apart" not in getattr(cls, "__dict__", ()):
+            yield child, dist, size
+            continue
+        if sum(options["input_lens"]) != size:
+            raise ModelContractError(
+                f"{child.path}: its parts take {list(options['input_lens'])} model outputs, not {size} in all."
+            )
+        yield from _given(child, options["child_distributions"], options["input_lens"])
+
+
+def _grouped(parts: Sequence[Part]) -> tuple[list[Part], list[int]]:
+    """Join the parts of each family; return the groups, and the columns of model outputs in their order."""
+    starts = [0, *accumulate(part.size for part in parts)]
+    families: dict[Any, list[int]] = {}
+    for i, part in enumerate(parts):
+        cls, options = bound(part.dist)
+        family = cls.family(options) if hasattr(cls, "family") else None
+        # Whole numbers and others are not joined: flat actions are rounded group by group.
+        families.setdefault(i if family is None else (family, part.whole), []).append(i)
+    found: list[Part] = []
+    order: list[int] = []
+    for members in families.values():
+        several = [parts[i] for i in members]
+        group, runs = several[0], [(0, 0, several[0].size)]
+        if len(several) > 1:
+            dist, runs = bound(group.dist)[0].side_by_side([(bound(part.dist)[1], part.size) for part in several])
+            group = Part(
+                group.info,
+                dist,
+                sum(part.size for part in several),
+                sum(part.mask_width for part in several),
+                tuple(leaf for part in several for leaf in part.leaves),
+                tuple(place for part in several for place in part.places),
+            )
+        found.append(group)
+        for member, first, stop in runs:
+            start = starts[members[member]]
+            order += range(start + first, start + stop)
+    return found, order
