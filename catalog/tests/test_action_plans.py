@@ -193,3 +193,16 @@ def test_action_shapes(space, dtype, shape):
 def test_an_action_without_a_size_has_no_shape():
     with pytest.raises(UnsupportedSpaceError, match=r"action: Text.* cannot be an action space"):
         ModelCatalog.get_action_shape(spaces.Text(3))
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_a_bound_distribution_can_be_copied_and_pickled(catalog, framework):
+    import copy
+    import pickle
+
+    dist_class, size = catalog.action_dist(PAIR, {}, framework=framework)
+    for again in (copy.deepcopy(dist_class), pickle.loads(pickle.dumps(dist_class))):
+        assert again.cls is dist_class.cls
+        assert again(np.zeros((2, size), np.float32)).logp(
+            dist_class(np.zeros((2, size), np.float32)).sample()
+        ).shape == (2,)

@@ -183,6 +183,8 @@ class BoundDistribution:
         return self.cls.masked(inputs, mask, **self.options)
 
     def __getattr__(self, name: str) -> Any:
+        if "cls" not in self.__dict__:  # it is being unpickled
+            raise AttributeError(name)
         return getattr(self.__dict__["cls"], name)
 
     def __repr__(self) -> str:
