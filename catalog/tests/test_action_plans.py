@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -196,13 +199,9 @@ def test_an_action_without_a_size_has_no_shape():
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_a_bound_distribution_can_be_copied_and_pickled(catalog, framework):
-    import copy
-    import pickle
-
-    dist_class, size = catalog.action_dist(PAIR, {}, framework=framework)
+def test_a_bound_distribution_can_be_copied_and_pickled(framework):
+    dist_class, size = ModelCatalog.get_action_dist(PAIR, {}, framework=framework)
+    inputs = np.zeros((2, size), np.float32)
     for again in (copy.deepcopy(dist_class), pickle.loads(pickle.dumps(dist_class))):
         assert again.cls is dist_class.cls
-        assert again(np.zeros((2, size), np.float32)).logp(
-            dist_class(np.zeros((2, size), np.float32)).sample()
-        ).shape == (2,)
+        assert again(inputs).logp(dist_class(inputs).sample()).shape == (2,)
