@@ -29,6 +29,7 @@ PACKAGES = {
     "rlcatalog-fcnet": "builtin_models/fcnet",
     "rlcatalog-visionnet": "builtin_models/visionnet",
     "rlcatalog-lstm": "builtin_models/lstm",
+    "rlcatalog-attention": "builtin_models/attention",
     "rlcatalog-complex-input": "builtin_models/complex_input",
     "rlcatalog-categorical": "builtin_dists/categorical",
     "rlcatalog-gaussian": "builtin_dists/gaussian",

@@ -23,13 +23,6 @@ TARGET = ROOT / "catalog/src/rlcatalog/first_party.json"
 
 #: Packages of this project that are not there yet, with the names users of RLlib will look for.
 PLANNED = {
-    "rlcatalog-attention": [
-        "config/use_attention", "config/attention_num_transformer_units", "config/attention_dim",
-        "config/attention_num_heads", "config/attention_head_dim", "config/attention_memory_inference",
-        "config/attention_memory_training", "config/attention_position_wise_mlp_dim",
-        "config/attention_init_gru_gate_bias", "config/attention_use_n_prev_actions",
-        "config/attention_use_n_prev_rewards", "export/torch/GTrXLNet", "export/tf/GTrXLNet",
-    ],
     "rlcatalog-parametric": [],
 }  # fmt: skip
 

@@ -116,6 +116,9 @@ class Declaration:
                 )
         object.__setattr__(self, "targets", MappingProxyType(dict(self.targets)))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Declaration:
+        return self  # frozen; and its targets' view cannot be copied
+
     @property
     def frameworks(self) -> tuple[str, ...]:
         """Frameworks this component has code for."""

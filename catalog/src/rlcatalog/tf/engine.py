@@ -191,5 +191,9 @@ def _rows(x: Any) -> Any:
 
 
 def _unbuilt(model: Any) -> bool:
-    """Whether an attribute is a Keras layer that makes its variables at the first call."""
-    return any(getattr(value, "built", True) is False for value in vars(model).values())
+    """Whether an attribute, also of a trunk, is a Keras layer that makes its variables at the first call."""
+    while model is not None:
+        if any(getattr(value, "built", True) is False for value in vars(model).values()):
+            return True
+        model = model.held
+    return False

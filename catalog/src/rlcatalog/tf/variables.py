@@ -68,7 +68,7 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[Found]:
         yield from _keras(value, path, visited, keras)
     elif isinstance(value, TFModelV2 | tf.Module) or type(value).__module__.startswith("rlcatalog.tf"):
         for name, item in vars(value).items():
-            if name == "_registered":  # added afterwards, where they were not found
+            if name == "_registered" or name.startswith("_self_"):  # added afterwards; TensorFlow's own bookkeeping
                 continue
             yield from _walk(item, _join(path, name), visited)
 

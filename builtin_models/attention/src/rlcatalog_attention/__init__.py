@@ -1,0 +1,1 @@
+"""Attention over the last steps (GTrXL) for rlcatalog, in PyTorch and TensorFlow."""

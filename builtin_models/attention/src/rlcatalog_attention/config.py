@@ -1,0 +1,111 @@
+"""The keys this package owns, and what both frameworks build from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from rlcatalog.config import KernelConfig, part
+from rlcatalog.errors import ConfigError
+from rlcatalog.layers import DenseSpec, OutputPlan
+from rlcatalog.memories import memory_outputs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Size = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+
+#: Added to the variance in every layer normalisation, the same in both frameworks.
+EPSILON = 1e-5
+
+
+class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of the gated transformer."""
+
+    use_attention: Annotated[bool, Meta(description="put a gated transformer (GTrXL) behind the trunk")] = False
+    attention_num_transformer_units: Annotated[Size, Meta(description="number of transformer units")] = 1
+    attention_dim: Annotated[Size, Meta(description="width of the units")] = 64
+    attention_num_heads: Annotated[Size, Meta(description="number of attention heads")] = 1
+    attention_head_dim: Annotated[Size, Meta(description="width of one head")] = 32
+    attention_memory_inference: Annotated[Count, Meta(description="past steps a unit sees when acting")] = 50
+    attention_memory_training: Annotated[Count, Meta(description="past steps a unit sees in training")] = 50
+    attention_position_wise_mlp_dim: Annotated[
+        Size, Meta(description="width of the hidden dense layer inside a unit")
+    ] = 32
+    attention_init_gru_gate_bias: Annotated[
+        float, Meta(description="initial bias of the gates; larger means closer to the identity")
+    ] = 2.0
+    attention_use_n_prev_actions: Annotated[Count, Meta(description="how many previous actions the units see")] = 0
+    attention_use_n_prev_rewards: Annotated[Count, Meta(description="how many previous rewards the units see")] = 0
+
+    @property
+    def slots(self) -> int:
+        """Number of past steps the memory holds: enough for acting and for training."""
+        return max(self.attention_memory_inference, self.attention_memory_training)
+
+    def window(self, training: bool) -> int:
+        """Return the number of past steps a step sees."""
+        return self.attention_memory_training if training else self.attention_memory_inference
+
+    @property
+    def input(self) -> DenseSpec:
+        """The linear layer in front of the units."""
+        return DenseSpec(self.attention_dim, weights="xavier_uniform")
+
+    @property
+    def mlp(self) -> list[DenseSpec]:
+        """The dense layers of one unit."""
+        widths = (self.attention_position_wise_mlp_dim, self.attention_dim)
+        return [DenseSpec(width, "relu", weights="xavier_uniform") for width in widths]
+
+
+def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionConfig, OutputPlan]:
+    """Read the transformer around a trunk, and its end, from a model config.
+
+    Args:
+        config: The flat model config; missing keys take their defaults.
+        num_outputs: Width of the model's output, or None for a trunk.
+
+    Raises:
+        ConfigError: A key that a memory has no place for; see `rlcatalog.memories.memory_outputs`.
+    """
+    own = part(config, AttentionConfig)
+    return own, memory_outputs(config, own.attention_dim, num_outputs, "use_attention")
+
+
+def net_plan(
+    config: Mapping[str, Any], num_outputs: int | None, sizes: AttentionConfig
+) -> tuple[AttentionConfig, OutputPlan]:
+    """Check the sizes of the transformer that is a model by itself, and read its end.
+
+    Args:
+        config: The flat model config, for the end alone.
+        num_outputs: Width of the model's output, or None for a trunk.
+        sizes: Its sizes, as the caller gave them.
+
+    Raises:
+        ConfigError: A size out of range, or a key of the config that the model has no place for.
+    """
+    if part(config, KernelConfig).post_fcnet_hiddens:
+        raise ConfigError(
+            "GTrXLNet with post_fcnet_hiddens: it has no dense layers for them to stand behind. Leave"
+            " post_fcnet_hiddens out, or set use_attention, where they stand between trunk and units."
+        )
+    own = part(msgspec.structs.asdict(sizes), AttentionConfig)  # a struct's constructor checks nothing
+    return own, memory_outputs(config, own.attention_dim, num_outputs, "GTrXLNet")
+
+
+def distances(slots: int, width: int) -> np.ndarray[Any, Any]:
+    """Return the sinusoids of the distances `slots`, …, 1, 0: `[slots + 1, width]`, float32.
+
+    Column k < width / 2 holds sin(distance · 10000^(-2k / width)), the other half the cosines (Dai et al. 2019); of an
+    odd width the last cosine is left out.
+    """
+    import numpy as np
+
+    angles = np.arange(slots, -1, -1.0)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width].astype(np.float32)

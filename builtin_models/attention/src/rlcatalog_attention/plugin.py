@@ -1,0 +1,59 @@
+"""Declarations: when the transformer stands behind a trunk, and what its stages look like."""
+
+from __future__ import annotations
+
+from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
+
+
+def match(request: Request) -> Match | NoMatch:
+    """Fit where the config asks for it."""
+    if request.config["use_attention"]:
+        return Match(Rank.SPECIFIC, "use_attention is set")
+    return NoMatch("use_attention is not set")
+
+
+def describe(request: Request) -> list[Stage]:
+    """Return the stages and their shapes."""
+    from rlcatalog.memories import Past
+    from rlcatalog_attention.config import plan
+
+    own, outputs = plan(request.config, request.num_outputs)
+    past = Past.of(request.action, own.attention_use_n_prev_actions, own.attention_use_n_prev_rewards)
+    stages = []
+    if past.width:
+        width = None if request.trunk_width is None else (request.trunk_width + past.width,)
+        stages.append(Stage(f"features, {past.actions} past actions, {past.rewards} past rewards", width))
+    stages.append(Stage("input (linear)", (own.attention_dim,)))
+    stages += [
+        Stage(f"unit {i} ({own.attention_num_heads} x {own.attention_head_dim})", (own.attention_dim,))
+        for i in range(1, own.attention_num_transformer_units + 1)
+    ]
+    if request.num_outputs is not None and outputs.logits is not None:
+        stages += [Stage("value", ()), Stage(f"logits ({outputs.logits.label})", (request.num_outputs,))]
+    return stages
+
+
+@hookimpl
+def rlcatalog_models() -> list[ModelSpec]:
+    return [
+        ModelSpec(
+            name="attention",
+            targets={
+                "torch": "rlcatalog_attention.torch:AttentionWrapper",
+                "tf": "rlcatalog_attention.tf:AttentionWrapper",
+            },
+            summary="gated transformer (GTrXL) over the last steps, behind any trunk",
+            match=match,
+            slot="memory",
+            describe=describe,
+            config="rlcatalog_attention.config:AttentionConfig",
+            reads=("free_log_std",),
+        ),
+        # Its sizes are keyword arguments: {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 4}}.
+        ModelSpec(
+            name="gtrxl",
+            targets={"torch": "rlcatalog_attention.torch:GTrXLNet", "tf": "rlcatalog_attention.tf:GTrXLNet"},
+            summary="the gated transformer by itself, on encoded observations",
+            reads=("free_log_std",),
+        ),
+    ]

@@ -1,0 +1,135 @@
+"""GTrXL in PyTorch: around a trunk, and by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlcatalog.layers import OutputPlan
+from rlcatalog.memories import Past
+from rlcatalog.model import last_values
+from rlcatalog.torch.model import TorchModelV2
+from rlcatalog.torch.nn import Outputs
+from rlcatalog_attention.config import AttentionConfig, net_plan, plan
+from rlcatalog_attention.layers.torch import Transformer
+
+
+class _Model(TorchModelV2):
+    """What both models have: the units, and the end."""
+
+    def _build(self, inputs: int, sizes: AttentionConfig, ends: OutputPlan) -> None:
+        self.num_outputs = ends.outputs
+        self.transformer = Transformer(inputs, sizes)
+        self.outputs = None if ends.logits is None else Outputs(ends)
+        self._features: Tensor | None = None
+
+    def _forward(
+        self, x: Tensor, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Tensor, list[Any]]:
+        """Map `[S * T, inputs]` to the output."""
+        features, state = self.transformer(x, state, seq_lens, bool(input_dict.get("is_training", False)))
+        if self.outputs is None:
+            return features, state
+        self._features = features
+        output: Tensor = self.outputs(features)
+        return output, state
+
+    def get_initial_state(self) -> list[Tensor]:
+        """Return an empty memory and the number of steps it holds, 0."""
+        state: list[Tensor] = self.transformer.initial_state()
+        return state
+
+    def value_function(self) -> Tensor:
+        """Return the value estimates `[S * T]` of the last forward pass."""
+        values: Tensor = last_values(self, self._features)
+        return values
+
+
+class AttentionWrapper(_Model):
+    """A gated transformer behind a trunk, then logits and a value.
+
+    The trunk's features, past actions and past rewards side by side, `[S * T, width]` → units → logits
+    `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]`, what went into each unit in the
+    last steps, and how many slots hold something. Built as a trunk (`num_outputs=None`) it ends with the units.
+
+    Args:
+        obs_space: The preprocessor's `observation_space`, or a Box.
+        action_space: The environment's action space.
+        num_outputs: Width of the output, or None for a trunk.
+        model_config: The flat model config.
+        name: A name for the model.
+        trunk: The model whose features the units read.
+    """
+
+    is_memory = True
+
+    def __init__(
+        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str, *, trunk: Any
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        sizes, ends = plan(self.model_config, num_outputs)
+        self.past = Past.of(action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
+        self.view_requirements.update(self.past.views())
+        self.trunk = trunk
+        self._build(trunk.num_outputs + self.past.width, sizes, ends)
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
+        """Compute the logits; see `ModelV2.forward`."""
+        x, _ = self.trunk(input_dict, [], None)
+        if self.past.width:
+            past = [view.reshape(len(x), -1) for view in self.past.of_input(input_dict)]
+            x = torch.cat([x, *past], dim=1)
+        return self._forward(x, input_dict, state, seq_lens)
+
+
+class GTrXLNet(_Model):
+    """The gated transformer by itself: encoded observations → units → logits and a value.
+
+    Args:
+        obs_space: The preprocessor's `observation_space`, or a Box.
+        action_space: The environment's action space.
+        num_outputs: Width of the output, or None for a trunk.
+        model_config: The flat model config.
+        name: A name for the model.
+        num_transformer_units: Number of units.
+        attention_dim: Width of the units.
+        num_heads: Number of attention heads.
+        memory_inference: Past steps a step sees when acting.
+        memory_training: Past steps a step sees in training.
+        head_dim: Width of one head.
+        position_wise_mlp_dim: Width of the hidden dense layer inside a unit.
+        init_gru_gate_bias: Initial bias of the gates.
+    """
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+        num_transformer_units: int = 1,
+        attention_dim: int = 64,
+        num_heads: int = 2,
+        memory_inference: int = 50,
+        memory_training: int = 50,
+        head_dim: int = 32,
+        position_wise_mlp_dim: int = 32,
+        init_gru_gate_bias: float = 2.0,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        sizes = AttentionConfig(
+            attention_num_transformer_units=num_transformer_units, attention_dim=attention_dim,
+            attention_num_heads=num_heads, attention_head_dim=head_dim, attention_memory_inference=memory_inference,
+            attention_memory_training=memory_training, attention_position_wise_mlp_dim=position_wise_mlp_dim,
+            attention_init_gru_gate_bias=init_gru_gate_bias,
+        )  # fmt: skip
+        self._build(math.prod(obs_space.shape), *net_plan(self.model_config, num_outputs, sizes))
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
+        """Compute the logits; see `ModelV2.forward`."""
+        return self._forward(input_dict["obs_flat"].float(), input_dict, state, seq_lens)
