@@ -104,7 +104,9 @@ def played(policy, obs, steps, explore=False):
     """Act for some steps from the start and return the steps."""
     state, found = None, []
     for t in range(steps):
-        found.append(policy.act([row[t] for row in obs], state, prev_reward=np.full(len(obs), 0.1 * t), explore=explore))
+        found.append(
+            policy.act([row[t] for row in obs], state, prev_reward=np.full(len(obs), 0.1 * t), explore=explore)
+        )
         state = found[-1].state
     return found
 

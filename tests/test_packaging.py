@@ -272,7 +272,7 @@ def fits(component, *wanted, **more):
 
 
 def trunk_class(framework):
-    """Return a model whose features are its observations."""
+    # A model whose features are its observations.
     base = importlib.import_module("rlcatalog." + framework)
     base = base.TorchModelV2 if framework == "torch" else base.TFModelV2
 

@@ -57,6 +57,7 @@ class Memory:
             if len(parts) < len(windows):
                 parts.append(np.zeros(row.space.shape or (), np.float32))
         self._windows = [windows.get(i, 0) for i in range(len(parts))]
+        self._plain = not any(self._windows)
         self.initial: list[Array] = [
             np.repeat(part[None], depth, axis=0) if depth else part
             for part, depth in zip(parts, self._windows, strict=True)
@@ -93,7 +94,7 @@ class Memory:
             raise ModelContractError(
                 f"{self._who}.forward() returned {len(returned)} states; get_initial_state() has {len(memory)}."
             )
-        if not any(self._windows):
+        if self._plain:
             return tuple(returned)
         return tuple(
             np.concatenate([old[:, 1:], new[:, None]], axis=1) if depth else new

@@ -228,6 +228,19 @@ def last_values(model: Any, features: Any) -> Any:
     return model.outputs.values(features)
 
 
+def check_values(model: Any, shape: Any) -> None:
+    """Raise unless value estimates have the shape `[B]` or `[B, 1]`.
+
+    Raises:
+        ModelContractError: They have another one; broadcast against rewards `[B]` it would give nonsense.
+    """
+    if len(shape) != 1 and (len(shape) != 2 or shape[1] != 1):
+        raise ModelContractError(
+            f"{type(model).__name__}.value_function() must return one number per row, [B] or [B, 1]; found shape"
+            f" {tuple(shape)}."
+        )
+
+
 def check_weights(model: Any, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]) -> None:
     """Raise unless `weights` has the names and shapes in `have`.
 

@@ -19,7 +19,7 @@ from rlcatalog.model import ModelV2
 from rlcatalog.registry import require_framework
 from rlcatalog.resolution import Explanation, Resolution
 from rlcatalog.slots import MODEL_SLOTS
-from rlcatalog.trajectory import Views
+from rlcatalog.trajectory import History, Views
 
 if TYPE_CHECKING:
     import gymnasium
@@ -134,6 +134,8 @@ class Policy:
             action_form,
             type(self.model).__name__,
         )
+        self._looks_back = bool(self.views)
+        self._carries = self._looks_back or bool(self.memory)
         self._engine = self._make_engine()
 
     @property
@@ -189,13 +191,13 @@ class Policy:
     def _step(self, encoded: Array, state: State | None, prev_reward: Any, mask: Any, explore: bool) -> Step:
         if mask is not None:
             mask = self.masks.matrix(mask, len(encoded))
-        if not self.memory and not self.views:
+        if not self._carries:
             raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
             return Step(self.adapter.adapt(raw), raw, logp, value, inputs, None)
         memory, history, _ = self._carried(state, len(encoded))
-        if not self.views:
+        if not self._looks_back:
             raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
-            state = State(self.memory.after(memory, returned), history._replace(t=history.t + 1), {})
+            state = State(self.memory.after(memory, returned), History(history.windows, history.t + 1), {})
             return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
         history = self.views.rewarded(history, prev_reward)
         seen = self.views.see(history, encoded)
@@ -247,7 +249,7 @@ class Policy:
 
     def initial_state(self, batch_size: int) -> Any:
         """Return the state at the start of `batch_size` episodes, or None where nothing is carried."""
-        return self._carried(None, batch_size) if self.memory or self.views else None
+        return self._carried(None, batch_size) if self._carries else None
 
     def restart(self, state: State | None, rows: Any) -> State | None:
         """Return a state with new episodes in some rows, by indices `[k]` or booleans `[B]`."""

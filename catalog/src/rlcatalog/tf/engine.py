@@ -10,11 +10,13 @@ import tensorflow as tf
 
 from rlcatalog.distribution import entropy_of
 from rlcatalog.errors import ModelContractError
+from rlcatalog.model import check_values
 from rlcatalog.policy import Evaluation, Policy
 from rlcatalog.sequences import lengths_of, memory_of, views_of
 from rlcatalog.structures import parts_of
 from rlcatalog.tf.ops import flatten_rows
 from rlcatalog.tf.sequences import Padding
+from rlcatalog.tf.variables import unbuilt
 
 Array = np.ndarray[Any, Any]
 
@@ -42,9 +44,9 @@ class TFEngine:
         self._traced: dict[tuple[bool, bool], Any] = {}
         #: The memory acting returned last, as arrays and as tensors.
         self._last: tuple[Any, list[Any]] = (None, [])
-        if _unbuilt(model):
+        if unbuilt(model):  # what is traced or trained must have its variables
             input_dict, memory = self.tree(self._example())
-            self._forward(input_dict, memory, None, False)
+            self._forward(input_dict, memory, None, True)  # a distribution need not have a deterministic sample
 
     def _example(self) -> tuple[dict[str, Any], list[Array]]:
         """Return an input and a memory of one row, as acting gets them."""
@@ -106,7 +108,7 @@ class TFEngine:
         dist = self.dist_class(inputs, self.model)
         sample = dist.sample() if explore else dist.deterministic_sample()
         raw, logp = self._score(dist, sample)
-        value = self.model.value_function() if self.has_value else tf.constant(0.0)
+        value = self._values() if self.has_value else tf.constant(0.0)
         return raw, logp, value, inputs, *(returned if memory else ())
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
@@ -117,7 +119,7 @@ class TFEngine:
                 inputs, value = self._over_sequences(input_dict, batch)
             else:
                 inputs, _ = self.model({**input_dict, "is_training": True}, [], None)
-                value = self.model.value_function() if self.has_value else None
+                value = self._values() if self.has_value else None
             if batch.get("mask") is not None:
                 inputs = self.dist_class.masked(inputs, tf.cast(self.tensor(batch["mask"]), tf.bool))
             dist = self.dist_class(inputs, self.model)
@@ -143,7 +145,15 @@ class TFEngine:
         padded = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
         memory = [self.tensor(part) for part in getattr(state, "memory", state)]
         outputs, _ = self.model({**padded, "is_training": True}, memory, lengths)
-        return padding.take(outputs), padding.take(self.model.value_function()) if self.has_value else None
+        return padding.take(outputs), padding.take(self._values()) if self.has_value else None
+
+    def _values(self) -> Any:
+        """Return the model's value estimates `[B]`; a column `[B, 1]`, as a dense layer gives it, is one too."""
+        value = self.model.value_function()
+        if value.shape.rank in (1, None):
+            return value
+        check_values(self.model, value.shape)
+        return value[:, 0]
 
     def to(self, device: str) -> None:
         """Rebuild the model on a device; variables stay where they were made."""
@@ -188,12 +198,3 @@ class TFEngine:
 
 def _rows(x: Any) -> Any:
     return x[:, None] if x.shape.rank == 1 else flatten_rows(x)
-
-
-def _unbuilt(model: Any) -> bool:
-    """Whether an attribute, also of a trunk, is a Keras layer that makes its variables at the first call."""
-    while model is not None:
-        if any(getattr(value, "built", True) is False for value in vars(model).values()):
-            return True
-        model = model.held
-    return False

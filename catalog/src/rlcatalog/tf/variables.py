@@ -38,6 +38,28 @@ def find(model: Any) -> list[Found]:
     return found
 
 
+def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
+    """Whether a Keras layer, wherever `find` looks, has yet to make its variables at its first call."""
+    from rlcatalog.tf.model import TFModelV2
+
+    visited = set() if _visited is None else _visited
+    if isinstance(value, str | int | float | type(None)) or id(value) in visited:
+        return False
+    visited.add(id(value))
+    keras = sys.modules.get("keras")
+    if keras is not None and isinstance(value, keras.layers.Layer):
+        return not value.built
+    if isinstance(value, list | tuple):
+        parts = list(value)
+    elif isinstance(value, dict):
+        parts = list(value.values())
+    elif isinstance(value, TFModelV2 | tf.Module) or type(value).__module__.startswith("rlcatalog.tf"):
+        parts = list(vars(value).values())
+    else:
+        return False
+    return any(unbuilt(part, visited) for part in parts)
+
+
 def raw(variable: Any) -> Any:
     """Return the tf.Variable behind a Keras variable; a tf.Variable is returned as it is."""
     return variable if isinstance(variable, tf.Variable) else variable.value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 
 from rlcatalog.distribution import ActionDistribution, entropy_of
 from rlcatalog.errors import ModelContractError
+from rlcatalog.model import check_values
 from rlcatalog.policy import Evaluation, Policy
 from rlcatalog.sequences import lengths_of, memory_of, views_of
 from rlcatalog.structures import parts_of
@@ -35,6 +35,8 @@ class TorchEngine:
         self.has_value = policy.has_value
         #: The memory acting returned last, as arrays and as tensors: given back, the model finds its own tensors.
         self._last: tuple[Any, list[torch.Tensor]] = (None, [])
+        #: The lengths of the last step's sequences, all 1.
+        self._lengths = torch.ones(0, dtype=torch.int32)
         self.device, self.on_cpu = torch.device("cpu"), True
         self.numpy: Callable[[torch.Tensor], Array] = torch.Tensor.numpy
 
@@ -47,7 +49,7 @@ class TorchEngine:
             model.eval()
         with torch.inference_mode():
             states = self._states(memory) if memory else []
-            seq_lens = _ones(len(obs), self.device) if memory else None
+            seq_lens = self._single_steps(len(obs)) if memory else None
             input_dict: dict[str, Any] = {"obs": self.tensor(obs), "is_training": False, "single_steps": True}
             for name, view in views.items():
                 input_dict[name] = self.tree(view)
@@ -57,7 +59,7 @@ class TorchEngine:
             dist = self.dist_class(inputs, model)
             sample = dist.sample() if explore else dist.deterministic_sample()
             raw, logp = self._score(dist, sample)
-            value = self.numpy(model.value_function()) if self.has_value else None
+            value = self.numpy(self._values()) if self.has_value else None
             found: tuple[Array, ...] = ()
             if states:
                 found = tuple(map(self.numpy, new_state))
@@ -74,14 +76,14 @@ class TorchEngine:
         sequences = self._sequences(batch) if self.policy.memory else None
         if sequences is None:
             inputs, _ = model({**input_dict, "is_training": True}, [], None)
-            value = model.value_function() if self.has_value else None
+            value = self._values() if self.has_value else None
         else:
             lengths, padded, states = sequences
             repeats = self.policy.views.training
             input_dict = {name: padded.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
             outputs, _ = model({**input_dict, "is_training": True}, states, lengths)
             inputs = padded.take(outputs)
-            value = padded.take(model.value_function()) if self.has_value else None
+            value = padded.take(self._values()) if self.has_value else None
         if batch.get("mask") is not None:
             inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())
         dist = self.dist_class(inputs, model)
@@ -90,12 +92,21 @@ class TorchEngine:
         entropy, kind = entropy_of(dist, self._flat)
         return Evaluation(logp, entropy, kind, value, dist)
 
+    def _values(self) -> torch.Tensor:
+        """Return the model's value estimates `[B]`; a column `[B, 1]`, as a linear layer gives it, is one too."""
+        value: torch.Tensor = self.model.value_function()
+        if value.ndim == 1:
+            return value
+        check_values(self.model, value.shape)
+        return value[:, 0]
+
     def to(self, device: str) -> None:
         """Move the model to a device."""
         self.device = torch.device(device)
         self.on_cpu = self.device.type == "cpu"
         self.numpy = torch.Tensor.numpy if self.on_cpu else _copied
         self.model.to(self.device)
+        self._lengths = self._lengths.to(self.device)
 
     def tensor(self, value: Any) -> torch.Tensor:
         """Return an array or tensor as a tensor on the device; float64 becomes float32."""
@@ -143,6 +154,13 @@ class TorchEngine:
         arrays, tensors = self._last
         return tensors if memory is arrays else [self.tensor(part) for part in memory]
 
+    def _single_steps(self, rows: int) -> torch.Tensor:
+        """Return the lengths of sequences of one step; those of the last call where there are as many."""
+        if self._lengths.shape[0] != rows:
+            with torch.inference_mode(False):
+                self._lengths = torch.ones(rows, dtype=torch.int32, device=self.device)
+        return self._lengths
+
     def _sequences(self, batch: Mapping[str, Any]) -> tuple[torch.Tensor, Padding, list[torch.Tensor]]:
         """Return the lengths of a batch's sequences, where their rows stand, and the memory each began with."""
         rows = len(batch["obs"])
@@ -150,12 +168,6 @@ class TorchEngine:
         memory = memory_of(self.policy, batch, len(lengths))
         padding = Padding(lengths, rows, self.device)
         return torch.from_numpy(lengths).to(self.device), padding, [self.tensor(part) for part in memory]
-
-
-@lru_cache(maxsize=64)
-def _ones(rows: int, device: torch.device) -> torch.Tensor:
-    with torch.inference_mode(False):
-        return torch.ones(rows, dtype=torch.int32, device=device)
 
 
 def _copied(tensor: torch.Tensor) -> Array:

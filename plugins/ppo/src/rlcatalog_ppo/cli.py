@@ -21,7 +21,7 @@ from rlcatalog_ppo import run
 
 def train(
     env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
-    framework: Annotated[str | None, typer.Option(help="torch (tf is not served yet).")] = None,
+    framework: Annotated[str | None, typer.Option(help="torch or tf; a custom class decides when missing.")] = None,
     model: Annotated[
         list[str] | None, typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; repeatable.")
     ] = None,
@@ -32,11 +32,11 @@ def train(
     steps: Annotated[int, typer.Option(min=1, help="Environment steps to train for.")] = 100_000,
     seed: Annotated[int, typer.Option(help="Seed of environments, weights and sampling.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-SEED when missing.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Folder to write all experience into, for a Reader.")] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads; small networks are fastest with one.")] = 1,
 ) -> None:
     """Train a policy with PPO; leaves learning_curve.png, metrics.jsonl, config.json and the saved policy."""
-    from rlcatalog_ppo.ppo import PPO
-    from rlcatalog_ppo.torch import set_threads
+    from rlcatalog_ppo.ppo import PPO, set_threads
 
     given = key_values(settings or [], "--set")
     clash = sorted(set(given) & {"model", "framework", "seed"})
@@ -45,8 +45,8 @@ def train(
     config: dict[str, Any] = {"total_steps": steps, **given, "model": key_values(model or [], "--model"), "seed": seed}
     if framework is not None:
         config["framework"] = framework
-    set_threads(threads)
-    algo = PPO(env_id, config)
+    set_threads(framework, threads)
+    algo = PPO(env_id, config, record=record)
     folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     run.write_config(folder, _resolved(env_id, steps, algo))
@@ -79,6 +79,7 @@ def evaluate(
     """Play episodes with a saved policy and print the mean return."""
     from rlcatalog_ppo.environments import maker
     from rlcatalog_ppo.evaluation import play
+    from rlcatalog_ppo.ppo import set_threads
 
     source = directory / run.POLICY if (directory / run.POLICY).is_dir() else directory
     manifest, env_config = read_manifest(source), {}
@@ -90,11 +91,8 @@ def evaluate(
         saved = run.read_config(directory)
         env, env_config = saved["env"], saved["algorithm"]["env_config"]
     make = maker(env, env_config, manifest.config, rlcatalog.default_catalog())
+    set_threads(manifest.framework, threads)
     policy = rlcatalog.load(source, **_unwritten_spaces(manifest, make))
-    if policy.framework == "torch":
-        from rlcatalog_ppo.torch import set_threads
-
-        set_threads(threads)
     returns: list[float] = []
     with _progress() as progress:
         task = progress.add_task(f"playing {env}", total=episodes, value="-")

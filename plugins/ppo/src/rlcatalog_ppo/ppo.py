@@ -12,6 +12,7 @@ import numpy as np
 
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.deprecation import warn_deprecated
+from rlcatalog.registry import framework_name
 from rlcatalog_ppo.config import PPOConfig, parse
 from rlcatalog_ppo.environments import maker, vector
 from rlcatalog_ppo.evaluation import play
@@ -134,6 +135,11 @@ class PPOTrainer(PPO):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warn_deprecated("PPOTrainer is now called PPO.")
         super().__init__(*args, **kwargs)
+
+
+def set_threads(framework: str | None, count: int) -> None:
+    """Set how many threads one operation of a framework may use; before its first operation."""
+    _backend(framework_name(framework or "torch")).set_threads(count)
 
 
 def _backend(framework: str) -> Any:

@@ -174,7 +174,8 @@ class Collector:
             target[cut] += self.gamma * self._values(last, state, rewards[cut])
 
     def _values(self, encoded: Array, state: State | None, rewards: Array) -> Array:
-        value = self.policy.act_encoded(encoded, state, prev_reward=rewards, explore=False).value
+        # By a sample, though it is thrown away: a distribution need not have a deterministic one.
+        value = self.policy.act_encoded(encoded, state, prev_reward=rewards).value
         assert value is not None
         return value
 

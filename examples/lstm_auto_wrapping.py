@@ -1,0 +1,86 @@
+"""A custom model behind which `use_lstm` puts an LSTM, in PyTorch and in TensorFlow.
+
+The model announces how wide its features are and leaves logits and values to the LSTM. Run it with
+`python examples/lstm_auto_wrapping.py --framework tf`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.spaces import Box
+
+from rlcatalog import ModelCatalog
+from rlcatalog_ppo import PPO
+
+
+def positions_only() -> gym.Env:
+    """Make a CartPole that shows the cart's position and the pole's angle only."""
+    env = gym.make("CartPole-v1")
+    seen = Box(env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]])
+    return gym.wrappers.TransformObservation(env, lambda obs: obs[[0, 2]], seen)
+
+
+def torch_model() -> type:
+    """Return the trunk in PyTorch."""
+    import torch
+    from torch import nn
+
+    from rlcatalog.torch import TorchModelV2
+
+    class NormedModel(TorchModelV2, nn.Module):
+        """A dense layer whose outputs are normalised."""
+
+        def __init__(self, obs_space: Any, action_space: Any, num_outputs: None, model_config: Any, name: str) -> None:
+            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+            nn.Module.__init__(self)
+            self.num_outputs = 64  # what the LSTM will read
+            self.layer, self.norm = nn.Linear(obs_space.shape[0], 64), nn.LayerNorm(64)
+
+        def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+            return torch.tanh(self.norm(self.layer(input_dict["obs_flat"]))), state
+
+    return NormedModel
+
+
+def tf_model() -> type:
+    """Return the trunk in TensorFlow."""
+    import tensorflow as tf
+
+    from rlcatalog.tf import TFModelV2
+
+    class NormedModel(TFModelV2):
+        """The same in TensorFlow."""
+
+        def __init__(self, obs_space: Any, action_space: Any, num_outputs: None, model_config: Any, name: str) -> None:
+            super().__init__(obs_space, action_space, num_outputs, model_config, name)
+            self.num_outputs = 64  # what the LSTM will read
+            self.layer, self.norm = tf.keras.layers.Dense(64), tf.keras.layers.LayerNormalization(epsilon=1e-5)
+
+        def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+            return tf.tanh(self.norm(self.layer(input_dict["obs_flat"]))), state
+
+    return NormedModel
+
+
+def main() -> None:
+    """Train and print the mean return."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
+    parser.add_argument("--iterations", type=int, default=60)
+    arguments = parser.parse_args()
+    ModelCatalog.register_custom_model("normed", torch_model() if arguments.framework == "torch" else tf_model())
+    model = {"custom_model": "normed", "use_lstm": True, "lstm_cell_size": 64, "lstm_use_prev_action": True}
+    # Velocities are differences of positions, which are small beside the positions' range: the filter scales them up.
+    config = {"model": model, "observation_filter": "MeanStdFilter", "lr": 3e-3, "seed": 0}
+    algo = PPO(env=positions_only, config=config)
+    for _ in range(arguments.iterations):
+        result = algo.train()
+        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+    algo.stop()
+
+
+if __name__ == "__main__":
+    main()
