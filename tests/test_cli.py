@@ -116,8 +116,10 @@ def test_train_and_evaluate(tmp_path):
     settings = ["--set", "num_envs=2", "--set", "rollout_length=64", "--set", "minibatch_size=64", "--seed", "3"]
     settings += ["--set", "observation_filter=MeanStdFilter"]
     text = rlcatalog(
-        "train", "CartPole-v1", "--steps", "256", "--model", "fcnet_hiddens=[16]", *settings, "--out", str(out)
-    )
+        "train", "CartPole-v1", "--steps", "256", "--model", "fcnet_hiddens=[16]", *settings, "--out", str(out),
+        "--record", str(tmp_path / "data"),
+    )  # fmt: skip
+    assert len(list((tmp_path / "data").glob("*.npz"))) == 2
     assert "training on CartPole-v1" in text.stdout
     assert "mean return" in text.stdout
     assert {p.name for p in out.iterdir()} == {"learning_curve.png", "metrics.jsonl", "config.json", "policy"}

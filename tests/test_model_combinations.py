@@ -1,4 +1,4 @@
-"""Models, memories, spaces and options in combination: every pair that may meet, both frameworks, weights copied over."""
+"""Models, memories, spaces and options: every pair that may meet, in both frameworks, weights copied over."""
 
 from __future__ import annotations
 
@@ -214,8 +214,7 @@ def trained(framework, policy, steps, obs):
 )
 def test_what_is_refused_says_why(who, key, refuses, reason):
     """Each row of the table is refused with its reason, before anything is built; nothing else is (the test above)."""
-    base = {"obs": "vector", "action": "discrete", "memory": "none", "vf_share_layers": True, "no_final_linear": False,
-            "post_fcnet_hiddens": [], "observation_filter": "NoFilter", "_disable_action_flattening": False}  # fmt: skip
+    base = {name: values[0] for name, values in FACTORS.items()}
     if who == "complex_input":
         cases = [{**base, "obs": "dict with image", key: True}]
     else:
