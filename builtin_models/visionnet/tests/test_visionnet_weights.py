@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from gymnasium.spaces import Box, Discrete
 from scipy import stats
 
 from rlcatalog.errors import StaleOutputError
@@ -246,3 +247,23 @@ def test_a_trunk_has_features_and_no_value(cls, build, images, run):
     assert {name.split(".")[0] for name in model.get_weights()} == {"convs"}
     with pytest.raises(StaleOutputError, match="it was built as a trunk"):
         model.value_function()
+
+
+@pytest.mark.parametrize("filters", [None, "nature", "impala"])
+def test_the_fused_optimiser_sees_gradients_in_the_layout_of_the_weights(filters):
+    """PyTorch's fused Adam on the CPU updates wrongly where a weight and its gradient lie differently in memory."""
+    torch.manual_seed(0)
+    nets = [TorchNet(Box(0, 255, (42, 42, 2), np.uint8), Discrete(3), 3, {"conv_filters": filters}, "net")]
+    nets.append(copy.deepcopy(nets[0]))
+    optimizers = [
+        torch.optim.Adam(net.parameters(), lr=1e-2, fused=fused) for net, fused in zip(nets, (True, False), strict=True)
+    ]
+    images = torch.randint(0, 256, (4, 42, 42, 2), dtype=torch.uint8)
+    for _ in range(3):
+        for net, optimizer in zip(nets, optimizers, strict=True):
+            output, _ = net({"obs": images})
+            optimizer.zero_grad()
+            (output.square().sum() + net.value_function().sum()).backward()
+            optimizer.step()
+    for (name, fused), plain in zip(nets[0].named_parameters(), nets[1].parameters(), strict=True):
+        np.testing.assert_allclose(fused.detach(), plain.detach(), rtol=1e-3, atol=1e-4, err_msg=name)

@@ -63,7 +63,8 @@ class ModelV2:
 
         Args:
             input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, and any view asked for; while
-                acting also `"single_steps"`: True, as each row is a sequence of one step.
+                acting also `"single_steps"`: True, as each row is a sequence of one step; in `Policy.evaluate` over
+                sequences `"outputs_only"`: True, as nobody reads the returned state, which may be an empty list.
             state: State tensors `[B, ...]`, as many as `get_initial_state()` returns.
             seq_lens: Sequence lengths `[B]`, int32, or None.
 

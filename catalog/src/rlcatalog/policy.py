@@ -19,7 +19,7 @@ from rlcatalog.model import ModelV2
 from rlcatalog.registry import require_framework
 from rlcatalog.resolution import Explanation, Resolution
 from rlcatalog.slots import MODEL_SLOTS
-from rlcatalog.trajectory import History, Views
+from rlcatalog.trajectory import Views
 
 if TYPE_CHECKING:
     import gymnasium
@@ -197,7 +197,7 @@ class Policy:
         memory, history, _ = self._carried(state, len(encoded))
         if not self._looks_back:
             raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
-            state = State(self.memory.after(memory, returned), History(history.windows, history.t + 1), {})
+            state = State(self.memory.after(memory, returned), history, {})
             return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
         history = self.views.rewarded(history, prev_reward)
         seen = self.views.see(history, encoded)

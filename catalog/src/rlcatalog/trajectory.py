@@ -32,7 +32,7 @@ class History(NamedTuple):
 
     Attributes:
         windows: Column → its last values `[B, depth, ...]`, the newest last; zeros before an episode began.
-        t: Number of steps taken in each episode, `[B]`.
+        t: Number of steps taken in each episode, `[B]`; counted for models that ask for views.
     """
 
     windows: Mapping[str, Array]

@@ -34,7 +34,9 @@ class LSTMCell:
         )
         self.bias = tf.Variable(_gates(cell.biases, (cell.size,)), name="bias")
 
-    def __call__(self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool) -> tuple[Any, Any, Any]:
+    def __call__(
+        self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool, outputs_only: bool = False
+    ) -> tuple[Any, Any, Any]:
         """Run sequences.
 
         Args:
@@ -43,10 +45,16 @@ class LSTMCell:
             c: Cell states `[S, size]` before the first step.
             seq_lens: Lengths `[S]`, or None for single steps.
             time_major: Whether the inputs are projected as `[T, S, inputs]`.
+            outputs_only: Whether nobody reads the states.
 
         Returns:
-            Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence.
+            Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence; with
+            `outputs_only`, those at the end of the padding.
         """
+        if outputs_only:  # the steps run through the padding, which takes less time than to stop at each end
+            real = tf.reshape(tf.sequence_mask(seq_lens, tf.shape(x)[0] // tf.shape(seq_lens)[0]), [-1, 1])
+            y, h, c = self._sequences(tf.where(real, x, 0.0), h, c, seq_lens, time_major, stops=False)
+            return tf.where(real, y, 0.0), h, c
 
         def step() -> tuple[Any, Any, Any]:
             new_h, new_c = self._step(self._projected(x), h, c)
@@ -73,8 +81,10 @@ class LSTMCell:
         c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
         return tf.sigmoid(o) * tf.tanh(c), c
 
-    def _sequences(self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool) -> tuple[Any, Any, Any]:
-        """Run sequences of any lengths; a state stops where its sequence ends."""
+    def _sequences(
+        self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool, stops: bool = True
+    ) -> tuple[Any, Any, Any]:
+        """Run sequences of any lengths; with `stops`, a state stops where its sequence ends."""
         if time_major:
             timed = add_time_dimension(x, seq_lens, time_major=True)
             shape = tf.concat([tf.shape(timed)[:2], [4 * self.size]], axis=0)
@@ -88,8 +98,10 @@ class LSTMCell:
         lengths = tf.cast(seq_lens, tf.int32)[:, None]
 
         def body(t: Any, h: Any, c: Any, outputs: Any) -> tuple[Any, ...]:
-            running = t < lengths
             new_h, new_c = self._step(inputs.read(t), h, c)
+            if not stops:
+                return t + 1, new_h, new_c, outputs.write(t, new_h)
+            running = t < lengths
             outputs = outputs.write(t, tf.where(running, new_h, 0.0))
             return t + 1, tf.where(running, new_h, h), tf.where(running, new_c, c), outputs
 
@@ -153,11 +165,13 @@ class LSTMWrapper(TFModelV2):
             sequences = tf.shape(x if seq_lens is None else seq_lens)[0]
             state = [tf.zeros([sequences, self.cell.size]) for _ in range(2)]
         lengths = None if input_dict.get("single_steps") else seq_lens
-        features, h, c = self.cell(x, state[0], state[1], lengths, self.time_major)
+        outputs_only = lengths is not None and bool(input_dict.get("outputs_only"))
+        features, h, c = self.cell(x, state[0], state[1], lengths, self.time_major, outputs_only)
+        new_state = [] if outputs_only else [h, c]
         if self.outputs is None:
-            return features, [h, c]
+            return features, new_state
         self._features = features
-        return self.outputs(features), [h, c]
+        return self.outputs(features), new_state
 
     def value_function(self) -> Any:
         """Return the value estimates `[S * T]` of the last forward pass."""

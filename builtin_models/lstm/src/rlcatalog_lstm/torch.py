@@ -13,7 +13,7 @@ from rlcatalog.errors import ModelContractError
 from rlcatalog.model import last_values
 from rlcatalog.torch.model import TorchModelV2
 from rlcatalog.torch.nn import Outputs, initialize
-from rlcatalog.torch.sequences import add_time_dimension
+from rlcatalog.torch.sequences import add_time_dimension, sequence_mask
 from rlcatalog_lstm.config import CellPlan, Initial, past_of, plan
 
 
@@ -38,7 +38,7 @@ class LSTMCell(nn.Module):
         self.register_buffer("no_bias", torch.zeros(4 * cell.size), persistent=False)
 
     def forward(
-        self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None, time_major: bool
+        self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None, time_major: bool, outputs_only: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Run sequences.
 
@@ -48,9 +48,11 @@ class LSTMCell(nn.Module):
             c: Cell states `[S, size]` before the first step.
             seq_lens: Lengths `[S]`, or None for single steps.
             time_major: Whether PyTorch gets sequences as `[T, S, inputs]`.
+            outputs_only: Whether nobody reads the states.
 
         Returns:
-            Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence.
+            Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence; with
+            `outputs_only`, those at the end of the padding.
 
         Raises:
             ModelContractError: A length is not between 1 and T.
@@ -62,12 +64,18 @@ class LSTMCell(nn.Module):
         steps, lengths = rows // len(seq_lens), seq_lens.tolist()
         if min(lengths) < 1 or max(lengths) > steps:
             raise ModelContractError(f"seq_lens: expected lengths from 1 to {steps}, found {lengths[:20]}.")
+        real = None
         if min(lengths) < steps:
-            return self._packed(x, h, c, lengths, steps)
+            if not outputs_only:
+                return self._packed(x, h, c, lengths, steps)
+            # On CPUs, PyTorch runs all of the padding in less time than the rows alone.
+            real = sequence_mask(seq_lens, steps).view(rows, 1)
+            x = torch.where(real, x, 0.0)  # padding may be no number, which gradients would spread
         timed = add_time_dimension(x, seq_lens, time_major=time_major)
         options = (True, 1, 0.0, torch.is_grad_enabled(), False, not time_major)
         y, h, c = torch.lstm(timed, (h[None], c[None]), self._compact(), *options)
-        return (y.transpose(0, 1) if time_major else y).reshape(rows, -1), h[0], c[0]
+        y = (y.transpose(0, 1) if time_major else y).reshape(rows, -1)
+        return y if real is None else torch.where(real, y, 0.0), h[0], c[0]
 
     def _packed(self, x: Tensor, h: Tensor, c: Tensor, lengths: list[int], steps: int) -> tuple[Tensor, Tensor, Tensor]:
         """Run sequences of different lengths: PyTorch sees their own rows only, the longest sequence first."""
@@ -158,12 +166,14 @@ class LSTMWrapper(TorchModelV2):
         if not state:
             sequences = x.shape[0] if seq_lens is None else len(seq_lens)
             state = [part.expand(sequences, -1) for part in self.get_initial_state()]
-        features, h, c = self.cell(x, state[0], state[1], seq_lens, self.time_major)
+        outputs_only = bool(input_dict.get("outputs_only"))
+        features, h, c = self.cell(x, state[0], state[1], seq_lens, self.time_major, outputs_only)
+        new_state = [] if outputs_only else [h, c]
         outputs = self.outputs
         if outputs is None:
-            return features, [h, c]
+            return features, new_state
         self._features = features
-        return outputs(features), [h, c]
+        return outputs(features), new_state
 
     def value_function(self) -> Tensor:
         """Return the value estimates `[S * T]` of the last forward pass."""

@@ -144,7 +144,7 @@ class TFEngine:
         padding, repeats = Padding(lengths), self.policy.views.training
         padded = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
         memory = [self.tensor(part) for part in getattr(state, "memory", state)]
-        outputs, _ = self.model({**padded, "is_training": True}, memory, lengths)
+        outputs, _ = self.model({**padded, "is_training": True, "outputs_only": True}, memory, lengths)
         return padding.take(outputs), padding.take(self._values()) if self.has_value else None
 
     def _values(self) -> Any:

@@ -81,7 +81,7 @@ class TorchEngine:
             lengths, padded, states = sequences
             repeats = self.policy.views.training
             input_dict = {name: padded.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
-            outputs, _ = model({**input_dict, "is_training": True}, states, lengths)
+            outputs, _ = model({**input_dict, "is_training": True, "outputs_only": True}, states, lengths)
             inputs = padded.take(outputs)
             value = padded.take(self._values()) if self.has_value else None
         if batch.get("mask") is not None:
