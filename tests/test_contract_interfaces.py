@@ -13,6 +13,7 @@ from torch import nn
 
 from rlcatalog import ModelCatalog
 from rlcatalog.catalog import default_catalog
+from rlcatalog.errors import ModelContractError
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
 
@@ -147,3 +148,14 @@ def test_the_pages_single_q_value():
     q = model.get_single_q_value(output, torch.zeros(3, 2))
     assert q.shape == (3, 1)
     assert not torch.allclose(model.get_single_q_value(output, torch.ones(3, 2)), q)
+
+
+def test_an_interface_over_a_model_without_a_width_says_so():
+    class Nameless(TorchModelV2):
+        def forward(self, input_dict, state, seq_lens):
+            return input_dict["obs"], state
+
+    with pytest.raises(
+        ModelContractError, match="Nameless was built as the trunk of DuelingQModel, .*did not announce"
+    ):
+        ModelCatalog.get_model_v2(BOX, TWO, None, {"custom_model": Nameless}, model_interface=DuelingQModel)

@@ -356,7 +356,8 @@ def work(component, framework):
             config = {"custom_model": trunk_class(framework), asks: True}
         for space in (box, image, spaces.Dict({"eye": image, "self": box})):
             with contextlib.suppress(UnsupportedSpaceError, MissingPluginError):
-                seen = space if space is box else catalog.preprocessor_for(space).observation_space
+                whole = isinstance(space, spaces.Box)
+                seen = space if whole else catalog.preprocessor_for(space).observation_space
                 model = catalog.model_v2(seen, spaces.Discrete(2), 2, config, framework)
                 state = [tensor(np.stack([np.asarray(part)] * 3), framework) for part in model.get_initial_state()]
                 obs = tensor(np.zeros((3, *seen.shape), np.float32), framework)

@@ -67,7 +67,12 @@ def assemble(
     host = _host_class(parts[-1].cls)
     if issubclass(parts[-1].cls, interface):
         return chain(num_outputs)
-    mixed = type(interface.__name__, (interface, host), {"build_inner": staticmethod(chain)})
+
+    def inner(outputs: int | None) -> ModelV2:
+        model = chain(outputs)
+        return model if outputs is not None else _checked_trunk(model, interface)
+
+    mixed = type(interface.__name__, (interface, host), {"build_inner": staticmethod(inner)})
     return construct(mixed, (obs_space, action_space, num_outputs, fresh_config(), name), {}, {})
 
 

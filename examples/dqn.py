@@ -1,0 +1,283 @@
+"""Dueling double DQN in one file, with models from the catalog; PyTorch or TensorFlow.
+
+What the catalog gives: the preprocessor, the network for the observations, and an API on top of it
+(`model_interface=`, see `model_apis`). What stands here: replay buffer, target network, loss and loop.
+
+Discrete actions and feedforward models, custom ones included. A Dict observation may hold an action mask under
+`"action_mask"`; forbidden actions are then neither taken nor hoped for. Run it with
+`python examples/dqn.py --env CartPole-v1 --framework tf --seed 1`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from rlcatalog import ModelCatalog
+
+#: Under biases of zero, the default, every kink of a ReLU network's first layer goes through the origin. Biases of
+#: either sign spread the kinks over where the observations are: the values of places far from the middle can differ.
+MODEL = {
+    "fcnet_hiddens": [128, 128],
+    "fcnet_activation": "relu",
+    "fcnet_weights_initializer": "kaiming_uniform",
+    "fcnet_bias_initializer": "uniform",
+    "fcnet_bias_initializer_config": {"a": -0.5, "b": 0.5},
+}
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Hyperparameters; what is counted are environment steps."""
+
+    steps: int = 80_000
+    learning_starts: int = 1_000
+    train_every: int = 2
+    target_every: int = 100  # each copy lets the values see one step further, and leaves less time to settle
+    buffer_size: int = 80_000
+    batch_size: int = 128
+    lr: float = 1e-3  # falls linearly to zero: the last policy is then not the one of an unlucky step
+    gamma: float = 0.99
+    epsilon_end: float = 0.02
+    epsilon_steps: int = 10_000  # from 1 down to epsilon_end
+
+
+class Batch(NamedTuple):
+    """Transitions: encoded observations `[B, ...]`, and what followed."""
+
+    obs: np.ndarray
+    action: np.ndarray  # [B], int64, counted from 0
+    reward: np.ndarray  # [B]
+    discount: np.ndarray  # [B], how much what follows counts: gamma, or 0 after an end (a time limit is none)
+    next_obs: np.ndarray
+    next_mask: np.ndarray  # [B, n], booleans: what is allowed next
+
+
+class Replay:
+    """The last `size` transitions, in arrays that are written round and round."""
+
+    def __init__(self, size: int, obs_space: gym.spaces.Box, n: int) -> None:
+        many = (size, *obs_space.shape)
+        self.columns = Batch(
+            np.zeros(many, obs_space.dtype), np.zeros(size, np.int64), np.zeros(size, np.float32),
+            np.zeros(size, np.float32), np.zeros(many, obs_space.dtype), np.zeros((size, n), bool),
+        )  # fmt: skip
+        self.size, self.added = size, 0
+
+    def add(self, *transition: Any) -> None:
+        """Write one transition over the oldest one."""
+        for column, value in zip(self.columns, transition, strict=True):
+            column[self.added % self.size] = value
+        self.added += 1
+
+    def sample(self, count: int, rng: np.random.Generator) -> Batch:
+        """Draw transitions, with replacement."""
+        rows = rng.integers(min(self.added, self.size), size=count)
+        return Batch(*(column[rows] for column in self.columns))
+
+
+def mask_of(obs: Any, n: int) -> np.ndarray:
+    """Return what an observation allows, booleans `[n]`; everything, where it says nothing."""
+    shown = obs.get("action_mask") if isinstance(obs, Mapping) else None
+    return np.ones(n, bool) if shown is None else np.asarray(shown, bool)
+
+
+def best(q: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return the allowed actions of highest value, `[B]`."""
+    return np.where(mask, q, -np.inf).argmax(axis=-1)
+
+
+# --- what the frameworks do: values for acting, and one step of training ---------------------------------------------
+
+
+def torch_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return `q_values(obs) -> [B, n]` and `update(batch, lr)`."""
+    import torch
+    from torch.nn.functional import mse_loss
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True)
+
+    def q_of(net: Any, obs: torch.Tensor) -> torch.Tensor:
+        out, _ = net({"obs": obs})
+        return net.get_q_values(out)
+
+    @torch.inference_mode()
+    def q_values(obs: np.ndarray) -> np.ndarray:
+        return q_of(model, torch.from_numpy(obs)).numpy()
+
+    def update(batch: Batch, lr: float) -> None:
+        b = Batch(*map(torch.from_numpy, batch))
+        with torch.no_grad():
+            # Double: the network chooses the next action, the target network says what it is worth.
+            choice = q_of(model, b.next_obs).masked_fill(~b.next_mask, -torch.inf).argmax(dim=1, keepdim=True)
+            following = q_of(target, b.next_obs).gather(1, choice).squeeze(1)
+            goal = b.reward + b.discount * following
+        taken = q_of(model, b.obs).gather(1, b.action[:, None]).squeeze(1)
+        loss = mse_loss(taken, goal)
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return q_values, update
+
+
+def tf_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return `q_values(obs) -> [B, n]` and `update(batch, lr)`, both traced."""
+    import tensorflow as tf
+
+    weights = model.trainable_variables()
+    optimizer = tf.keras.optimizers.Adam(lr)
+    optimizer.build(weights)
+    space = model.obs_space
+    any_obs = tf.TensorSpec([None, *space.shape], space.dtype)
+
+    def q_of(net: Any, obs: Any) -> Any:
+        out, _ = net({"obs": obs})
+        return net.get_q_values(out)
+
+    @tf.function(input_signature=[any_obs])
+    def traced_q_values(obs: Any) -> Any:
+        return q_of(model, obs)
+
+    @tf.function
+    def step(b: Batch) -> None:
+        # Double: the network chooses the next action, the target network says what it is worth.
+        hoped = tf.where(b.next_mask, q_of(model, b.next_obs), -np.inf)
+        following = tf.gather(q_of(target, b.next_obs), tf.argmax(hoped, axis=1), batch_dims=1)
+        goal = b.reward + b.discount * following
+        with tf.GradientTape() as tape:
+            taken = tf.gather(q_of(model, b.obs), b.action, batch_dims=1)
+            loss = tf.reduce_mean(tf.square(taken - goal))
+        # A model that puts out Q-values itself has a value layer, too, which takes no part: its gradient is zero.
+        zero = tf.UnconnectedGradients.ZERO
+        optimizer.apply(tape.gradient(loss, weights, unconnected_gradients=zero), weights)
+
+    def update(batch: Batch, lr: float) -> None:
+        optimizer.learning_rate.assign(lr)
+        step(Batch(*map(tf.constant, batch)))
+
+    return lambda obs: traced_q_values(obs).numpy(), update
+
+
+# --- the parts, and the loop -----------------------------------------------------------------------------------------
+
+
+def build(obs_space: Any, action_space: Any, framework: str, model: Any, dueling: bool, seed: int) -> list[Any]:
+    """Return the network and the target network."""
+    if framework == "torch":
+        import torch
+        from model_apis.torch import TorchDuelingQModel as DuelingQModel
+        from model_apis.torch import TorchQModel as QModel
+
+        torch.manual_seed(seed)
+    else:
+        import tensorflow as tf
+        from model_apis.tf import DuelingQModel, QModel
+
+        tf.keras.utils.set_random_seed(seed)
+    interface = DuelingQModel if dueling else QModel
+    num_outputs = None if dueling else int(action_space.n)
+    nets = [
+        ModelCatalog.get_model_v2(obs_space, action_space, num_outputs, model, framework, name, interface)
+        for name in ("q", "target_q")
+    ]
+    if nets[0].get_initial_state():
+        raise ValueError("This example replays single steps; a model with memory needs sequences.")
+    nets[1].set_weights(nets[0].get_weights())
+    return nets
+
+
+def train(
+    env: str | Callable[[], gym.Env] = "CartPole-v1",
+    framework: str = "torch",
+    seed: int = 0,
+    *,
+    model: Mapping[str, Any] | None = None,
+    dueling: bool = True,
+    hyper: Hyper | None = None,
+    episodes: int = 100,
+) -> list[float]:
+    """Train, then play.
+
+    `env` is a Gymnasium id or a function that makes an environment, `model` the model config. Without `dueling` the
+    model's output is one value per action itself. Returns what the final episodes paid, under the best actions.
+    """
+    hyper = hyper or Hyper()
+    make = env if callable(env) else lambda: gym.make(env)
+    played = make()
+    action_space = played.action_space
+    n, start = int(action_space.n), int(action_space.start)
+    rng = np.random.default_rng(seed)
+    model = MODEL if model is None else model
+    preprocessor = ModelCatalog.get_preprocessor(played, model)
+    obs_space, encode = preprocessor.observation_space, preprocessor.transform
+    net, target = build(obs_space, action_space, framework, model, dueling, seed)
+    q_values, update = (torch_learner if framework == "torch" else tf_learner)(net, target, hyper.lr)
+    replay = Replay(hyper.buffer_size, obs_space, n)
+
+    shown, _ = played.reset(seed=seed)
+    obs, mask = encode(shown), mask_of(shown, n)
+    returns, running, begin = [], 0.0, time.perf_counter()
+    for t in range(hyper.steps):
+        epsilon = max(hyper.epsilon_end, 1 - (1 - hyper.epsilon_end) * t / hyper.epsilon_steps)
+        random = rng.random() < epsilon
+        action = rng.choice(np.flatnonzero(mask)) if random else best(q_values(obs[None])[0], mask)
+        shown, reward, terminated, truncated, _ = played.step(action + start)
+        next_obs, next_mask = encode(shown), mask_of(shown, n)
+        # Where nothing follows, nothing need be allowed; but a maximum over nothing is no number.
+        discount = 0.0 if terminated else hyper.gamma
+        replay.add(obs, action, reward, discount, next_obs, next_mask if next_mask.any() else np.ones(n, bool))
+        obs, mask, running = next_obs, next_mask, running + float(reward)
+        if terminated or truncated:
+            returns.append(running)
+            shown, _ = played.reset()
+            obs, mask, running = encode(shown), mask_of(shown, n), 0.0
+        if t >= hyper.learning_starts and t % hyper.train_every == 0:
+            update(replay.sample(hyper.batch_size, rng), hyper.lr * (1 - t / hyper.steps))
+        if t % hyper.target_every == 0:
+            target.set_weights(net.get_weights())
+        if (t + 1) % 5_000 == 0:
+            print(f"{t + 1:7d} steps, {time.perf_counter() - begin:4.0f} s, mean return {np.mean(returns[-20:]):.1f}")
+    played.close()
+    return play(
+        make, lambda shown: start + best(q_values(encode(shown)[None])[0], mask_of(shown, n)), episodes, seed + 10_000
+    )
+
+
+def play(make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, seed: int) -> list[float]:
+    """Return the returns of fresh episodes."""
+    env, returns = make(), []
+    for episode in range(episodes):
+        shown, _ = env.reset(seed=seed + episode)
+        running, done = 0.0, False
+        while not done:
+            shown, reward, terminated, truncated, _ = env.step(act(shown))
+            running, done = running + float(reward), terminated or truncated
+        returns.append(running)
+    env.close()
+    return returns
+
+
+def main() -> None:
+    """Train and print the mean return."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=Hyper.steps)
+    parser.add_argument("--episodes", type=int, default=100, help="episodes to play in the end")
+    arguments = parser.parse_args()
+    returns = train(arguments.env, arguments.framework, arguments.seed, hyper=Hyper(steps=arguments.steps),
+                    episodes=arguments.episodes)  # fmt: skip
+    print(f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})")
+
+
+if __name__ == "__main__":
+    main()
