@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+import torch
 from gymnasium import spaces
 from gymnasium.spaces import Discrete
 from seed_models import TorchRNN
 
-from rlcatalog import ModelCatalog
+import rlcatalog
+from rlcatalog import ModelCatalog, ViewRequirement
 from rlcatalog.errors import ConfigError
-from rlcatalog.tf import RecurrentTFModelV2
+from rlcatalog.tf import RecurrentTFModelV2, TFModelV2
+from rlcatalog.torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -145,3 +148,43 @@ def test_keyword_arguments_of_a_custom_model(catalog):
         catalog.build(BOX, TWO, {"custom_model": TorchRNN, "custom_model_config": {"lstm_size": 9}})
     model = ModelCatalog.get_model_v2(BOX, TWO, 2, {"custom_model": TorchRNN}, "torch", fc_size=3)
     assert model.fc1.out_features == 3
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_attention_written_with_views_of_its_own_states(framework):
+    """RLlib's way: a state goes out step by step and comes back as a window over the last ones."""
+    base = TorchModelV2 if framework == "torch" else TFModelV2
+
+    class Windowed(base):
+        def __init__(self, *args):
+            super().__init__(*args)
+            space = spaces.Box(-1, 1, (4,))
+            self.view_requirements["state_in_0"] = ViewRequirement("state_out_0", shift="-3:-1", space=space)
+            self.view_requirements["state_out_0"] = ViewRequirement(space=space, used_for_training=False)
+            if framework == "torch":
+                self.scale = torch.nn.Parameter(torch.ones(1))
+            else:
+                self.scale = tf.Variable([1.0])
+
+        def forward(self, input_dict, state, seq_lens):
+            obs, window = input_dict["obs"], state[0]
+            assert tuple(window.shape[1:]) == (3, 4)
+            seen = window.sum(dim=1) if framework == "torch" else tf.reduce_sum(window, axis=1)
+            self._value = (obs + seen)[:, 0]
+            return (obs + 10 * seen)[:, :2] * self.scale, [obs]
+
+        def value_function(self):
+            return self._value
+
+    policy = rlcatalog.build(BOX, TWO, {"custom_model": Windowed}, framework)
+    obs = np.stack(observations(n=5))[:, None]
+    stepper = policy.stepper(1)
+    for t in range(5):
+        step = stepper.step(obs[t])
+        expected = obs[t] + 10 * sum((obs[s] for s in range(max(0, t - 3), t)), np.zeros((1, 4)))
+        np.testing.assert_allclose(step.dist_inputs, expected[:, :2], rtol=1e-5, atol=1e-6)
+    # Training begins with the window there was.
+    start = stepper.state
+    batch = {"obs": obs[0], "raw_action": step.raw_action, "seq_lens": np.ones(1, np.int32), "state": start}
+    np.testing.assert_allclose(start.memory[0][0], obs[2:5, 0], rtol=1e-6)
+    assert policy.evaluate(batch).logp.shape == (1,)

@@ -61,16 +61,17 @@ class LSTMCell(nn.Module):
         if seq_lens is None or seq_lens.shape[0] == rows:
             h, c = torch.lstm_cell(x, (h, c), *self._weights())
             return h, h, c
-        steps, lengths = rows // len(seq_lens), seq_lens.tolist()
-        if min(lengths) < 1 or max(lengths) > steps:
-            raise ModelContractError(f"seq_lens: expected lengths from 1 to {steps}, found {lengths[:20]}.")
-        real = None
-        if min(lengths) < steps:
-            if not outputs_only:
-                return self._packed(x, h, c, lengths, steps)
-            # On CPUs, PyTorch runs all of the padding in less time than the rows alone.
+        steps, real = rows // len(seq_lens), None
+        if outputs_only:
+            # On CPUs, PyTorch runs all of the padding in less time than the rows alone; and nothing waits for a GPU.
             real = sequence_mask(seq_lens, steps).view(rows, 1)
             x = torch.where(real, x, 0.0)  # padding may be no number, which gradients would spread
+        else:
+            lengths = seq_lens.tolist()
+            if min(lengths) < 1 or max(lengths) > steps:
+                raise ModelContractError(f"seq_lens: expected lengths from 1 to {steps}, found {lengths[:20]}.")
+            if min(lengths) < steps:
+                return self._packed(x, h, c, lengths, steps)
         timed = add_time_dimension(x, seq_lens, time_major=time_major)
         options = (True, 1, 0.0, torch.is_grad_enabled(), False, not time_major)
         y, h, c = torch.lstm(timed, (h[None], c[None]), self._compact(), *options)

@@ -106,6 +106,7 @@ class TorchEngine:
         self.on_cpu = self.device.type == "cpu"
         self.numpy = torch.Tensor.numpy if self.on_cpu else _copied
         self.model.to(self.device)
+        self._last = (None, [])  # those are where the model was
         self._lengths = self._lengths.to(self.device)
 
     def tensor(self, value: Any) -> torch.Tensor:
