@@ -140,5 +140,5 @@ class Catch(gym.Env):
 @both
 def test_the_vision_net_catches_the_ball(framework):
     """At least 0.95 of the optimum 1; chance is near -0.8."""
-    config = {"framework": framework, "seed": 0, "num_envs": 16, "num_epochs": 4, "lr": 1e-3, "entropy_coeff": 0.01}
+    config = {"framework": framework, "seed": 0, "num_envs": 16, "lr": 1e-3, "entropy_coeff": 0.01}
     assert trained(Catch, config, 100_000) >= 0.95
