@@ -504,7 +504,7 @@ def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment):
     listing = alone.run("-m", "rlcatalog", "list")
     assert listing.returncode == 0, listing.stderr
     assert "No plugins are installed" in listing.stdout
-    assert "pip install rlcatalog-atari rlcatalog-bounded" in " ".join(listing.stdout.split())
+    assert "pip install rlcatalog-atari rlcatalog-attention" in " ".join(listing.stdout.split())
     as_json = alone.run("-m", "rlcatalog", "list", "--json")
     assert as_json.returncode == 0, as_json.stderr
     assert json.loads(as_json.stdout) == {"plugins": [], "components": []}

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # the older editions' names
 ]
 
-SHORT = {"num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 1, "seed": 0}
+SHORT = {"lr": 0.01, "num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 1, "seed": 0}
 OBS = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 #: Edition → its trainer, and the key for what the model's constructor is given.
 EDITIONS = {
@@ -273,7 +273,7 @@ class TorchTrunk(TorchModelV2):
 @pytest.mark.parametrize("wrapper", ["use_lstm", "use_attention"])
 def test_a_custom_model_inside_a_wrapper_trains_with_it(framework, wrapper):
     ModelCatalog.register_custom_model("my_trunk", TorchTrunk if framework == "torch" else TFTrunk)
-    small = {"lstm_cell_size": 4} if wrapper == "use_lstm" else {"attention_dim": 4, "attention_head_dim": 2}
+    small = {"lstm_cell_size": 4} if wrapper == "use_lstm" else {"attention_dim": 16, "attention_head_dim": 8}
     model = {"custom_model": "my_trunk", wrapper: True, "max_seq_len": 5, **small}
     trainer = ppo.PPO(env="CartPole-v1", config={"framework": framework, "model": model, **SHORT})
     assert sum(name.startswith("trunk.hidden") for name in trainer.policy.model.get_weights()) == 4

@@ -99,8 +99,7 @@ class Slots:
             choices[slot] = choose(slot, found, request, named=named, prefer=self.prefer)
         if choices["trunk"].component is None:
             provider = first_party.provider_of("model", "fallback")
-            if not any(slot_of(c) == "trunk" for c in self.registry.active("model")):
-                self.registry.explain_missing("the default model", provider)
+            self.registry.explain_missing("the default model", provider)
             reasons = "; ".join(f"{v.component.name}: {v.why}" for v in choices["trunk"].verdicts) or "none installed"
             raise NoMatchError(f"No installed model fits {request.obs.describe()} ({reasons}).")
         return choices

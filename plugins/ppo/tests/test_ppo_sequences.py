@@ -25,9 +25,9 @@ MEMORIES = {
     "lstm": {**NET, "use_lstm": True, "lstm_cell_size": 5},
     "lstm_past": {**NET, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True,
                   "lstm_use_prev_reward": True},
-    "attention": {**NET, "use_attention": True, "attention_dim": 6, "attention_head_dim": 4,
+    "attention": {**NET, "use_attention": True, "attention_dim": 16, "attention_head_dim": 8,
                   "attention_memory_inference": 6, "attention_memory_training": 6},
-    "attention_past": {**NET, "use_attention": True, "attention_dim": 6, "attention_head_dim": 4,
+    "attention_past": {**NET, "use_attention": True, "attention_dim": 16, "attention_head_dim": 8,
                        "attention_memory_inference": 6, "attention_memory_training": 6,
                        "attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 3},
 }  # fmt: skip
