@@ -1,7 +1,9 @@
 """Every example runs, in a process of its own; the list is what lies in the folder."""
 
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -38,11 +40,31 @@ def test_every_example_is_run():
     assert sorted(RUNS) == sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
-@pytest.mark.parametrize(("name", "arguments"), [(name, run) for name, runs in RUNS.items() for run in runs])
-def test_example(name, arguments, tmp_path):
-    run = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+CASES = {f"{name} {' '.join(run)}".strip(): (name, run) for name, runs in RUNS.items() for run in runs}
+
+
+@pytest.fixture(scope="session")
+def runs(request, tmp_path_factory):
+    """Start the examples that are asked for, two at a time; case → its run to come."""
+    asked = [item.callspec.params["case"] for item in request.session.items if item.path == Path(__file__)
+             and hasattr(item, "callspec")]  # fmt: skip
+
+    def run(case):
+        name, arguments = CASES[case]
+        return subprocess.run(
+            [sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True, check=False,
+            cwd=tmp_path_factory.mktemp("example"), env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(2) as pool:
+        yield {case: pool.submit(run, case) for case in asked}
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_example(case, runs):
+    run = runs[case].result()
+    name, arguments = CASES[case]
     assert run.returncode == 0, run.stderr
     usual = "2048 steps, mean return" if "--iterations" in arguments else "values after ten steps: ["
     assert SAYS.get(name, usual) in run.stdout
