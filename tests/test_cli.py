@@ -126,6 +126,7 @@ def test_train_and_evaluate(tmp_path):
     assert (out / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["timesteps_total"] for line in lines] == [128, 256]
+    assert all(line["info"]["learner"]["model"] == {} for line in lines)  # where a model's metrics stand
     config = json.loads((out / "config.json").read_text())
     assert config["env"] == "CartPole-v1"
     assert config["algorithm"]["seed"] == 3

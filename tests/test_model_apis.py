@@ -17,7 +17,6 @@ from model_apis.tf import ContActionQModel, DuelingQModel, QModel
 from model_apis.torch import TorchContActionQModel, TorchDuelingQModel, TorchQModel
 
 from rlcatalog import ModelCatalog
-from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import StaleOutputError
 from rlcatalog.layers import DenseSpec
 from rlcatalog.tf import Dense, TFModelV2
@@ -80,9 +79,7 @@ MEMORIES = [name for name, (*_, model) in OVER.items() if model in ("lstm", "att
 
 
 def made(framework, over, interface, action_space):
-    space, config, _, needed = OVER[over]
-    if needed not in {c.name for c in default_catalog().components("model")}:
-        pytest.skip(f"rlcatalog-{needed} is not installed")
+    space, config, _, _ = OVER[over]
     config = {**config, **({"custom_model": TRUNKS[framework]} if "custom_model" in config else {})}
     space = ModelCatalog.get_preprocessor_for_space(space).observation_space
     return ModelCatalog.get_model_v2(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 import pytest
 import torch
@@ -107,8 +105,6 @@ OBSERVATIONS = {
 @frameworks
 @pytest.mark.parametrize("kind", OBSERVATIONS)
 def test_other_observations(framework, kind):
-    if kind == "image" and importlib.util.find_spec("rlcatalog_visionnet") is None:
-        pytest.skip("rlcatalog-visionnet is not installed")
     policy = rlcatalog.build(OBSERVATIONS[kind], TWO, SMALL, framework)
     assert type(policy.model.trunk).__name__ == {"dict": "FullyConnectedNetwork", "image": "VisionNetwork"}[kind]
     act_and_train_alike(policy)
