@@ -74,7 +74,7 @@ class Recall(TorchModelV2):
 class Head(TorchModelV2):
     """A head: one more layer around what it holds."""
 
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name, trunk):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name, *, trunk, value_trunk, action_dist):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         BUILT.append(("head", num_outputs, trunk))
         self.trunk = trunk

@@ -27,13 +27,16 @@ class ActionPlan:
         info: The node.
         choice: What was chosen and why.
         size: Number of model outputs it needs, its children's included.
-        children: The same for the node's children, where the distribution joins theirs.
+        children: The same for the node's children, where the distribution joins theirs; or, where it is built around
+            another, for the same node again.
+        place: Where it stands in the plan, for saved policies: the node's path, marked where it is inside another.
     """
 
     info: SpaceInfo
     choice: Choice
     size: int
     children: tuple[ActionPlan, ...] = ()
+    place: str = ""
 
     @property
     def component(self) -> Component:
@@ -85,19 +88,22 @@ class Names:
         """All components named."""
         return [c for c in (self.anywhere, *self._by_path.values()) if c is not None]
 
-    def at(self, request: Request) -> Component | None:
-        """Return the component named for a node, or None."""
+    def at(self, request: Request, place: str, outer: Component | None) -> Component | None:
+        """Return the component named for a node, or None; never the one it is to stand inside of."""
         info = request.action
         assert info is not None
-        if info.path in self._pins:
-            return self._slots.registry.get("action_dist", self._pins[info.path])
-        if info.path in self._by_path:
+        if place in self._pins:
+            return self._slots.registry.get("action_dist", self._pins[place])
+        named = self._by_path.get(info.path)
+        if named is not None and named is not outer:
             self._unused.discard(info.path)
-            return self._by_path[info.path]
-        if self.anywhere is not None and (not info.children or info.path == "action") and self._fits(request):
-            self._fitted = True
-            return self.anywhere
-        return None
+            return named
+        if self.anywhere is None or self.anywhere is outer or not (not info.children or info.path == "action"):
+            return None
+        if not self._fits(request):
+            return None
+        self._fitted = True
+        return self.anywhere
 
     def check_used(self, request: Request) -> None:
         """Raise unless each name has found its place.
@@ -121,6 +127,8 @@ class Names:
     def _fits(self, request: Request) -> bool:
         assert self.anywhere is not None
         assert request.action is not None
+        if is_around(self.anywhere):
+            return request.action.path == "action"
         if is_composite(self.anywhere):
             return request.action.kind in ("tuple", "dict")
         try:
@@ -155,20 +163,30 @@ def _check_free_log_std(slots: Slots, plan: ActionPlan) -> None:
     )
 
 
-def _plan(slots: Slots, request: Request, names: Names) -> ActionPlan:
+def _plan(slots: Slots, request: Request, names: Names, outer: Component | None = None) -> ActionPlan:
     info = request.action
     assert info is not None
-    choice = slots.action_dist(request, names.at(request))
+    place = info.path if outer is None else f"{info.path} inside {outer.name}"
+    choice = slots.action_dist(request, names.at(request, place, outer), outer)
     component = choice.component
     assert component is not None
+    if is_around(component):
+        inner = _plan(slots, request, names, component)
+        return ActionPlan(info, choice, slots.size(component, request, info.space, inner.size), (inner,), place)
     if not is_composite(component):
-        return ActionPlan(info, choice, slots.size(component, request, info.space))
+        return ActionPlan(info, choice, slots.size(component, request, info.space), (), place)
     children = tuple(_plan(slots, replace(request, action=child), names) for child in info.children)
     size = sum(child.size for child in children)
     for cls in component.objects.values():  # a class of the running program may need more than its children do
         if "required_model_output_shape" in vars(cls):
             size = slots.size(component, request, info.space)
-    return ActionPlan(info, choice, size, children)
+    return ActionPlan(info, choice, size, children, place)
+
+
+def is_around(component: Component) -> bool:
+    """Whether a distribution is built around the one that would be chosen without it."""
+    assert isinstance(component.declaration, ActionDistSpec)
+    return component.declaration.around
 
 
 def is_composite(component: Component) -> bool:

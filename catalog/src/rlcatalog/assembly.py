@@ -10,10 +10,13 @@ from typing import Any
 
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, nearest
 from rlcatalog.model import ModelV2
+from rlcatalog.rest import Rest
 from rlcatalog.views import ViewRequirement
 
 #: What every model's constructor takes, in this order.
 STANDARD = ("obs_space", "action_space", "num_outputs", "model_config", "name")
+#: What `assemble` gives to memories and heads beside those.
+HELD = ("trunk", "value_trunk", "action_dist")
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Part:
 
     cls: type
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    is_head: bool = False
 
 
 def assemble(
@@ -32,29 +36,55 @@ def assemble(
     fresh_config: Callable[[], dict[str, Any]],
     name: str,
     interface: type | None = None,
+    rest: Rest | None = None,
+    action_dist: Any = None,
 ) -> ModelV2:
     """Build a chain of parts, each holding the one before it as `trunk`.
 
+    A head is given more: `value_trunk`, another model like `trunk` for the value alone where `vf_share_layers` is
+    False, else None; and `action_dist`, what makes the distribution it serves.
+
     Args:
-        parts: The classes, from the inside out.
+        parts: The classes, from the inside out; the last may be a head.
         obs_space: Space of encoded observations.
         action_space: The environment's action space.
         num_outputs: Width of the outermost part's output, or None for a trunk.
         fresh_config: Makes a model config that the caller of it may keep.
         name: The model's name.
         interface: A mixin that adds methods; it is mixed over a host that holds the model.
+        rest: What the head leaves of the observation for the other parts; None where that is all of it.
+        action_dist: What makes the action distribution, for the head.
 
     Raises:
         ModelContractError: A class is not a ModelV2, or does not keep the trunk protocol.
         ConfigError: A keyword argument that the class does not take.
     """
+    inner_space = obs_space if rest is None else rest.space(obs_space)
 
     def chain(outputs: int | None) -> ModelV2:
+        *inside, last = parts
+        if not last.is_head:
+            return inner(parts, outputs)
+        held: dict[str, Any] = {"trunk": trunk_of(inside, last), "value_trunk": None, "action_dist": action_dist}
+        if not fresh_config().get("vf_share_layers", True):
+            held["value_trunk"] = trunk_of(inside, last)
+        head = construct(last.cls, (obs_space, action_space, outputs, fresh_config(), name), last.kwargs, held)
+        head.view_requirements = _views_of_both(held["trunk"], head)
+        return head
+
+    def trunk_of(inside: list[Part], head: Part) -> ModelV2:
+        model = _checked_trunk(inner(inside, None), head.cls)
+        model.rest = rest
+        if rest is not None:
+            _check_no_past_observations(model, rest)
+        return model
+
+    def inner(inside: list[Part], outputs: int | None) -> ModelV2:
         model: ModelV2 | None = None
-        for part in parts:
-            wanted = outputs if part is parts[-1] else None
+        for part in inside:
+            wanted = outputs if part is inside[-1] else None
             held = {} if model is None else {"trunk": _checked_trunk(model, part.cls)}
-            outer = construct(part.cls, (obs_space, action_space, wanted, fresh_config(), name), part.kwargs, held)
+            outer = construct(part.cls, (inner_space, action_space, wanted, fresh_config(), name), part.kwargs, held)
             if model is not None:
                 outer.view_requirements = _views_of_both(model, outer)
             model = outer
@@ -68,11 +98,11 @@ def assemble(
     if issubclass(parts[-1].cls, interface):
         return chain(num_outputs)
 
-    def inner(outputs: int | None) -> ModelV2:
+    def build_inner(outputs: int | None) -> ModelV2:
         model = chain(outputs)
         return model if outputs is not None else _checked_trunk(model, interface)
 
-    mixed = type(interface.__name__, (interface, host), {"build_inner": staticmethod(inner)})
+    mixed = type(interface.__name__, (interface, host), {"build_inner": staticmethod(build_inner)})
     return construct(mixed, (obs_space, action_space, num_outputs, fresh_config(), name), {}, {})
 
 
@@ -112,7 +142,7 @@ def check_kwargs(cls: type, kwargs: Mapping[str, Any]) -> None:
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return
-    accepted = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.name not in (*STANDARD, "trunk")]
+    accepted = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.name not in (*STANDARD, *HELD)]
     for name in kwargs:
         if name not in accepted:
             raise ConfigError(f"custom_model_config: {cls.__name__} takes no {name!r}.{nearest(name, accepted)}"
@@ -132,6 +162,17 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
             " wrapped around it. Switch the memory off in the config."
         )
     return trunk
+
+
+def _check_no_past_observations(model: ModelV2, rest: Rest) -> None:
+    views = model.view_requirements.items()
+    past = [name for name, view in views if name != "obs" and (view.data_col or name) in ("obs", "new_obs")]
+    if past:
+        raise NotServedError(
+            f"{type(model).__name__} asks for the view {past[0]!r} of observations; inside a head that takes"
+            f" {', '.join(map(repr, rest.claimed))} out of them it sees the current one only. Stack them in the"
+            " environment (gymnasium.wrappers.FrameStackObservation), or leave the head out."
+        )
 
 
 def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]:

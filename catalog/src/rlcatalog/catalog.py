@@ -22,6 +22,8 @@ from rlcatalog.preprocessing import Preprocessor
 from rlcatalog.registry import Component, Registry, require_framework
 from rlcatalog.request import Request
 from rlcatalog.resolution import Explanation, Resolution, model_stages
+from rlcatalog.rest import Rest
+from rlcatalog.restoring import preprocessor_of
 from rlcatalog.selection import Verdict
 from rlcatalog.slots import MODEL_SLOTS, Slots
 from rlcatalog.spaceinfo import SpaceInfo
@@ -177,7 +179,7 @@ class Catalog:
         key = mask_key(whole, action, values["action_mask_key"])
         # A custom model sees what the environment emits; any other finds the mask in its output, not in its input.
         seen = whole if key is None or custom_model is not None else whole.without(key)
-        request = Request(seen, action, values, framework, catalog=self)
+        request = Request(seen, action, values, framework, catalog=self, mask_key=key)
         codecs = pins.get("preprocessors")
         choices = {"preprocessor": slots.preprocessor(request, codecs), "filter": slots.filter(request, pins)}
         preprocessor = self.preprocessor_for(request.obs, values, pins=codecs)
@@ -185,8 +187,10 @@ class Catalog:
         actions = plan_actions(slots, request, names)
         choices["action_dist"] = actions.choice
         request = replace(request, num_outputs=actions.size)
-        choices |= slots.model(request, custom_model, pins)
-        found = Resolution(request, parsed, framework, choices, preprocessor, actions, self.config_keys, codecs, key)
+        parts, rest = slots.model(request, custom_model, pins)
+        found = Resolution(
+            request, parsed, framework, choices | parts, preprocessor, actions, self.config_keys, codecs, key, rest
+        )
         _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
         return found
 
@@ -339,14 +343,16 @@ class Catalog:
         encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
         action = SpaceInfo.read(action_space, "action")
         request = Request(
-            original, action, parsed.values, framework, encoded, num_outputs,
-            preprocessor=getattr(obs_space, "preprocessor", None), catalog=self,
+            original, action, parsed.values, framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
+            catalog=self, mask_key=mask_key(original, action, parsed.values["action_mask_key"]),
         )  # fmt: skip
-        choices = {slot: choice.component for slot, choice in slots.model(request, custom, {}).items()}
-        model_stages(choices.values(), request, num_outputs)
+        found, rest = slots.model(request, custom, {})
+        choices = {slot: choice.component for slot, choice in found.items()}
+        model_stages(choices.values(), request, num_outputs, rest)
+        action_dist = self.action_dist(action_space, config, framework=framework)[0] if choices["head"] else None
         return self.model(
             choices, obs_space, action_space, num_outputs, parsed, framework, name=name, interface=interface,
-            kwargs=kwargs,
+            kwargs=kwargs, rest=rest, action_dist=action_dist,
         )  # fmt: skip
 
     def model(
@@ -361,6 +367,8 @@ class Catalog:
         name: str = "default_model",
         interface: type | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        rest: Rest | None = None,
+        action_dist: Any = None,
     ) -> ModelV2:
         """Build a model from the components of its slots (see `rlcatalog.assembly.assemble`)."""
         require_framework(framework)
@@ -370,8 +378,8 @@ class Catalog:
             if component is not None:
                 custom = config.fresh()["custom_model_config"] if config.values["custom_model"] is not None else {}
                 own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
-                parts.append(Part(component.load(framework), own))
-        return assemble(parts, obs_space, action_space, num_outputs, config.fresh, name, interface)
+                parts.append(Part(component.load(framework), own, slot == "head"))
+        return assemble(parts, obs_space, action_space, num_outputs, config.fresh, name, interface, rest, action_dist)
 
     def wrap_env(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None

@@ -184,6 +184,8 @@ class ModelSpec(Declaration):
 
     Attributes:
         slot: `"trunk"`, `"memory"` or `"head"`; a memory and a head are built around the trunk.
+        claims: For a head: the keys of a Dict observation that it reads itself, for a request. Trunk and memory are
+            chosen for what remains, and see no more.
         describe: The stages and their shapes for a request, without a framework; None for "known after build".
         settled: For a model that asks the catalog for others: the config keys that name what it found for a request. A
             saved policy keeps them, so that loading never chooses again.
@@ -192,6 +194,7 @@ class ModelSpec(Declaration):
     kind: ClassVar[str] = "model"
 
     slot: str = "trunk"
+    claims: Callable[[Request], Sequence[str]] | None = None
     describe: Callable[[Request], Sequence[Stage]] | None = None
     settled: Callable[[Request], Mapping[str, Any]] | None = None
 
@@ -212,12 +215,15 @@ class ActionDistSpec(Declaration):
             `required_model_output_shape` says the same.
         composite: Whether it joins distributions that the catalog chooses for the space's children (Tuple, Dict); its
             size is the sum of theirs.
+        around: Whether it is built around the distribution that the catalog would choose without it; `size` is then
+            given that one's as a third argument.
     """
 
     kind: ClassVar[str] = "action_dist"
 
     composite: bool = False
-    size: Callable[[SpaceInfo, Mapping[str, Any]], int] | None = None
+    around: bool = False
+    size: Callable[..., int] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

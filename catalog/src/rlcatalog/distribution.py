@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +14,21 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rlcatalog.spaceinfo import SpaceInfo
+
+
+@dataclass(frozen=True, eq=False)
+class DistPart:
+    """One of the independent parts of a distribution.
+
+    Attributes:
+        info: What it is about: a node of the action space, or one choice of a MultiDiscrete as a Discrete.
+        dist: Makes its distribution; called with `(inputs, model)`.
+        size: Number of its inputs.
+    """
+
+    info: SpaceInfo
+    dist: Any
+    size: int
 
 
 class ActionDistribution:
@@ -28,6 +44,8 @@ class ActionDistribution:
 
     #: Whether the class joins distributions that the catalog chooses for the children of a Tuple or Dict.
     composite: ClassVar[bool] = False
+    #: Whether the class is built around the distribution that the catalog would choose without it.
+    around: ClassVar[bool] = False
     #: How the adapter reads raw actions: `"values"` (offsets are added, floats brought into their bounds), `"bounded"`
     #: (floats that lie within their bounds already), `"onehot"` (one-hots, relaxed or not, of a Discrete).
     raw_kind: ClassVar[str] = "values"
@@ -82,7 +100,8 @@ class ActionDistribution:
         Args:
             action: The action space.
             config: The model config.
-            children: For a composite: distribution class and size of each child of the space, in order.
+            children: For a composite: distribution class and size of each child of the space, in order; for one that
+                is built around another: that one's.
         """
         return {}
 
@@ -131,6 +150,34 @@ class ActionDistribution:
                 " it, the class must define masked(inputs, mask)."
             )
         return _fill_forbidden("torch" if hasattr(inputs, "masked_fill") else "tf")(inputs, mask)
+
+    def params_given(self, actions: Any) -> Any:
+        """Return the parameters `[B, n]` under which `actions` are scored: what engines store beside the actions.
+
+        They are `inputs`, unless the parts of an action depend on one another: then the parameters of each part given
+        the earlier parts of `actions`. `stored` rebuilds a distribution from them.
+        """
+        return self.inputs
+
+    @classmethod
+    def stored(cls, options: Mapping[str, Any]) -> Any:
+        """Return the class that rebuilds a distribution from `params_given`; None: this class itself.
+
+        Args:
+            options: What `options_for` returned.
+        """
+        return None
+
+    @classmethod
+    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
+        """Return the independent parts this distribution is a product of, in the order of inputs and raw actions.
+
+        Args:
+            action: The action space.
+            size: Number of inputs.
+            options: What `options_for` returned.
+        """
+        return [DistPart(action, BoundDistribution(cls, options) if options else cls, size)]
 
     # --- to call ---------------------------------------------------------------------------------------------------
 
@@ -196,6 +243,25 @@ def bind(cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Seque
     describe = getattr(cls, "options_for", None)
     options = describe(action, config, children) if describe is not None else {}
     return BoundDistribution(cls, options) if options else cls
+
+
+def unbound(dist_class: Any) -> tuple[Any, Mapping[str, Any]]:
+    """Return a distribution's class and the options bound to it."""
+    if isinstance(dist_class, partial):
+        return dist_class.func, dist_class.keywords
+    return (dist_class.cls, dist_class.options) if isinstance(dist_class, BoundDistribution) else (dist_class, {})
+
+
+def stored_class(dist_class: Any) -> Any:
+    """Return what rebuilds a distribution from its `params_given`, called with `(params, model)`."""
+    cls, options = unbound(dist_class)
+    rebuilt = cls.stored(options) if hasattr(cls, "stored") else None
+    return dist_class if rebuilt is None else rebuilt
+
+
+def params_given(dist: Any, actions: Any) -> Any:
+    """Return the parameters under which a distribution scores actions; see `ActionDistribution.params_given`."""
+    return dist.params_given(actions) if hasattr(dist, "params_given") else dist.inputs
 
 
 def same_kind(dist: ActionDistribution, other: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from rlcatalog.errors import ModelContractError
 from rlcatalog.preprocessing import Preprocessor
 from rlcatalog.registry import Component
+from rlcatalog.rest import Rest
 
 Array = np.ndarray[Any, Any]
 
@@ -44,15 +45,19 @@ class Filter:
         """Restore statistics that `get_state` returned."""
 
 
-def make_filter(component: Component | None, preprocessor: Preprocessor, options: Mapping[str, Any]) -> Filter | None:
+def make_filter(
+    component: Component | None, preprocessor: Preprocessor, options: Mapping[str, Any], rest: Rest | None = None
+) -> Filter | None:
     """Make the filter that a component describes; None for an empty slot.
+
+    What a head claims is not for filters: they find its paths among their options, under `"claimed"`.
 
     Raises:
         ModelContractError: What the component makes is no filter.
     """
     if component is None:
         return None
-    made = component.load("numpy")(preprocessor, options)
+    made = component.load("numpy")(preprocessor, {**options, "claimed": [] if rest is None else rest.paths})
     if not isinstance(made, Filter):
         raise ModelContractError(f"filter {component.name!r} must make a rlcatalog.Filter, found {made!r}.")
     return made

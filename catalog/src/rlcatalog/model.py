@@ -15,6 +15,8 @@ from rlcatalog.views import ViewRequirement
 if TYPE_CHECKING:
     import gymnasium
 
+    from rlcatalog.rest import Rest
+
 
 class ModelV2:
     """Base class of all models; users derive from `TorchModelV2` or `TFModelV2`.
@@ -117,7 +119,7 @@ class ModelV2:
             ModelContractError: `forward` did not return an (output, list of states) pair.
         """
         # The copy keeps a forward() that changes its input from changing the caller's.
-        inputs = dict(input_dict)
+        inputs = dict(input_dict) if self.rest is None else self.rest.of(input_dict, self._ops)
         if not state:
             state = _states_in(inputs) if "state_in_0" in inputs else []
         if seq_lens is None:
@@ -179,6 +181,8 @@ class ModelV2:
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
+    #: Inside a head: what that leaves of the observations it is given.
+    rest: Rest | None = None
     _has_context = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

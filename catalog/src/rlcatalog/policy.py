@@ -12,6 +12,7 @@ import numpy as np
 from rlcatalog.action_inputs import ActionForm
 from rlcatalog.adapters import ActionAdapter
 from rlcatalog.carried import Memory, State
+from rlcatalog.distribution import stored_class
 from rlcatalog.errors import ModelContractError
 from rlcatalog.filtering import make_filter
 from rlcatalog.masks import ActionMasks
@@ -37,7 +38,8 @@ class Step(NamedTuple):
         raw_action: The same before adaption, `[B, width]`: store these, `evaluate` scores them.
         logp: Log density of the raw actions, `[B]`, float32.
         value: Value estimates `[B]`, or None for a model without a value branch.
-        dist_inputs: Inputs of the action distribution `[B, size]`.
+        dist_inputs: Parameters of the action distribution `[B, n]`, action masks included; `Policy.stored_dist`
+            rebuilds it from them, whatever the weights are by then.
         state: Opaque state to hand to the next `act`, or None for a model without memory or past views.
     """
 
@@ -59,6 +61,9 @@ class Evaluation:
         entropy_kind: `"exact"` or `"estimate"`.
         value: Value estimates `[B]`, or None.
         dist: The action distribution.
+        kl: Divergence `[B]` of the distribution that the actions were drawn from to this one, or None where the batch
+            does not hold the former. Where parts of an action depend on earlier ones it is that of each part given the
+            stored earlier ones: its mean over stored actions estimates the divergence without bias.
     """
 
     logp: Any
@@ -66,6 +71,7 @@ class Evaluation:
     entropy_kind: str
     value: Any
     dist: Any
+    kl: Any = None
 
 
 class Engine(Protocol):
@@ -96,6 +102,7 @@ class Policy:
         encoded_space: The space of observations as the model sees them: encoded and filtered.
         model: The model.
         dist_class: The class of its action distributions: `dist_class(inputs, model)`.
+        stored_dist: The same for `step.dist_inputs` (tensors of the framework): `stored_dist(dist_inputs)`.
         adapter: Maps raw actions to the environment's.
         config: The model config, complete.
         framework: `"torch"` or `"tf"`.
@@ -116,13 +123,15 @@ class Policy:
         self.preprocessor = catalog.preprocessor_for(
             resolution.request.obs, resolution.config.values, pins=resolution.preprocessor_pins
         )
-        self.filter = make_filter(resolution.choices["filter"].component, self.preprocessor, self.config)
+        chosen = resolution.choices["filter"].component
+        self.filter = make_filter(chosen, self.preprocessor, self.config, resolution.rest)
         self.encoded_space = (
             self.preprocessor.observation_space
             if self.filter is None
             else self.filter.processed_space(self.preprocessor)
         )
         self.dist_class = resolution.actions.load(self.framework, self.config)
+        self.stored_dist = stored_class(self.dist_class)
         self.model = self.make_model()
         self.memory = Memory(self.model)
         action_form = ActionForm(resolution.request.action, kinds, not self.config["_disable_action_flattening"])
@@ -240,10 +249,12 @@ class Policy:
                 masked actions `"mask"`, from `action_mask`; for models that ask for views `"views"`, what acting
                 returned as `step.state.seen`, row by row. Models with memory read sequences: `"seq_lens"` `[S]`, the
                 lengths of the sequences that stand one after the other in the rows, and `"state"`, the memory
-                `[S, ...]` each began with (none: fresh episodes). Rows are not padded. Arrays or tensors.
+                `[S, ...]` each began with (none: fresh episodes). Rows are not padded. With `"dist_inputs"`, of
+                `act`, the divergence is computed, too. Arrays or tensors.
 
         Raises:
             ModelContractError: A view is missing, or the lengths do not add up to the rows.
+            NoClosedFormError: `"dist_inputs"` are given, and the distribution has no closed form for its divergence.
         """
         return self._engine.evaluate(batch)
 
@@ -297,6 +308,8 @@ class Policy:
             resolution.num_outputs,
             resolution.config,
             self.framework,
+            rest=resolution.rest,
+            action_dist=self.dist_class,
         )
 
     # --- inside ----------------------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ class Request:
         env: The environment, for environment wrappers.
         preprocessor: What encoded the observations, where it is known.
         catalog: The catalog that asks, for models that hold others (see `Catalog.trunk`).
+        mask_key: Key of the environment's Dict observations under which an action mask stands, or None. `obs` has it
+            only where models are shown the mask.
     """
 
     obs: SpaceInfo
@@ -36,6 +38,7 @@ class Request:
     env: Any = None
     preprocessor: Any = field(default=None, repr=False, compare=False)
     catalog: Any = field(default=None, repr=False, compare=False)
+    mask_key: str | None = None
 
     @property
     def encoded_size(self) -> int:

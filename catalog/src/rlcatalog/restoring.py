@@ -19,10 +19,12 @@ class TensorOps(NamedTuple):
     Attributes:
         reshape: `reshape(x, shape)` gives the last axis of x the given shape, as a view where the library can.
         integers: `integers(x)` returns x as int64.
+        side_by_side: `side_by_side(list)` joins `[B, n]` arrays along their columns.
     """
 
     reshape: Callable[[Any, tuple[int, ...]], Any]
     integers: Callable[[Any], Any]
+    side_by_side: Callable[[list[Any]], Any]
 
 
 def preprocessor_of(obs_space: Any) -> Preprocessor | None:
@@ -104,11 +106,11 @@ def tensor_ops(tensorlib: Any) -> TensorOps:
         ModelContractError: The library is not known.
     """
     if tensorlib in ("tf", "tf2"):
-        from rlcatalog.tf.ops import integers, reshape_last
+        from rlcatalog.tf.ops import integers, reshape_last, side_by_side
 
-        return TensorOps(reshape_last, integers)
+        return TensorOps(reshape_last, integers, side_by_side)
     if tensorlib in ("numpy", "torch"):
-        return TensorOps(_reshape_last, _integers)
+        return TensorOps(_reshape_last, _integers, _side_by_side)
     raise ModelContractError(f"tensorlib must be 'numpy', 'torch' or 'tf', found {tensorlib!r}.")
 
 
@@ -116,6 +118,14 @@ def _reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
     if len(shape) == 1:
         return x
     return x.reshape(x.shape[:-1] + shape)
+
+
+def _side_by_side(pieces: list[Any]) -> Any:
+    if isinstance(pieces[0], np.ndarray):
+        return np.concatenate(pieces, axis=1)
+    from rlcatalog.torch.ops import side_by_side
+
+    return side_by_side(pieces)
 
 
 def _integers(x: Any) -> Any:

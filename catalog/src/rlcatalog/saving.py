@@ -74,7 +74,7 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
         files[FILTER] = to_bytes(_contiguous(policy.filter.get_state()))
     parts = {slot: resolution.choices[slot].component for slot in _PINNED}
     preprocessors = dict(_preprocessors(policy.preprocessor))
-    action_dists = {node.info.path: node.component for node in resolution.actions.walk()}
+    action_dists = {node.place: node.component for node in resolution.actions.walk()}
     used = [c for c in (*parts.values(), *preprocessors.values(), *action_dists.values()) if c is not None]
     manifest = Manifest(
         format=FORMAT,
@@ -205,7 +205,9 @@ def _settled(resolution: Resolution) -> dict[str, Any]:
     for slot in MODEL_SLOTS:
         component = resolution.choices[slot].component
         if component is not None and getattr(component.declaration, "settled", None) is not None:
-            found |= component.ask("settled", resolution.request, returns=dict)
+            request, rest = resolution.request, resolution.rest
+            asked = request if rest is None or slot == "head" else rest.request(request)
+            found |= component.ask("settled", asked, returns=dict)
     return found
 
 

@@ -13,6 +13,7 @@ from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.in_process import in_process_preprocessor
 from rlcatalog.registry import Component, Registry, framework_name
 from rlcatalog.request import Request
+from rlcatalog.rest import Rest
 from rlcatalog.selection import Choice, choose
 from rlcatalog.spaceinfo import SpaceInfo
 
@@ -74,8 +75,8 @@ class Slots:
             return Choice("filter", None, "observation_filter is 'NoFilter'")
         return choose("filter", self.registry.active("filter"), request, named=self.registry.get("filter", name))
 
-    def action_dist(self, request: Request, named: Component | None) -> Choice:
-        found = self.registry.active("action_dist")
+    def action_dist(self, request: Request, named: Component | None, outer: Component | None = None) -> Choice:
+        found = [c for c in self.registry.active("action_dist") if c is not outer]
         choice = choose("action_dist", found, request, named=named, prefer=self.prefer)
         if choice.component is None:
             assert request.action is not None
@@ -86,23 +87,29 @@ class Slots:
             raise UnsupportedSpaceError(f"{info.path}: no installed distribution takes {info.describe()} ({reasons}).")
         return choice
 
-    def model(self, request: Request, custom: Component | None, pins: Mapping[str, Any]) -> dict[str, Choice]:
-        choices = {}
-        for slot in MODEL_SLOTS:
-            found = [c for c in self.registry.active("model") if slot_of(c) == slot]
-            named = self.pinned(slot, pins)  # what was chosen then, whatever the config's name means today
-            if named is None and custom is not None and slot_of(custom) == slot:
-                named = custom
-            if pins and named is None:
-                choices[slot] = Choice(slot, None, "empty when the policy was saved")
-                continue
-            choices[slot] = choose(slot, found, request, named=named, prefer=self.prefer)
+    def model(
+        self, request: Request, custom: Component | None, pins: Mapping[str, Any]
+    ) -> tuple[dict[str, Choice], Rest | None]:
+        """Choose the model's parts, the head first: it says what it leaves of the observation for the others."""
+        choices = {"head": self._model_part("head", request, custom, pins)}
+        rest = rest_of(choices["head"].component, request)
+        inner = request if rest is None else rest.request(request)
+        choices = {slot: self._model_part(slot, inner, custom, pins) for slot in ("trunk", "memory")} | choices
         if choices["trunk"].component is None:
             provider = first_party.provider_of("model", "fallback")
             self.registry.explain_missing("the default model", provider)
             reasons = "; ".join(f"{v.component.name}: {v.why}" for v in choices["trunk"].verdicts) or "none installed"
-            raise NoMatchError(f"No installed model fits {request.obs.describe()} ({reasons}).")
-        return choices
+            raise NoMatchError(f"No installed model fits {inner.obs.describe()} ({reasons}).")
+        return choices, rest
+
+    def _model_part(self, slot: str, request: Request, custom: Component | None, pins: Mapping[str, Any]) -> Choice:
+        found = [c for c in self.registry.active("model") if slot_of(c) == slot]
+        named = self.pinned(slot, pins)  # what was chosen then, whatever the config's name means today
+        if named is None and custom is not None and slot_of(custom) == slot:
+            named = custom
+        if pins and named is None:
+            return Choice(slot, None, "empty when the policy was saved")
+        return choose(slot, found, request, named=named, prefer=self.prefer)
 
     def trunk(self, request: Request, name: str | None) -> Component:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
@@ -134,14 +141,22 @@ class Slots:
                 return component.declaration.frameworks[0]
         return "torch"
 
-    def size(self, component: Component | None, request: Request, action_space: Any) -> int:
+    def size(self, component: Component | None, request: Request, action_space: Any, *inner: int) -> int:
         assert component is not None
         assert isinstance(component.declaration, ActionDistSpec)
         assert request.action is not None
         if component.objects:
             cls = next(iter(component.objects.values()))
             return output_size(cls.required_model_output_shape(action_space, dict(request.config)))
-        return int(component.ask("size", request.action, request.config, returns=output_size))
+        return int(component.ask("size", request.action, request.config, *inner, returns=output_size))
+
+
+def rest_of(head: Component | None, request: Request) -> Rest | None:
+    """Return what a head leaves of an observation, or None where that is all of it."""
+    if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
+        return None
+    claimed = head.ask("claims", request, returns=tuple)
+    return Rest(request.preprocessor, claimed, head.name) if claimed else None
 
 
 def slot_of(component: Component) -> str:

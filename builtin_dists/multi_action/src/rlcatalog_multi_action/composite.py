@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, entropy_of, same_kind
+from rlcatalog.distribution import ActionDistribution, DistPart, entropy_of, same_kind, unbound
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
 from rlcatalog_multi_action.layout import Children, Part, layout_of, values_of
 
@@ -113,6 +113,15 @@ class CompositeDistribution(ActionDistribution):
             )
         pieces = zip(layout.runs, ops.cut(inputs, layout.run_inputs), ops.cut(mask, layout.run_masks), strict=True)
         return ops.side_by_side([run[0].masked(piece, allowed) for run, piece, allowed in pieces])
+
+    @classmethod
+    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
+        found: list[DistPart] = []
+        for part in layout_of(**options).parts:
+            own, bound = unbound(part.dist)
+            split = own.parts(part.info, part.size, bound) if hasattr(own, "parts") else None
+            found += split or [DistPart(part.info, part.dist, part.size)]
+        return found
 
     # --- drawing ---------------------------------------------------------------------------------------------------
 

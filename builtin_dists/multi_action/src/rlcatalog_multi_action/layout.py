@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate, groupby
 from typing import Any
 
 from rlcatalog import SpaceInfo, TupleActions
 from rlcatalog.adapters import raw_width
-from rlcatalog.distribution import ActionDistribution, BoundDistribution
+from rlcatalog.distribution import ActionDistribution, unbound
 from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 from rlcatalog.masks import groups
 
@@ -82,12 +82,12 @@ class Part:
     @cached_property
     def fills(self) -> bool:
         """Whether masks are baked in input by input, so that neighbours can be masked at once."""
-        own = getattr(getattr(bound(self.dist)[0], "masked", None), "__func__", None)
+        own = getattr(getattr(unbound(self.dist)[0], "masked", None), "__func__", None)
         return own is ActionDistribution.masked.__func__ and self.mask_width == self.size  # type: ignore[attr-defined]
 
     def masked(self, inputs: Any, mask: Any) -> Any:
         """Return inputs with a mask baked in."""
-        cls, options = bound(self.dist)
+        cls, options = unbound(self.dist)
         return cls.masked(inputs, mask, **options) if self.mask_width else inputs
 
 
@@ -185,13 +185,6 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
     return Layout(info, parts)
 
 
-def bound(dist: Any) -> tuple[Any, Mapping[str, Any]]:
-    """Return a distribution's class and the options bound to it."""
-    if isinstance(dist, partial):
-        return dist.func, dist.keywords
-    return (dist.cls, dist.options) if isinstance(dist, BoundDistribution) else (dist, {})
-
-
 def mask_width(info: SpaceInfo) -> int:
     """Return the number of mask columns of an action space: 0 for what cannot be masked."""
     return sum(count for _, count in groups(info))
@@ -240,7 +233,7 @@ def _leaf_nodes(info: SpaceInfo) -> list[SpaceInfo]:
 
 def _leaves(info: SpaceInfo, dist: Any) -> list[Leaf]:
     """Return the leaves of a part, depth first."""
-    cls, options = bound(dist)
+    cls, options = unbound(dist)
     if "child_distributions" in options:
         parts = _given(info, options["child_distributions"], options["input_lens"])
         return [leaf for node, own, _ in parts for leaf in _leaves(node, own)]
@@ -257,7 +250,7 @@ def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Itera
     if len(dists) != len(sizes):
         raise ModelContractError(f"{info.path}: found {len(dists)} child_distributions, but {len(sizes)} input_lens.")
     leaves = _leaf_nodes(info)
-    nested = any("child_distributions" in bound(dist)[1] for dist in dists)
+    nested = any("child_distributions" in unbound(dist)[1] for dist in dists)
     if len(dists) == len(leaves) and not nested:
         yield from zip(leaves, dists, sizes, strict=True)
         return
@@ -267,7 +260,7 @@ def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Itera
             f" leaves of {info.describe()}, found {len(dists)}."
         )
     for child, dist, size in zip(info.children, dists, sizes, strict=True):
-        cls, options = bound(dist)
+        cls, options = unbound(dist)
         # A composite inside this one is taken apart, unless it is of a class that changes what composites do.
         if not is_composite(child) or "taken_apart" not in getattr(cls, "__dict__", ()):
             yield child, dist, size
@@ -284,7 +277,7 @@ def _grouped(parts: Sequence[Part]) -> tuple[list[Part], list[int]]:
     starts = [0, *accumulate(part.size for part in parts)]
     families: dict[Any, list[int]] = {}
     for i, part in enumerate(parts):
-        cls, options = bound(part.dist)
+        cls, options = unbound(part.dist)
         family = cls.family(options) if hasattr(cls, "family") else None
         # Whole numbers and others are not joined: flat actions are rounded group by group.
         families.setdefault(i if family is None else (family, part.whole), []).append(i)
@@ -294,7 +287,7 @@ def _grouped(parts: Sequence[Part]) -> tuple[list[Part], list[int]]:
         several = [parts[i] for i in members]
         group, runs = several[0], [(0, 0, several[0].size)]
         if len(several) > 1:
-            dist, runs = bound(group.dist)[0].side_by_side([(bound(part.dist)[1], part.size) for part in several])
+            dist, runs = unbound(group.dist)[0].side_by_side([(unbound(part.dist)[1], part.size) for part in several])
             group = Part(
                 group.info,
                 dist,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rlcatalog.distribution import entropy_of
+from rlcatalog.distribution import entropy_of, params_given
 from rlcatalog.errors import ModelContractError
 from rlcatalog.model import check_values
 from rlcatalog.policy import Evaluation, Policy
@@ -109,7 +109,7 @@ class TFEngine:
         sample = dist.sample() if explore else dist.deterministic_sample()
         raw, logp = self._score(dist, sample)
         value = self._values() if self.has_value else tf.constant(0.0)
-        return raw, logp, value, inputs, *(returned if memory else ())
+        return raw, logp, value, params_given(dist, sample), *(returned if memory else ())
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
@@ -124,9 +124,16 @@ class TFEngine:
                 inputs = self.dist_class.masked(inputs, tf.cast(self.tensor(batch["mask"]), tf.bool))
             dist = self.dist_class(inputs, self.model)
             raw = self.tensor(batch["raw_action"])
-            logp = dist.logp(raw[:, 0] if self.scalar and raw.shape.rank == 2 else raw)
+            raw = raw[:, 0] if self.scalar and raw.shape.rank == 2 else raw
+            logp = dist.logp(raw)
             entropy, kind = entropy_of(dist, self._flat)
-            return Evaluation(logp, entropy, kind, value, dist)
+            return Evaluation(logp, entropy, kind, value, dist, self._kl(batch, dist, raw))
+
+    def _kl(self, batch: Mapping[str, Any], dist: Any, raw: Any) -> Any:
+        if batch.get("dist_inputs") is None:
+            return None
+        stored: Any = self.policy.stored_dist
+        return stored(self.tensor(batch["dist_inputs"])).kl(stored(params_given(dist, raw)))
 
     def _over_sequences(self, input_dict: dict[str, Any], batch: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the model's outputs and values for the rows of sequences."""

@@ -19,6 +19,11 @@ def integers(x: Any) -> Any:
     return tf.cast(x, tf.int64)
 
 
+def side_by_side(pieces: list[Any]) -> Any:
+    """Join `[B, n]` tensors along their columns."""
+    return tf.concat(pieces, axis=1)
+
+
 def flatten_rows(x: Any) -> Any:
     """Return `x` as `[B, n]`."""
     if x.shape.rank == 2:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlcatalog.distribution import ActionDistribution, entropy_of
+from rlcatalog.distribution import ActionDistribution, entropy_of, params_given
 from rlcatalog.errors import ModelContractError
 from rlcatalog.model import check_values
 from rlcatalog.policy import Evaluation, Policy
@@ -64,7 +64,7 @@ class TorchEngine:
             if states:
                 found = tuple(map(self.numpy, new_state))
                 self._last = (found, new_state)
-            return raw, self.numpy(logp), value, self.numpy(inputs), found
+            return raw, self.numpy(logp), value, self.numpy(params_given(dist, sample)), found
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
@@ -88,9 +88,18 @@ class TorchEngine:
             inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())
         dist = self.dist_class(inputs, model)
         raw = self.tensor(batch["raw_action"])
-        logp = dist.logp(raw[:, 0] if self.scalar and raw.ndim == 2 else raw)
+        raw = raw[:, 0] if self.scalar and raw.ndim == 2 else raw
+        logp = dist.logp(raw)
         entropy, kind = entropy_of(dist, self._flat)
-        return Evaluation(logp, entropy, kind, value, dist)
+        return Evaluation(logp, entropy, kind, value, dist, self._kl(batch, dist, raw))
+
+    def _kl(self, batch: Mapping[str, Any], dist: Any, raw: torch.Tensor) -> torch.Tensor | None:
+        if batch.get("dist_inputs") is None:
+            return None
+        stored: Any = self.policy.stored_dist
+        old, new = stored(self.tensor(batch["dist_inputs"])), stored(params_given(dist, raw))
+        kl: torch.Tensor = old.kl(new)
+        return kl
 
     def _values(self) -> torch.Tensor:
         """Return the model's value estimates `[B]`; a column `[B, 1]`, as a linear layer gives it, is one too."""

@@ -12,6 +12,11 @@ _LOWEST = {
 }
 
 
+def side_by_side(pieces: list[torch.Tensor]) -> torch.Tensor:
+    """Join `[B, n]` tensors along their columns."""
+    return torch.cat(pieces, dim=1)
+
+
 def fill_forbidden(inputs: Tensor, mask: Tensor) -> Tensor:
     """Give inputs where `mask` is False the lowest finite value of their dtype."""
     return torch.where(mask.bool(), inputs, _LOWEST[inputs.dtype])

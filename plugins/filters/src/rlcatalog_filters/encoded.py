@@ -40,7 +40,8 @@ class EncodedMeanStdFilter(Filter):
         super().__init__(preprocessor, options)
         config = part(options, FiltersConfig)
         plan = preprocessor.leaves()
-        self.leaves = leaves_to_filter(plan, config, options.get("action_mask_key", "action_mask"))
+        claimed = options.get("claimed", ())
+        self.leaves = leaves_to_filter(plan, config, options.get("action_mask_key", "action_mask"), claimed)
         if not self.leaves:
             warnings.warn(
                 "observation_filter='MeanStdFilter' has nothing to filter; leaves:"

@@ -9,20 +9,23 @@ from rlcatalog.preprocessing import Leaf
 from rlcatalog_filters.config import FiltersConfig
 
 
-def leaves_to_filter(leaves: Sequence[Leaf], config: FiltersConfig, action_mask_key: str) -> list[Leaf]:
+def leaves_to_filter(
+    leaves: Sequence[Leaf], config: FiltersConfig, action_mask_key: str, claimed: Sequence[str] = ()
+) -> list[Leaf]:
     """Return the leaves that hold quantities, or those the config asks for; never an action mask.
 
     Args:
         leaves: The leaves of a preprocessor's plan.
         config: Says what to include and to exclude.
         action_mask_key: Key of Dict observations under which the action mask stands, at any depth.
+        claimed: Paths that a head reads itself: what they say of actions must not change; only `filter_include` does.
 
     Raises:
         ConfigError: A path in the config matches no leaf, or asks for an action mask alone.
     """
     masks = [leaf for leaf in leaves if _holds(f"[{action_mask_key!r}]", leaf.path)]
     if config.filter_include is None:
-        chosen = [leaf for leaf in leaves if leaf.numeric]
+        chosen = [leaf for leaf in leaves if leaf.numeric and not any(_below(path, leaf.path) for path in claimed)]
     else:
         chosen = _matching(leaves, config.filter_include, "filter_include")
         for path in config.filter_include:

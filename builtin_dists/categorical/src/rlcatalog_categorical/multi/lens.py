@@ -48,6 +48,15 @@ def layout_of(lens: tuple[int, ...]) -> Layout:
     return Layout(lens, longest, total, index.reshape(-1))
 
 
+def choices(action: SpaceInfo, lens: tuple[int, ...]) -> list[SpaceInfo]:
+    """Return each choice as a Discrete that counts from 0, in C order."""
+    places = [", ".join(map(str, place)) for place in np.ndindex(action.shape or ())]
+    return [
+        SpaceInfo("discrete", f"{action.path}[{place}]", (), "int64", n=n)
+        for place, n in zip(places, lens, strict=True)
+    ]
+
+
 def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
     """Return the lengths as a tuple: as given, in C order, else those of the action space.
 

@@ -8,10 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, BoundDistribution, same_kind
-from rlcatalog_categorical.multi.lens import check_actions, check_width, layout_of, lens_of, same_lens
+from rlcatalog.distribution import ActionDistribution, BoundDistribution, DistPart, same_kind
+from rlcatalog_categorical.multi.lens import check_actions, check_width, choices, layout_of, lens_of, same_lens
 from rlcatalog_categorical.plugin import input_lens as lens_of_space
 from rlcatalog_categorical.plugin import multi_size
+from rlcatalog_categorical.tf import Categorical
 
 
 class MultiCategorical(ActionDistribution):
@@ -66,6 +67,10 @@ class MultiCategorical(ActionDistribution):
             self._log_probs = tf.maximum(tf.nn.log_softmax(self.logits), self.logits.dtype.min)
             self._probs = tf.exp(self._log_probs)
         return self._log_probs
+
+    @classmethod
+    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
+        return [DistPart(choice, Categorical, choice.n or 0) for choice in choices(action, options["input_lens"])]
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:

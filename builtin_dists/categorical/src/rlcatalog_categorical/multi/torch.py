@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, BoundDistribution, same_kind
-from rlcatalog_categorical.multi.lens import Layout, check_actions, check_width, layout_of, lens_of, same_lens
+from rlcatalog.distribution import ActionDistribution, BoundDistribution, DistPart, same_kind
+from rlcatalog_categorical.multi.lens import Layout, check_actions, check_width, choices, layout_of, lens_of, same_lens
 from rlcatalog_categorical.plugin import input_lens as lens_of_space
 from rlcatalog_categorical.plugin import multi_size
-from rlcatalog_categorical.torch import HIGHEST, LOWEST, race
+from rlcatalog_categorical.torch import HIGHEST, LOWEST, Categorical, race
 
 
 @lru_cache(maxsize=256)
@@ -78,6 +78,10 @@ class MultiCategorical(ActionDistribution):
     ) -> dict[str, Any]:
         """Return `input_lens`."""
         return {"input_lens": lens_of_space(action)}
+
+    @classmethod
+    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
+        return [DistPart(choice, Categorical, choice.n or 0) for choice in choices(action, options["input_lens"])]
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
