@@ -1,0 +1,112 @@
+"""The keys this package owns, and what they make of an action space."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from rlcatalog import SpaceInfo
+from rlcatalog.config import NameOrCallable, part
+from rlcatalog.errors import ConfigError, UnsupportedSpaceError, nearest
+from rlcatalog.masks import groups
+from rlcatalog.neutral import activation_name
+
+
+class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of the autoregressive head."""
+
+    use_autoregressive: Annotated[
+        bool, Meta(description="let each part of an action depend on the parts drawn before it")
+    ] = False
+    autoregressive_hiddens: Annotated[
+        list[Annotated[int, Meta(ge=1)]],
+        Meta(min_length=1, description="units of each hidden layer between the parts, for every part"),
+    ] = msgspec.field(default_factory=lambda: [16])
+    autoregressive_activation: Annotated[NameOrCallable, Meta(description="activation of those layers")] = "tanh"
+    autoregressive_order: Annotated[
+        list[int | str],
+        Meta(description="the parts in the order they are drawn, by number, path or Dict key; others follow"),
+    ] = []
+    autoregressive_mask: Annotated[
+        Any, Meta(description="function (path, earlier parts) -> mask [B, n] of what they leave allowed, or None")
+    ] = None
+    autoregressive_exact: Annotated[
+        int, Meta(ge=0, description="most combinations of earlier parts that entropy and kl sum over; else an estimate")
+    ] = 64
+
+    def __post_init__(self) -> None:
+        activation_name(self.autoregressive_activation, "autoregressive_activation")
+        if self.autoregressive_mask is not None and not callable(self.autoregressive_mask):
+            raise ConfigError(
+                "autoregressive_mask: expected a function (path, earlier) -> boolean mask [B, n] or None, found"
+                f" {self.autoregressive_mask!r}."
+            )
+
+
+def asked_for(config: Mapping[str, Any]) -> str | None:
+    """Return the words of a config that ask for an autoregressive head, or None."""
+    if config["use_autoregressive"]:
+        return "use_autoregressive is set"
+    return "custom_action_dist names it" if config["custom_action_dist"] == "autoregressive" else None
+
+
+def part_paths(action: SpaceInfo) -> list[str]:
+    """Return the paths of the parts of an action: its leaves; each choice of a MultiDiscrete or integer Box."""
+    if action.kind in ("tuple", "dict"):
+        return [path for child in action.children for path in part_paths(child)]
+    if action.kind == "multi_discrete":
+        return [path for path, _ in groups(action)]
+    if action.kind == "box" and (action.dtype or "").startswith(("int", "uint", "bool")):
+        return [f"{action.path}[{i}]" for i in range(math.prod(action.shape or ()))]
+    return [action.path]
+
+
+def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:
+    """Return the widths of the hidden layers.
+
+    Raises:
+        UnsupportedSpaceError: The action has one part only.
+        ConfigError: `autoregressive_order` names a part that is not there, or names one twice.
+    """
+    own, paths = part(config, AutoregressiveConfig), part_paths(action)
+    if len(paths) < 2:
+        raise UnsupportedSpaceError(
+            f"{action.path}: autoregressive takes actions of several parts (Tuple, Dict, MultiDiscrete), and"
+            f" {action.describe()} has {len(paths)}: nothing could depend on anything. Leave use_autoregressive out."
+        )
+    ordered(own.autoregressive_order, paths)
+    return [len(paths) * units for units in own.autoregressive_hiddens]
+
+
+def ordered(order: list[int | str], paths: list[str]) -> list[int]:
+    """Return the numbers of the parts in the order in which they are drawn.
+
+    Args:
+        order: What `autoregressive_order` holds; a path or Dict key stands for all parts below it that are not named
+            themselves before.
+        paths: The parts' paths.
+
+    Raises:
+        ConfigError: See `hidden_widths`.
+    """
+    found: list[int] = []
+    for entry in order:
+        if isinstance(entry, int):
+            named = [entry] if 0 <= entry < len(paths) else []
+        else:
+            roots = (entry, f"action[{entry!r}]")
+            named = [i for i, p in enumerate(paths) if any(p == r or p.startswith((f"{r}[", f"{r}.")) for r in roots)]
+        if not named:
+            hint = nearest(entry, paths) if isinstance(entry, str) else ""
+            raise ConfigError(
+                f"autoregressive_order: {entry!r} is no part of the action.{hint} Parts: {', '.join(paths)}."
+            )
+        fresh = [i for i in named if i not in found]
+        if not fresh:
+            raise ConfigError(f"autoregressive_order: {entry!r} is named twice.")
+        found += fresh
+    return found + [i for i in range(len(paths)) if i not in found]

@@ -1,0 +1,44 @@
+"""What the head has no place for, found before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlcatalog.config import KernelConfig, part
+from rlcatalog.errors import ConfigError, ModelContractError
+from rlcatalog_autoregressive.layout import Layout, layout_of
+
+
+def check_end(config: Mapping[str, Any]) -> None:
+    """Raise for keys of the last layers that make no sense here.
+
+    Raises:
+        ConfigError: `no_final_linear`.
+    """
+    if part(config, KernelConfig).no_final_linear:
+        raise ConfigError(
+            "use_autoregressive with no_final_linear: the parts' logits and their context are linear layers behind the"
+            " trunk. Leave no_final_linear out."
+        )
+
+
+def served_layout(action_dist: Any, num_outputs: int) -> Layout:
+    """Return the layout of the distribution that a head is built for.
+
+    Raises:
+        ConfigError: It is no autoregressive distribution.
+        ModelContractError: It takes another number of model outputs.
+    """
+    layout = layout_of(action_dist)
+    if layout is None:
+        raise ConfigError(
+            f"use_autoregressive: the distribution of the whole action is {action_dist!r}, whose parts do not depend"
+            " on one another. Leave custom_action_dist out, or name distributions of parts by their paths in it."
+        )
+    if num_outputs != layout.size:
+        raise ModelContractError(
+            f"AutoregressiveModel: num_outputs={num_outputs}; {layout.action.describe()} needs {layout.size}, as"
+            " ModelCatalog.get_action_dist(action_space, config) says."
+        )
+    return layout

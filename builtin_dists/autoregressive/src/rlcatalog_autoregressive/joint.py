@@ -1,0 +1,258 @@
+"""The distribution of actions whose parts depend on one another; `ops`: what the frameworks spell differently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import rlcatalog
+from rlcatalog import SpaceInfo
+from rlcatalog.distribution import ActionDistribution, entropy_of, same_kind, unbound
+from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
+from rlcatalog_autoregressive.layout import Layout, Part, children_layout
+
+
+class JointDistribution(ActionDistribution):
+    """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁), each factor a distribution of its own.
+
+    The inputs hold the parameters the parts would have if they were independent, and the context of the layers between
+    them; `model.conditionals` adds what the earlier parts change. Scoring stored actions takes one pass through those
+    layers with masked weights (MADE: Germain et al. 2015); drawing takes one light pass for each part.
+
+    Args:
+        inputs: Model output `[B, params + context]`.
+        model: The model that made it; it, or a model it holds, has `conditionals`.
+        layout: The parts.
+    """
+
+    around: ClassVar[bool] = True
+    framework_of_class: ClassVar[str]
+    #: The framework's operations.
+    ops: ClassVar[Any]
+
+    def __init__(self, inputs: Any, model: Any = None, *, layout: Layout) -> None:
+        self.inputs, self.model, self.layout = inputs, model, layout
+        if inputs.shape[-1] != layout.size:
+            raise ModelContractError(
+                f"{type(self).__name__} for {layout.action.describe()} takes inputs [B, {layout.size}], found shape"
+                f" {tuple(inputs.shape)}."
+            )
+        self.conditionals = _conditionals(model, type(self).__name__)
+        self.entropy_kind = "exact" if layout.is_exact else "estimate"  # type: ignore[misc]
+        self._independent, self._context = inputs[:, : layout.params], inputs[:, layout.params :]
+        #: Actions, the distribution of all parts given the earlier ones of those, and whether it can be differentiated:
+        #: of the last draw, or last scored.
+        self._known: tuple[Any, Any, bool] = (None, None, False)
+
+    @classmethod
+    def required_model_output_shape(cls, action_space: Any, model_config: Mapping[str, Any] | None = None) -> int:
+        """Return the number of inputs, by the default catalog's choice for the parts."""
+        config = {**(model_config or {}), "use_autoregressive": True}
+        return int(rlcatalog.default_catalog().action_dist(action_space, config, framework=cls.framework_of_class)[1])
+
+    @classmethod
+    def options_for(
+        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
+    ) -> dict[str, Any]:
+        """Return the layout around the distribution of independent parts."""
+        return {"layout": children_layout(action, config, children)}
+
+    @classmethod
+    def stored(cls, options: Mapping[str, Any]) -> Any:
+        """Return the distribution of independent parts: with `params_given`, the parts are."""
+        return options["layout"].plain
+
+    @classmethod
+    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+        """Return `inputs` with a mask baked into the parameters that the parts would have if independent."""
+        layout = options["layout"]
+        own, bound = unbound(layout.plain)
+        params = own.masked(inputs[:, : layout.params], mask, **bound)
+        return cls.ops.side_by_side([params, inputs[:, layout.params :]])
+
+    # --- drawing ---------------------------------------------------------------------------------------------------
+
+    def sample(self) -> Any:
+        """Draw part after part, without gradient; the form is that of the distribution of independent parts."""
+        return self._draw("sample")
+
+    def deterministic_sample(self) -> Any:
+        """Return, part after part, the most likely value given those before; not always the most likely action."""
+        return self._draw("deterministic_sample")
+
+    def _draw(self, how: str) -> Any:
+        layout, ops = self.layout, self.ops
+        with ops.no_gradient():
+            raw: dict[Part, Any] = {}
+            params: dict[Part, Any] = {}
+            run = self.conditionals.begin(self._context)
+            for part in layout.parts:
+                found = self._independent[:, part.params.start : part.params.stop] + run.params(part)
+                params[part] = found = self._allowed(part, found, raw)
+                raw[part] = value = getattr(part.dist(found, self.model), how)()
+                if part is not layout.parts[-1]:
+                    run.note(part, value)
+            joined = ops.side_by_side([params[part] for part in layout.in_space])
+            actions = ops.actions([raw[part] for part in layout.in_space])
+            plain = layout.plain(joined, self.model)
+            self.last_sample = plain.split(actions) if hasattr(plain, "split") else actions
+            self._known = (self.last_sample, plain, ops.differentiable())
+        return self.last_sample
+
+    def _allowed(self, part: Part, params: Any, raw: Mapping[Part, Any]) -> Any:
+        """Return a part's parameters with what the user's function forbids, finite in any precision."""
+        params = self.ops.finite(params)
+        if self.layout.mask is None:
+            return params
+        mask = self.layout.mask(part.path, {earlier.path: raw[earlier] for earlier in self.layout.parts[: part.rank]})
+        if mask is None:
+            return params
+        own, bound = unbound(part.dist)
+        width = part.params.stop - part.params.start
+        if tuple(mask.shape)[-1:] != (width,):
+            raise ActionMaskError(
+                f"autoregressive_mask({part.path!r}, …): expected a mask [B, {width}], found shape {tuple(mask.shape)}."
+            )
+        masked = own.masked(params, mask, **bound)
+        self.ops.check_allowed(masked, part.path)
+        return masked
+
+    # --- densities -------------------------------------------------------------------------------------------------
+
+    def params_given(self, actions: Any) -> Any:
+        """Return the parameters `[B, params]` of every part, given the earlier parts of `actions`, in one pass.
+
+        Args:
+            actions: Flat raw actions `[B, width]`, or the structure that `sample` returns.
+        """
+        return self._given(actions).inputs
+
+    def logp(self, actions: Any) -> Any:
+        """Return the log density `[B]`: the sum over the parts, each given the earlier parts of `actions`."""
+        return self._given(actions).logp(actions)
+
+    def _given(self, actions: Any) -> Any:
+        """Return the distribution of all parts, each given the earlier ones of `actions`."""
+        known, dist, differentiable = self._known
+        if known is not None and actions is known and (differentiable or not self.ops.differentiable()):
+            return dist
+        flat = self._flat(actions)
+        dist = self.layout.plain(self._params(self._independent, self._context, flat), self.model)
+        self._known = (actions, dist, self.ops.differentiable())
+        return dist
+
+    def _flat(self, actions: Any) -> Any:
+        if not self.ops.is_array(actions):
+            plain = self.layout.plain(self._independent, self.model)
+            actions = plain.join(actions) if hasattr(plain, "join") else self.ops.stacked(actions)
+        return self.ops.rows(actions, self.layout.raw, self.inputs)
+
+    def _params(self, independent: Any, context: Any, flat: Any) -> Any:
+        params = independent + self.conditionals.given(context, flat)
+        if self.layout.mask is None:
+            return self.ops.finite(params)
+        raw = self._values(flat)
+        pieces = [
+            self._allowed(part, params[:, part.params.start : part.params.stop], raw) for part in self.layout.in_space
+        ]
+        return self.ops.side_by_side(pieces)
+
+    def _values(self, flat: Any) -> dict[Part, Any]:
+        """Return raw actions part by part, in the form of the parts' samples."""
+        found = {}
+        for part in self.layout.parts:
+            value = flat[:, part.raw.start : part.raw.stop]
+            if part.counts:
+                value = self.ops.whole(value)
+            found[part] = value[:, 0] if part.single else value
+        return found
+
+    def _by_part(self, params: Any) -> dict[Part, Any]:
+        return {p: p.dist(params[:, p.params.start : p.params.stop], self.model) for p in self.layout.parts}
+
+    # --- entropy and divergence ------------------------------------------------------------------------------------
+
+    def entropy(self) -> Any:
+        """Return the entropy `[B]`, summed over all combinations of the parts before the last.
+
+        Raises:
+            NoClosedFormError: There are more than `autoregressive_exact`, or a part's entropy has no closed form.
+        """
+        if self.entropy_kind != "exact":
+            raise NoClosedFormError(self._no_sum("entropy", "entropy_estimate()"))
+        params, weights = self._over_prefixes()
+        return self.ops.weighted(weights, self.layout.plain(params, self.model).entropy())
+
+    def kl(self, other: Any) -> Any:
+        """Return the divergence `[B]`, summed over all combinations of the parts before the last.
+
+        Raises:
+            NoClosedFormError: See `entropy`.
+        """
+        same_kind(self, other)
+        if self.entropy_kind != "exact":
+            way = "the mean of stored_dist(params).kl over drawn actions (see Policy.evaluate)"
+            raise NoClosedFormError(self._no_sum("kl", way))
+        params, weights = self._over_prefixes()
+        theirs, _ = other._over_prefixes()
+        plain = self.layout.plain
+        return self.ops.weighted(weights, plain(params, self.model).kl(plain(theirs, other.model)))
+
+    def _no_sum(self, what: str, way: str) -> str:
+        return (
+            f"{self.layout.action.path}: {what} is summed over the combinations of earlier parts where these are"
+            f" choices, at most autoregressive_exact of them, and every part has an entropy of closed form; use {way}."
+        )
+
+    def _over_prefixes(self) -> tuple[Any, Any]:
+        """Return the parameters under each combination, `[B * P, params]`, and its probability `[B, P]`."""
+        ops, layout = self.ops, self.layout
+        prefixes = ops.constant(layout.prefixes, self.inputs)
+        count = len(layout.prefixes)  # type: ignore[arg-type]
+        independent, context = ops.each_row(self._independent, count), ops.each_row(self._context, count)
+        flat = ops.all_rows(prefixes, self.inputs)
+        params = self._params(independent, context, flat)
+        dists, values = self._by_part(params), self._values(flat)
+        logp = ops.total([dists[part].logp(values[part]) for part in layout.parts[:-1]])
+        return params, ops.exp(ops.in_columns(logp, count))
+
+    def entropy_estimate(self) -> Any:
+        """Return an unbiased estimate `[B]` of the entropy: the parts' entropies along a fresh draw.
+
+        Its gradient is unbiased, too: what a draw does to the entropies of later parts enters by the score function,
+        with value 0 (as choices cannot be reparameterised).
+        """
+        ops, layout = self.ops, self.layout
+        drawn = ops.stop(self._flat(self._draw_again()))
+        params = self._params(self._independent, self._context, drawn)
+        dists, values = self._by_part(params), self._values(drawn)
+        entropies = [entropy_of(dists[part], _itself)[0] for part in layout.parts]
+        estimate = ops.total(entropies)
+        for i, part in enumerate(layout.parts[:-1]):
+            later, logp = ops.stop(ops.total(entropies[i + 1 :])), dists[part].logp(values[part])
+            estimate = estimate + later * (logp - ops.stop(logp))
+        return estimate
+
+    def _draw_again(self) -> Any:
+        """Draw beside the last sample, which stays what it was."""
+        kept = self._known, self.last_sample
+        drawn = self.sample()
+        self._known, self.last_sample = kept
+        return drawn
+
+
+def _conditionals(model: Any, who: str) -> Any:
+    outer = model
+    while model is not None:
+        if hasattr(model, "conditionals"):
+            return model.conditionals
+        model = getattr(model, "held", None)
+    raise ModelContractError(
+        f"{who} needs the model that made its inputs, with the layers between the parts (`conditionals`), found"
+        f" {type(outer).__name__}. Build the model with the same config (use_autoregressive=True); what"
+        " `params_given` returned is rebuilt with `policy.stored_dist`."
+    )
+
+
+def _itself(sample: Any) -> Any:
+    return sample

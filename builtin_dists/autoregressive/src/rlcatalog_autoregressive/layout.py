@@ -1,0 +1,242 @@
+"""How the parts of an action lie in flat tensors, and which hidden units may see which parts (MADE's masks)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcatalog import SpaceInfo
+from rlcatalog.adapters import raw_width
+from rlcatalog.config import part as config_part
+from rlcatalog.distribution import DistPart, unbound
+from rlcatalog_autoregressive.config import AutoregressiveConfig, hidden_widths, ordered
+
+Array = np.ndarray[Any, Any]
+
+
+class Span(NamedTuple):
+    """Columns of a tensor: the first, and one past the last."""
+
+    start: int
+    stop: int
+
+
+class Column(NamedTuple):
+    """One input of the conditionals, made from one raw value.
+
+    Attributes:
+        raw: The raw value's column.
+        value: The value it is the indicator of (a one-hot's place), or None for a number.
+        shift: What is taken off a number.
+        scale: What it is multiplied by then.
+    """
+
+    raw: int
+    value: int | None = None
+    shift: float = 0.0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One part of an action.
+
+    Attributes:
+        path: Where it stands, such as `action['arm'][0]`.
+        dist: Makes its distribution, called with `(inputs, model)`.
+        params: Columns of its parameters.
+        raw: Columns of its raw values.
+        encoded: Columns of what later parts see of it.
+        single: Whether its distribution takes raw values as `[B]`.
+        onehot: Whether what later parts see of it is the one-hot of one whole number.
+        counts: Number of values of each raw value, where all are choices; else empty.
+        rank: Its place in the order of drawing.
+    """
+
+    path: str
+    dist: Any
+    params: Span
+    raw: Span
+    encoded: Span
+    single: bool
+    onehot: bool
+    counts: tuple[int, ...]
+    rank: int
+
+
+class Layout:
+    """The parts of an action space.
+
+    Args:
+        action: The action space.
+        config: The model config.
+        plain: Makes the distribution of independent parts that it is built around.
+        size: Its number of inputs.
+
+    Attributes:
+        action: The action space.
+        plain: See above.
+        parts: The parts, in the order in which they are drawn.
+        params: Number of parameters of all parts.
+        raw: Number of raw values.
+        hiddens: Widths of the hidden layers.
+        activation: Their activation.
+        mask: The user's function, or None.
+        columns: The inputs of the conditionals; like parameters and raw values they stand in the space's order.
+    """
+
+    def __init__(self, action: SpaceInfo, config: Mapping[str, Any], plain: Any, size: int) -> None:
+        own = config_part(config, AutoregressiveConfig)
+        cls, options = unbound(plain)
+        found = cls.parts(action, size, options) if hasattr(cls, "parts") else [DistPart(action, plain, size)]
+        self.action, self.plain, self.params = action, plain, size
+        self.hiddens = hidden_widths(action, config)
+        self.activation, self.mask = own.autoregressive_activation, own.autoregressive_mask
+        ranks = np.argsort(ordered(own.autoregressive_order, [part.info.path for part in found])).tolist()
+        self.columns: list[Column] = []
+        parts, params, raw = [], 0, 0
+        for part, rank in zip(found, ranks, strict=True):
+            kind = getattr(unbound(part.dist)[0], "raw_kind", "values")
+            onehot = part.info.kind == "discrete" and kind != "onehot"
+            width = raw_width(part.info, {part.info.path: kind})
+            encoded = list(_columns(part.info, raw, kind, config.get("action_bounds", "clip")))
+            start = len(self.columns)
+            parts.append(
+                Part(
+                    part.info.path, part.dist, Span(params, params + part.size), Span(raw, raw + width),
+                    Span(start, start + len(encoded)), onehot, onehot, _counts(part.info, kind), rank,
+                )
+            )  # fmt: skip
+            self.columns += encoded
+            params, raw = params + part.size, raw + width
+        self.raw = raw
+        self.parts = sorted(parts, key=lambda part: part.rank)
+        #: The parts in the space's order.
+        self.in_space = parts
+        self._exact = own.autoregressive_exact
+
+    @property
+    def size(self) -> int:
+        """Number of model outputs: the parameters of independent parts, and the context of the first hidden layer."""
+        return self.params + self.hiddens[0]
+
+    def units(self, layer: int, part: Part) -> Span:
+        """Return the units of a hidden layer computed for a part: they see the parts before it, and no more."""
+        width, count = self.hiddens[layer], len(self.parts)
+        return Span(width * part.rank // count, width * (part.rank + 1) // count)
+
+    @cached_property
+    def masks(self) -> tuple[Array, list[Array], Array]:
+        """The masks of the weights (Germain et al. 2015, equations 13 and 14), 1 where there is a connection.
+
+        Returns:
+            From the encoded action to the first hidden layer `[hidden, encoded]`, between hidden layers, and from the
+            last one to the parameters `[params, hidden]`.
+        """
+        ranks = [self._ranks_of_units(layer) for layer in range(len(self.hiddens))]
+        seen, made = np.empty(len(self.columns), np.int64), np.empty(self.params, np.int64)
+        for part in self.parts:
+            seen[slice(*part.encoded)] = part.rank
+            made[slice(*part.params)] = part.rank
+        first = ranks[0][:, None] > seen
+        between = [later[:, None] >= earlier for earlier, later in pairwise(ranks)]
+        last = made[:, None] >= ranks[-1]
+        return first.astype(np.float32), [mask.astype(np.float32) for mask in between], last.astype(np.float32)
+
+    def _ranks_of_units(self, layer: int) -> Array:
+        ranks = np.empty(self.hiddens[layer], np.int64)
+        for part in self.parts:
+            ranks[slice(*self.units(layer, part))] = part.rank
+        return ranks
+
+    @cached_property
+    def encoding(self) -> tuple[Array, Array, Array, Array, Array]:
+        """Of each encoded column: the raw value it reads, whether it is an indicator, of what, and shift and scale."""
+        columns = self.columns
+        return (
+            np.array([c.raw for c in columns], np.int64),
+            np.array([c.value is not None for c in columns], np.bool_),
+            np.array([-1 if c.value is None else c.value for c in columns], np.int64),
+            np.array([c.shift for c in columns], np.float32),
+            np.array([c.scale for c in columns], np.float32),
+        )
+
+    @cached_property
+    def prefixes(self) -> Array | None:
+        """Every combination of values of all parts but the last, as raw actions `[P, raw]`, the last part zeros.
+
+        None where there are too many, or a part is no choice.
+        """
+        *earlier, _ = self.parts
+        counts = [count for part in earlier for count in part.counts]
+        if not all(part.counts for part in earlier) or math.prod(counts) > self._exact:
+            return None
+        places = [column for part in earlier for column in range(*part.raw)]
+        found = np.zeros((math.prod(counts), self.raw), np.float32)
+        found[:, places] = np.array(list(np.ndindex(*counts)), np.float32)
+        return found
+
+    @cached_property
+    def is_exact(self) -> bool:
+        """Whether entropies are summed exactly."""
+        kinds = [getattr(unbound(part.dist)[0], "entropy_kind", "exact") for part in self.parts]
+        return self.prefixes is not None and all(kind == "exact" for kind in kinds)
+
+
+def _counts(info: SpaceInfo, kind: str) -> tuple[int, ...]:
+    if kind == "onehot":
+        return ()
+    if info.kind == "discrete":
+        return (int(info.n or 0),)
+    if info.kind == "multi_discrete":
+        assert info.nvec is not None
+        return tuple(info.nvec.reshape(-1).tolist())
+    return (2,) * math.prod(info.shape or ()) if info.kind == "multi_binary" else ()
+
+
+def _columns(info: SpaceInfo, raw: int, kind: str, bounds: str) -> Iterator[Column]:
+    """Yield what later parts see of a part: one-hots of choices, numbers brought into [-1, 1] by their bounds."""
+    if info.kind in ("tuple", "dict"):  # a composite that its distribution leaves whole
+        for child in info.children:
+            yield from _columns(child, raw, "values", bounds)
+            raw += raw_width(child)
+        return
+    counts = () if info.kind == "multi_binary" else _counts(info, kind)
+    if counts:
+        for offset, count in enumerate(counts):
+            yield from (Column(raw + offset, value) for value in range(count))
+        return
+    width = raw_width(info, {info.path: kind})
+    shifts, scales = np.zeros(width), np.ones(width)
+    if info.kind == "box" and info.low is not None and info.high is not None:
+        low, high = (np.ravel(bound).astype(np.float64) for bound in (info.low, info.high))
+        if np.dtype(info.dtype or "float32").kind in "iub":  # raw values count from 0
+            scales = 1.0 / np.maximum(high - low, 1.0)
+        elif kind == "bounded" or bounds == "clip":  # an affine adapter's raw values are about [-1, 1] already
+            with np.errstate(over="ignore", invalid="ignore"):
+                middle, half = low / 2 + high / 2, high / 2 - low / 2
+            finite = np.isfinite(middle) & np.isfinite(half) & (half > 0)
+            shifts, scales = np.where(finite, middle, 0.0), 1.0 / np.where(finite, half, 1.0)
+    yield from (Column(raw + i, None, float(shifts[i]), float(scales[i])) for i in range(width))
+
+
+#: `mask(path, earlier)`: the part asked about, and the raw values of the parts before it by path.
+MaskFunction = Callable[[str, Mapping[str, Any]], Any]
+
+
+def layout_of(action_dist: Any) -> Layout | None:
+    """Return the layout of an autoregressive distribution, or None for another one."""
+    found = unbound(action_dist)[1].get("layout")
+    return found if isinstance(found, Layout) else None
+
+
+def children_layout(action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]]) -> Layout:
+    """Return the layout around the one distribution that the catalog has chosen for the space."""
+    ((plain, size),) = children
+    return Layout(action, config, plain, size)

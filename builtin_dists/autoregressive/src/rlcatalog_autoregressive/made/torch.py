@@ -1,0 +1,117 @@
+"""The layers between the parts of an action in PyTorch."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlcatalog.layers import DenseSpec
+from rlcatalog.torch.nn import activation, dense, initialize
+from rlcatalog_autoregressive.layout import Layout, Part, Span
+
+
+class Conditionals(nn.Module):
+    """What earlier parts of an action change in the parameters of later ones: MADE (Germain et al. 2015).
+
+    `context [B, hidden] + masked weights · earlier parts → activation → … → [B, params]`. Units are assigned to the
+    parts in the order of drawing, so that a part needs only the units up to its own.
+
+    Args:
+        layout: The parts.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        self.layout = layout
+        self.activation = activation(layout.activation) or _itself
+        widths = layout.hiddens
+        self.actions = _weight(widths[0], len(layout.columns), 1.0)
+        self.hidden = nn.ModuleList(dense(n, DenseSpec(m)) for n, m in pairwise(widths))
+        self.params = _weight(layout.params, widths[-1], 0.01)
+        first, between, last = layout.masks
+        self.register_buffer("first", torch.from_numpy(first), persistent=False)
+        self.register_buffer("last", torch.from_numpy(last), persistent=False)
+        for i, mask in enumerate(between):
+            self.register_buffer(f"between_{i}", torch.from_numpy(mask), persistent=False)
+        for name, array in zip(("source", "is_choice", "value", "shift", "scale"), layout.encoding, strict=True):
+            self.register_buffer(name, torch.from_numpy(array), persistent=False)
+        self._all_choices = bool(layout.encoding[1].all())
+
+    def encoded(self, raw: Tensor) -> Tensor:
+        """Return what parts see of raw actions `[B, raw]`: one-hots and scaled numbers, `[B, encoded]`."""
+        columns, dtype = raw.index_select(1, self.source), self.actions.dtype
+        chosen = (columns == self.value).to(dtype)
+        if self._all_choices:
+            return chosen
+        return torch.where(self.is_choice, chosen, (columns.to(dtype) - self.shift) * self.scale)
+
+    def given(self, context: Tensor, raw: Tensor) -> Tensor:
+        """Return the changes `[B, params]` for whole actions, in one pass.
+
+        Args:
+            context: `[B, hidden]`.
+            raw: Raw actions `[B, raw]`.
+        """
+        x = self.activation(torch.addmm(context, self.encoded(raw), (self.actions * self.first).t()))
+        for i, layer in enumerate(self.hidden):
+            x = self.activation(F.linear(x, layer.weight * getattr(self, f"between_{i}"), layer.bias))
+        return F.linear(x, self.params * self.last)
+
+    def begin(self, context: Tensor) -> Run:
+        """Return a run through the parts, one after the other."""
+        return Run(self, context)
+
+
+class Run:
+    """Goes through the parts in the order of drawing; each unit is computed once.
+
+    Args:
+        made: The layers.
+        context: `[B, hidden]`.
+    """
+
+    def __init__(self, made: Conditionals, context: Tensor) -> None:
+        self.made, self.sums = made, context
+        self.done = [context.new_empty(context.shape[0], width) for width in made.layout.hiddens]
+
+    def params(self, part: Part) -> Tensor:
+        """Return the changes `[B, n]` in a part's parameters, under the values noted so far."""
+        made, layout = self.made, self.made.layout
+        first = layout.units(0, part)
+        x = made.activation(self.sums[:, first.start : first.stop])
+        stop = self._keep(0, first, x)
+        for i, layer in enumerate(made.hidden):
+            units = layout.units(i + 1, part)
+            rows = slice(units.start, units.stop)
+            x = made.activation(F.linear(self.done[i][:, :stop], layer.weight[rows, :stop], layer.bias[rows]))
+            stop = self._keep(i + 1, units, x)
+        return F.linear(self.done[-1][:, :stop], made.params[part.params.start : part.params.stop, :stop])
+
+    def _keep(self, layer: int, units: Span, values: Tensor) -> int:
+        self.done[layer][:, units.start : units.stop] = values
+        return units.stop
+
+    def note(self, part: Part, value: Tensor) -> None:
+        """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
+        made, (start, stop) = self.made, part.encoded
+        if part.onehot:  # its row of the weights is all there is to add
+            self.sums = self.sums + made.actions.t().index_select(0, value.reshape(-1) + start)
+            return
+        columns = value.reshape(value.shape[0], -1).index_select(1, made.source[start:stop] - part.raw.start)
+        chosen = (columns == made.value[start:stop]).to(made.actions.dtype)
+        numbers = (columns.to(made.actions.dtype) - made.shift[start:stop]) * made.scale[start:stop]
+        seen = torch.where(made.is_choice[start:stop], chosen, numbers)
+        self.sums = self.sums + F.linear(seen, made.actions[:, start:stop])
+
+
+def _weight(outputs: int, inputs: int, std: float) -> nn.Parameter:
+    weight = torch.empty(outputs, inputs)
+    initialize(weight, "normc", {"std": std})
+    return nn.Parameter(weight)
+
+
+def _itself(x: Tensor) -> Tensor:
+    return x

@@ -1,0 +1,91 @@
+"""Declarations: the distribution, and the head that serves it; one key asks for both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, Rank, Request, SpaceInfo, Stage, hookimpl
+
+_CONFIG = "rlcatalog_autoregressive.config:AutoregressiveConfig"
+
+
+def match(request: Request) -> Match | NoMatch:
+    """Say whether parts of an action shall depend on one another."""
+    from rlcatalog_autoregressive.config import asked_for
+
+    why = asked_for(request.config)
+    return NoMatch("use_autoregressive is not set") if why is None else Match(Rank.SPECIFIC, why)
+
+
+def match_dist(request: Request) -> Match | NoMatch:
+    """Say the same for the whole action space; its parts have distributions of their own."""
+    if request.action is None or request.action.path != "action":
+        return NoMatch("takes whole actions")
+    return match(request)
+
+
+def size(action: SpaceInfo, config: Mapping[str, Any], independent: int = 0) -> int:
+    """Return the number of model outputs: those of independent parts, and one for each unit of the first hidden layer.
+
+    Args:
+        action: The action space.
+        config: The model config.
+        independent: Number of inputs of the distribution it is built around.
+    """
+    from rlcatalog_autoregressive.config import hidden_widths
+
+    return independent + hidden_widths(action, config)[0]
+
+
+def describe(request: Request) -> list[Stage]:
+    """Return the stages and their shapes."""
+    from rlcatalog_autoregressive.config import hidden_widths, part_paths
+    from rlcatalog_autoregressive.ends import check_end
+
+    check_end(request.config)
+    if request.num_outputs is None or request.action is None:
+        return [Stage("features", None if request.trunk_width is None else (request.trunk_width,))]
+    widths, count = hidden_widths(request.action, request.config), len(part_paths(request.action))
+    return [
+        Stage("value", ()),
+        *(Stage(f"hidden {i} of the conditionals, masked", (width,)) for i, width in enumerate(widths, 1)),
+        Stage(f"logits of {count} parts, and context", (request.num_outputs,)),
+    ]
+
+
+@hookimpl
+def rlcatalog_action_dists() -> list[ActionDistSpec]:
+    return [
+        ActionDistSpec(
+            name="autoregressive",
+            targets={
+                "torch": "rlcatalog_autoregressive.torch:AutoregressiveDistribution",
+                "tf": "rlcatalog_autoregressive.tf:AutoregressiveDistribution",
+            },
+            summary="parts of an action that depend on the parts before them, around independent ones",
+            match=match_dist,
+            size=size,
+            around=True,
+            config=_CONFIG,
+        )
+    ]
+
+
+@hookimpl
+def rlcatalog_models() -> list[ModelSpec]:
+    return [
+        ModelSpec(
+            name="autoregressive",
+            targets={
+                "torch": "rlcatalog_autoregressive.torch:AutoregressiveModel",
+                "tf": "rlcatalog_autoregressive.tf:AutoregressiveModel",
+            },
+            summary="a head with masked weights (MADE) around any trunk or memory, for actions of several parts",
+            slot="head",
+            match=match,
+            describe=describe,
+            config=_CONFIG,
+            reads=("vf_share_layers",),
+        )
+    ]

@@ -1,0 +1,220 @@
+"""The autoregressive head and its distribution in TensorFlow."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rlcatalog.errors import ActionMaskError, ModelContractError
+from rlcatalog.layers import DenseSpec, output_plan
+from rlcatalog.model import last_values
+from rlcatalog.structures import parts_of
+from rlcatalog.tf.model import TFModelV2
+from rlcatalog.tf.nn import Dense, Outputs
+from rlcatalog.tf.ops import flatten_rows
+from rlcatalog_autoregressive.ends import served_layout
+from rlcatalog_autoregressive.joint import JointDistribution
+from rlcatalog_autoregressive.made.tf import Conditionals
+
+_HALF = (tf.float16, tf.bfloat16)
+
+
+class AutoregressiveDistribution(JointDistribution):
+    """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
+
+    framework_of_class = "tf"
+    ops = sys.modules[__name__]
+
+
+class AutoregressiveModel(TFModelV2):
+    """The head for actions whose parts depend on one another, around a trunk or a memory.
+
+    The structure is the PyTorch model's, name by name.
+
+    Args:
+        obs_space: See `TFModelV2`.
+        action_space: See `TFModelV2`.
+        num_outputs: See `TFModelV2`; None: the trunk's features are passed on.
+        model_config: See `TFModelV2`.
+        name: See `TFModelV2`.
+        trunk: The model it is built around.
+        value_trunk: Another one for the value alone, or None.
+        action_dist: The distribution it serves.
+    """
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+        *,
+        trunk: TFModelV2,
+        value_trunk: TFModelV2 | None,
+        action_dist: Any,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.trunk, self.value_trunk = trunk, value_trunk
+        assert trunk.num_outputs is not None
+        self.trunk_width = trunk.num_outputs
+        self.outputs = None
+        self._features: Any = None
+        if num_outputs is None:
+            self.num_outputs = self.trunk_width
+            return
+        layout = served_layout(action_dist, num_outputs)
+        self.outputs = Outputs(output_plan(self.model_config, self.trunk_width, [], layout.params))
+        self.to_context = Dense(self.trunk_width, DenseSpec(layout.hiddens[0]))
+        self.conditionals = Conditionals(layout)
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the inputs of the distribution; see `ModelV2.forward`."""
+        x, state = self._features_of(self.trunk, input_dict, state, seq_lens)
+        if self.outputs is None:
+            return x, state
+        self._features = x
+        if self.value_trunk is not None:
+            self._features, _ = self._features_of(self.value_trunk, input_dict, [], None)
+        return tf.concat([self.outputs(x), self.to_context(x)], axis=1), state
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[B]` of the last forward pass."""
+        return last_values(self, self._features)
+
+    def get_initial_state(self) -> list[Any]:
+        """Return the trunk's state at the start of an episode."""
+        return self.trunk.get_initial_state()
+
+    def _features_of(self, trunk: Any, input_dict: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        x, state = trunk(input_dict, state, seq_lens)
+        x = flatten_rows(x)
+        if x.shape[1] != self.trunk_width:
+            raise ModelContractError(
+                f"{type(trunk).__name__} announced num_outputs={self.trunk_width} and its forward() returned"
+                f" {x.shape[1]} values per row."
+            )
+        return x if x.dtype.is_floating else tf.cast(x, tf.float32), state
+
+
+# --- operations ------------------------------------------------------------------------------------------------------
+
+
+def no_gradient() -> AbstractContextManager[Any]:
+    """Return the context in which actions are drawn: what parts draw has no gradient, and nothing else need be cut."""
+    return nullcontext()
+
+
+def differentiable() -> bool:
+    """Whether what is computed now can be differentiated later."""
+    return True
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is one tensor or array, not a structure."""
+    return tf.is_tensor(value) or isinstance(value, np.ndarray)
+
+
+def side_by_side(pieces: list[Any]) -> Any:
+    """Return `[B, w]` tensors as one."""
+    return tf.concat(pieces, axis=1)
+
+
+def actions(pieces: list[Any]) -> Any:
+    """Return the raw values of parts, `[B]` or `[B, w]`, side by side: int64 where all are whole, else float32."""
+    found = [piece[:, None] if piece.shape.rank == 1 else flatten_rows(piece) for piece in pieces]
+    if len({piece.dtype for piece in found}) > 1:
+        found = [tf.cast(piece, tf.float32) for piece in found]
+    return tf.concat(found, axis=1)
+
+
+def stacked(structure: Any) -> Any:
+    """Return a structure of actions side by side."""
+    return actions([tf.convert_to_tensor(part) for part in parts_of(structure) or []])
+
+
+def rows(values: Any, width: int, like: Any) -> Any:
+    """Return actions as a tensor `[B, width]`.
+
+    Raises:
+        ModelContractError: There are more or fewer values.
+    """
+    values = tf.convert_to_tensor(values)
+    count, batch = values.shape.num_elements(), like.shape[0]
+    if count is not None and batch is not None and count != batch * width:  # inside a trace they may be unknown
+        raise ModelContractError(
+            f"AutoregressiveDistribution: expected actions of shape {(batch, width)}, found {tuple(values.shape)}."
+        )
+    return tf.reshape(values, [tf.shape(like)[0], width])
+
+
+def whole(values: Any) -> Any:
+    """Return whole numbers as int64, rounded where they are stored as floats."""
+    return tf.cast(tf.round(values) if values.dtype.is_floating else values, tf.int64)
+
+
+def finite(params: Any) -> Any:
+    """Return parameters with what was forbidden at the lowest finite value: half precision may have left it."""
+    return tf.maximum(params, params.dtype.min) if params.dtype in _HALF else params
+
+
+def check_allowed(params: Any, path: str) -> None:
+    """Raise where a row's mask leaves nothing of a part.
+
+    Raises:
+        ActionMaskError: It names the row; inside a trace TensorFlow's own error does.
+    """
+    allowed = tf.reduce_any(params > params.dtype.min / 2, axis=1)
+    why = f"allows nothing for {path}; each must allow one value."
+    if tf.executing_eagerly():
+        if not bool(tf.reduce_all(allowed)):
+            row = int(tf.argmin(tf.cast(allowed, tf.int32)))
+            raise ActionMaskError(f"autoregressive_mask: row {row} {why}")
+    else:
+        row = tf.argmin(tf.cast(allowed, tf.int32))
+        tf.debugging.Assert(tf.reduce_all(allowed), [tf.strings.format("autoregressive_mask: row {} " + why, row)])
+
+
+def constant(array: Any, like: Any) -> Any:
+    """Return an array as a tensor."""
+    return tf.constant(array)
+
+
+def each_row(values: Any, count: int) -> Any:
+    """Return `[B, n]` with each row `count` times: `[B * count, n]`."""
+    return tf.repeat(values, count, axis=0)
+
+
+def all_rows(values: Any, like: Any) -> Any:
+    """Return `[P, n]` as often as `like` has rows: `[B * P, n]`."""
+    return tf.tile(values, [tf.shape(like)[0], 1])
+
+
+def in_columns(values: Any, count: int) -> Any:
+    """Return `[B * count]` as `[B, count]`."""
+    return tf.reshape(values, [-1, count])
+
+
+def weighted(weights: Any, values: Any) -> Any:
+    """Return the sum over columns of weights `[B, P]` times values `[B * P]`: what never happens counts for nothing."""
+    values = tf.reshape(values, tf.shape(weights))
+    return tf.reduce_sum(tf.where(weights > 0, weights * values, 0.0), axis=1)
+
+
+def total(values: list[Any]) -> Any:
+    """Return the sum of tensors `[B]`."""
+    return tf.add_n(values)
+
+
+def exp(values: Any) -> Any:
+    """Return e to the power of `values`."""
+    return tf.exp(values)
+
+
+def stop(values: Any) -> Any:
+    """Return values without gradient."""
+    return tf.stop_gradient(values)
