@@ -9,7 +9,10 @@ import sys
 from benchmarks.harness import HEADER
 
 #: Each in a process of its own: the frameworks' thread settings and imports must not meet.
-PARTS = ("kernel", "preprocessors", "torch", "tf", "models", "models_tf", "dists", "dists_tf", "ppo")
+PARTS = (
+    "kernel", "preprocessors", "torch", "tf", "models", "models_tf", "dists", "dists_tf", "autoregressive",
+    "autoregressive_tf", "ppo",
+)  # fmt: skip
 
 
 def main(names: list[str]) -> int:

@@ -41,6 +41,12 @@ class PPOConfig(msgspec.Struct, frozen=True, kw_only=True):
     vf_loss_coeff: Annotated[
         _NotNegative, Meta(description="weight of the value loss; large, it spoils shared layers")
     ] = 0.1
+    kl_coeff: Annotated[
+        _NotNegative, Meta(description="first weight of the divergence from the policy that collected; 0: not computed")
+    ] = 0.0
+    kl_target: Annotated[
+        _NotNegative, Meta(description="divergence per update that the weight is raised or lowered towards")
+    ] = 0.01
     entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
     eager_tracing: Annotated[
         bool, Meta(description="TensorFlow: trace the training step; without, a custom_loss may run any Python")

@@ -21,7 +21,7 @@ FIGURES = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction", "grad_nor
 class Optimizer(Protocol):
     """What a framework does."""
 
-    def step(self, batch: dict[str, Any], lr: float) -> tuple[Any, dict[str, Any]]:
+    def step(self, batch: dict[str, Any], lr: float, kl_coeff: float) -> tuple[Any, dict[str, Any]]:
         """Improve the weights on a minibatch; return `FIGURES` and the model's metrics."""
 
     def means(self, figures: list[Any]) -> list[float]:
@@ -40,12 +40,13 @@ class Learner:
 
     def __init__(self, policy: Policy, config: PPOConfig, rng: np.random.Generator, optimizer: Optimizer) -> None:
         self.policy, self.config, self.rng, self.optimizer = policy, config, rng, optimizer
+        self.kl_coeff = config.kl_coeff
 
     def update(self, batch: Mapping[str, Any], lr: float) -> dict[str, Any]:
         """Take `num_epochs` passes over a batch in minibatches.
 
         Args:
-            batch: What `Rollout.batch` returned.
+            batch: What `Rollout.batch` returned; with `dist_inputs` where a divergence is asked for.
             lr: Learning rate.
 
         Returns:
@@ -55,14 +56,26 @@ class Learner:
         metrics: dict[str, Any] = {}
         for epoch in range(self.config.num_epochs):
             for minibatch in minibatches(batch, self.config.minibatch_size, self.rng):
-                found, metrics = self.optimizer.step(minibatch, lr)
+                found, metrics = self.optimizer.step(minibatch, lr, self.kl_coeff)
                 for operation in self.policy.model.update_ops():
                     _run(operation)
                 if epoch == self.config.num_epochs - 1:
                     figures.append(found)
         means = self.optimizer.means(figures)
         model = {name: float(_detached(value)) for name, value in metrics.items()}
-        return {**dict(zip(FIGURES, means, strict=True)), "lr": lr, "model": model}
+        return {**dict(zip(FIGURES, means, strict=True)), **self._adapted(means), "lr": lr, "model": model}
+
+    def _adapted(self, means: list[float]) -> dict[str, float]:
+        """Adapt the weight of the divergence (Schulman et al. 2017, section 4); return the one that was used."""
+        used = self.kl_coeff
+        if not used:
+            return {}
+        kl = means[FIGURES.index("kl")]
+        if kl > 1.5 * self.config.kl_target:
+            self.kl_coeff = used * 2.0
+        elif kl < self.config.kl_target / 1.5:
+            self.kl_coeff = used / 2.0
+        return {"kl_coeff": used}
 
 
 def minibatches(batch: Mapping[str, Any], size: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:

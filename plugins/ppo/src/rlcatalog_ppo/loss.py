@@ -38,14 +38,17 @@ class Losses(NamedTuple):
     log_ratio: Any
 
 
-def losses(evaluation: Evaluation, batch: Mapping[str, Any], config: PPOConfig, ops: Ops) -> Losses:
-    """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9).
+def losses(
+    evaluation: Evaluation, batch: Mapping[str, Any], config: PPOConfig, ops: Ops, kl_coeff: Any = None
+) -> Losses:
+    """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9), with equation 8's penalty if any.
 
     Args:
         evaluation: The current policy's view of the minibatch.
         batch: `"logp"`, `"advantage"` and `"target"` of the minibatch, `[B]` each.
         config: Coefficients.
         ops: The framework's operations.
+        kl_coeff: Weight of the divergence, where the evaluation has one.
     """
     advantage = batch["advantage"]
     advantage = (advantage - ops.mean(advantage)) / (ops.std(advantage) + 1e-8)
@@ -59,4 +62,6 @@ def losses(evaluation: Evaluation, batch: Mapping[str, Any], config: PPOConfig, 
     total = policy_loss + config.vf_loss_coeff * vf_loss
     if config.entropy_coeff:  # without a weight, its gradient would be computed for nothing
         total = total - config.entropy_coeff * entropy
+    if evaluation.kl is not None and kl_coeff is not None:
+        total = total + kl_coeff * ops.mean(evaluation.kl)
     return Losses(total, policy_loss, vf_loss, entropy, log_ratio)

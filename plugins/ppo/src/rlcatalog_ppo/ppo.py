@@ -77,7 +77,7 @@ class PPO:
         rollout = self._collector.collect(config.rollout_length)
         if self._recorder is not None:
             self._recorder.write(rollout)
-        learned = self._learner.update(rollout.batch(config.gamma, config.lambda_), self._lr())
+        learned = self._learner.update(rollout.batch(config.gamma, config.lambda_, config.kl_coeff > 0), self._lr())
         self._steps += rollout.reward.size
         self._iterations += 1
         seconds = time.perf_counter() - start

@@ -29,6 +29,7 @@ class Rollout:
         reward: Rewards; where an episode was truncated, the discounted value of its last observation is added.
         done: Whether the episode ended with this step.
         last_value: Value estimates `[N]` after the last step.
+        dist_inputs: Parameters `[T, N, n]` of the distributions that the actions were drawn from.
         mask: Action masks `[T, N, m]`, or None where the environment has none.
         views: What the model saw beside the observation, by name; a structure where it is one.
         starts: Where the sequences begin that a model with memory is trained on, else None.
@@ -42,6 +43,7 @@ class Rollout:
     reward: Array
     done: Array
     last_value: Array
+    dist_inputs: Array | None = None
     mask: Array | None = None
     views: Mapping[str, Any] = field(default_factory=dict)
     starts: Array | None = None
@@ -58,8 +60,14 @@ class Rollout:
             advantages[t], next_value = running, self.value[t]
         return advantages
 
-    def batch(self, gamma: float, lambda_: float) -> dict[str, Any]:
-        """Return the rows `[T * N, ...]` to learn from, environment after environment, with their sequences if any."""
+    def batch(self, gamma: float, lambda_: float, dist_inputs: bool = False) -> dict[str, Any]:
+        """Return the rows `[T * N, ...]` to learn from, environment after environment, with their sequences if any.
+
+        Args:
+            gamma: Discount.
+            lambda_: Lambda of the advantage estimate.
+            dist_inputs: Whether the distributions' parameters are wanted.
+        """
         advantages = self.advantages(gamma, lambda_)
         columns = {
             "obs": self.obs,
@@ -69,6 +77,8 @@ class Rollout:
             "advantage": advantages,
             "target": advantages + self.value,
         }
+        if dist_inputs and self.dist_inputs is not None:
+            columns["dist_inputs"] = self.dist_inputs
         if self.mask is not None:
             columns["mask"] = self.mask
         if self.views:
@@ -132,7 +142,13 @@ class Collector:
                 sequences.note(state)
             step = policy.act_encoded(encoded, state, prev_reward=rewards, mask=mask)
             state = step.state
-            row = {"obs": encoded, "raw_action": step.raw_action, "logp": step.logp, "value": step.value}
+            row = {
+                "obs": encoded,
+                "raw_action": step.raw_action,
+                "logp": step.logp,
+                "value": step.value,
+                "dist_inputs": step.dist_inputs,
+            }
             if mask is not None:
                 row["mask"] = mask.copy()  # it may share memory with the environments'
             if state is not None and state.seen:

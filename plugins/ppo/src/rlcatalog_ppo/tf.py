@@ -54,11 +54,14 @@ class TFOptimizer:
         self.variables = self.model.trainable_variables()
         self.optimizer = keras.optimizers.Adam(learning_rate=config.lr, epsilon=1e-5)
         self.optimizer.build(self.variables)
+        #: Its value changes between updates; a number would be part of the trace.
+        self.kl_coeff = tf.Variable(config.kl_coeff, trainable=False, dtype=tf.float32)
         self._traced: Any = None
 
-    def step(self, batch: dict[str, Any], lr: float) -> tuple[Any, dict[str, Any]]:
+    def step(self, batch: dict[str, Any], lr: float, kl_coeff: float) -> tuple[Any, dict[str, Any]]:
         """Improve the weights on a minibatch."""
         self.optimizer.learning_rate.assign(lr)
+        self.kl_coeff.assign(kl_coeff)
         tensors = tf.nest.map_structure(tf.convert_to_tensor, batch)
         if not self.config.eager_tracing:
             return self._step(tensors)[0], self.model.metrics()
@@ -73,7 +76,7 @@ class TFOptimizer:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self.variables)
             evaluation = self.policy.evaluate(batch)
-            found = losses(evaluation, batch, self.config, TFOps)
+            found = losses(evaluation, batch, self.config, TFOps, self.kl_coeff)
             loss = self.model.custom_loss(found.total, loss_inputs(batch))
             if isinstance(loss, list | tuple):
                 loss = tf.add_n([tf.reduce_sum(term) for term in loss])

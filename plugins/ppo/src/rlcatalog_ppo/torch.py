@@ -47,14 +47,14 @@ class TorchOptimizer:
         self.parameters = self.model.trainable_variables()
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, eps=1e-5, fused=True)
 
-    def step(self, batch: dict[str, Any], lr: float) -> tuple[torch.Tensor, dict[str, Any]]:
+    def step(self, batch: dict[str, Any], lr: float, kl_coeff: float) -> tuple[torch.Tensor, dict[str, Any]]:
         """Improve the weights on a minibatch."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         tensors = {name: part if name in ("seq_lens", "state") else each(part, torch.from_numpy)
                    for name, part in batch.items()}  # fmt: skip
         evaluation = self.policy.evaluate(tensors)
-        found = losses(evaluation, tensors, self.config, TorchOps)
+        found = losses(evaluation, tensors, self.config, TorchOps, kl_coeff)
         # One element: RLlib's models go over a list of losses, others add to a scalar.
         loss = self.model.custom_loss(found.total.reshape(1), loss_inputs(tensors))
         if isinstance(loss, list | tuple):
