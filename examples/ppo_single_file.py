@@ -1,0 +1,182 @@
+"""PPO in one file, in the style of CleanRL: what the catalog gives is one line, `rlcatalog.build`; PyTorch.
+
+Whatever fits together fits here: any observation and action space, action masks inside Dict observations, any model
+without memory. Run it with `python examples/ppo_single_file.py --env CartPole-v1 --seed 1`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+import rlcatalog
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Hyperparameters; what is counted are environment steps."""
+
+    steps: int = 100_000
+    num_envs: int = 8
+    length: int = 128  # of a rollout, per environment
+    epochs: int = 10
+    minibatch: int = 256
+    lr: float = 1e-3  # falls linearly to zero
+    gamma: float = 0.99
+    lambda_: float = 0.95
+    clip: float = 0.2
+    value_weight: float = 0.1
+    entropy_weight: float = 0.0
+    largest_gradient: float = 0.5
+
+
+class Player:
+    """Steps environments with a policy."""
+
+    def __init__(self, policy: rlcatalog.Policy, envs: gym.vector.VectorEnv, hyper: Hyper, seed: int) -> None:
+        self.policy, self.envs, self.hyper = policy, envs, hyper
+        obs, _ = envs.reset(seed=seed)
+        self.obs, self.mask = policy.preprocess(obs, update=True), policy.action_mask(obs)
+        self.running, self.returns = np.zeros(envs.num_envs), []
+
+    def rollout(self) -> dict[str, np.ndarray]:
+        """Return `[T * N, ...]` rows to learn from."""
+        policy, hyper, steps = self.policy, self.hyper, []
+        for _ in range(hyper.length):
+            step = policy.act_encoded(self.obs, mask=self.mask)
+            row = {"obs": self.obs, "raw_action": step.raw_action, "logp": step.logp, "value": step.value}
+            if self.mask is not None:
+                row["mask"] = self.mask
+            obs, reward, terminated, truncated, info = self.envs.step(step.action)
+            done = terminated | truncated
+            self.running += reward
+            self.returns += self.running[done].tolist()
+            self.running[done] = 0.0
+            # What a time limit cuts off is worth the value of the last observation.
+            row["reward"], row["done"] = reward.astype(np.float32), done
+            if (cut := np.flatnonzero(truncated & ~terminated)).size:
+                row["reward"][cut] += hyper.gamma * self.values([info["final_obs"][i] for i in cut])
+            self.obs, self.mask = policy.preprocess(obs, update=True), policy.action_mask(obs)
+            steps.append(row)
+        columns = {name: np.stack([row[name] for row in steps]) for name in steps[0]}
+        columns |= self.advantages(columns, policy.act_encoded(self.obs, mask=self.mask).value)
+        return {name: column.reshape(-1, *column.shape[2:]) for name, column in columns.items()}
+
+    def values(self, observations: list[Any]) -> np.ndarray:
+        """Return the values of single observations."""
+        return self.policy.act_encoded(self.policy.preprocess(observations)).value
+
+    def advantages(self, columns: Mapping[str, np.ndarray], last_value: np.ndarray) -> dict[str, np.ndarray]:
+        """Return generalised advantage estimates and value targets, `[T, N]` (Schulman et al. 2016, equation 16)."""
+        value, advantage = columns["value"], np.zeros_like(columns["value"])
+        following, running = last_value, np.zeros_like(last_value)
+        for t in reversed(range(len(value))):
+            goes_on = 1.0 - columns["done"][t]
+            error = columns["reward"][t] + self.hyper.gamma * following * goes_on - value[t]
+            running = error + self.hyper.gamma * self.hyper.lambda_ * goes_on * running
+            advantage[t], following = running, value[t]
+        return {"advantage": advantage, "target": advantage + value}
+
+
+class Learner:
+    """Improves a policy's weights (Schulman et al. 2017, equations 7 and 9)."""
+
+    def __init__(self, policy: rlcatalog.Policy, hyper: Hyper) -> None:
+        self.policy, self.hyper = policy, hyper
+        self.weights = list(policy.model.parameters())
+        self.optimizer = torch.optim.Adam(self.weights, lr=hyper.lr, eps=1e-5)
+
+    def step(self, batch: Mapping[str, np.ndarray], lr: float) -> None:
+        """Take one optimiser step."""
+        hyper, found = self.hyper, self.policy.evaluate(batch)
+        logp, advantage, target = (torch.from_numpy(batch[name]) for name in ("logp", "advantage", "target"))
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        ratio = (found.logp - logp).exp()
+        gain = torch.minimum(ratio * advantage, ratio.clamp(1 - hyper.clip, 1 + hyper.clip) * advantage).mean()
+        loss = hyper.value_weight * 0.5 * (found.value - target).square().mean() - gain
+        if hyper.entropy_weight:
+            loss = loss - hyper.entropy_weight * found.entropy.mean()
+        self.optimizer.param_groups[0]["lr"] = lr
+        self.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.weights, hyper.largest_gradient)
+        self.optimizer.step()
+
+
+def environments(env: str, count: int) -> gym.vector.VectorEnv:
+    """Return environments that reset themselves within the step that ends an episode."""
+    how = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+    return gym.make_vec(env, count, vectorization_mode="sync", vector_kwargs=how)
+
+
+def train(
+    env: str = "CartPole-v1",
+    seed: int = 0,
+    *,
+    model: Mapping[str, Any] | None = None,
+    hyper: Hyper | None = None,
+) -> rlcatalog.Policy:
+    """Train a policy.
+
+    `env` is the id of an environment, `model` the model config.
+    """
+    hyper, rng = hyper or Hyper(), np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    envs = environments(env, hyper.num_envs)
+    policy = rlcatalog.build(env=envs, config=model, framework="torch")
+    if policy.memory or policy.views:
+        raise ValueError("This example replays single steps; a model that looks back needs sequences.")
+    player, learner = Player(policy, envs, hyper, seed), Learner(policy, hyper)
+    begin, size = time.perf_counter(), hyper.num_envs * hyper.length
+    for done in range(0, hyper.steps, size):
+        batch = player.rollout()
+        for _ in range(hyper.epochs):
+            for rows in np.split(rng.permutation(size), range(hyper.minibatch, size, hyper.minibatch)):
+                learner.step(
+                    {name: column[rows] for name, column in batch.items()}, hyper.lr * (1 - done / hyper.steps)
+                )
+        if player.returns and (done // size) % 10 == 9:
+            seconds, recent = time.perf_counter() - begin, np.mean(player.returns[-20:])
+            print(f"{done + size:7d} steps, {seconds:4.0f} s, mean return {recent:.1f}")
+    envs.close()
+    return policy
+
+
+def play(policy: rlcatalog.Policy, env: str, episodes: int, seed: int) -> list[float]:
+    """Return the returns of fresh episodes under the most likely actions."""
+    envs = environments(env, 1)
+    obs, _ = envs.reset(seed=seed)
+    returns, running = [], 0.0
+    while len(returns) < episodes:
+        obs, reward, terminated, truncated, _ = envs.step(policy.act(obs, explore=False).action)
+        running += float(reward[0])
+        if terminated[0] or truncated[0]:
+            returns.append(running)
+            running = 0.0
+    envs.close()
+    return returns
+
+
+def main() -> None:
+    """Train, play, and print the mean return."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=Hyper.steps)
+    parser.add_argument("--episodes", type=int, default=100, help="episodes to play in the end")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)  # small nets: more threads wait for one another
+    policy = train(arguments.env, arguments.seed, hyper=Hyper(steps=arguments.steps))
+    returns = play(policy, arguments.env, arguments.episodes, arguments.seed + 10_000)
+    print(f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})")
+
+
+if __name__ == "__main__":
+    main()
