@@ -12,6 +12,8 @@ PACKAGES := $(wildcard catalog/pyproject.toml builtin_models/*/pyproject.toml bu
 
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
+# Small nets: more threads wait for one another, and tests run side by side.
+test learn: export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test learn lint bench docs clean
 
@@ -22,7 +24,7 @@ demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found th
 	@echo "picture: $(OUT)/learning_curve.png"
 
 test: $(VENV)/.dev  ## all tests, a short learning run included
-	$(BIN)/python -m pytest -m "not learn" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not learn" -n 2 --dist loadfile $(PYTEST_ARGS)
 
 learn: $(VENV)/.dev  ## long learning runs that must reach a known return
 	$(BIN)/python -m pytest -m learn $(PYTEST_ARGS)

@@ -142,12 +142,10 @@ def train(
     player, learner = Player(policy, envs, hyper, seed), Learner(policy, hyper)
     begin, size = time.perf_counter(), hyper.num_envs * hyper.length
     for done in range(0, hyper.steps, size):
-        batch = player.rollout()
+        batch, lr = player.rollout(), hyper.lr * (1 - done / hyper.steps)
         for _ in range(hyper.epochs):
             for rows in np.split(rng.permutation(size), range(hyper.minibatch, size, hyper.minibatch)):
-                learner.step(
-                    {name: column[rows] for name, column in batch.items()}, hyper.lr * (1 - done / hyper.steps)
-                )
+                learner.step({name: column[rows] for name, column in batch.items()}, lr)
         if player.returns and (done // size) % 10 == 9:
             seconds, recent = time.perf_counter() - begin, np.mean(player.returns[-20:])
             print(f"{done + size:7d} steps, {seconds:4.0f} s, mean return {recent:.1f}")

@@ -23,6 +23,8 @@ RUNS = {
     "keras_model.py": [["--iterations", "2"]],
     "lookup.py": [["--framework", "torch"], ["--env", "Pendulum-v1", "--framework", "tf"]],
     "lstm_auto_wrapping.py": BOTH,
+    "ppo_single_file.py": [["--steps", "2048", "--episodes", "2"]],
+    "ppo_single_file_tf.py": [["--steps", "2048", "--episodes", "2"]],
     "rnn_model.py": BOTH,
     "sac.py": [["--steps", "1150", "--episodes", "2"], ["--steps", "1150", "--episodes", "2", "--framework", "tf"]],
     "self_supervised_loss.py": BOTH,
@@ -32,6 +34,8 @@ RUNS = {
 SAYS = {
     "custom_model_api.py": "Q-values of three actions (3, 1)",
     "dqn.py": "mean return over 2 episodes: ",
+    "ppo_single_file.py": "mean return over 2 episodes: ",
+    "ppo_single_file_tf.py": "mean return over 2 episodes: ",
     "sac.py": "mean return over 2 episodes: ",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -29,3 +30,11 @@ def test_sac_learns_pendulum_with_a_single_q_api(framework, seed):
     import sac
 
     assert np.mean(sac.train("Pendulum-v1", framework, seed)) >= -250
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_ppo_in_a_single_file_learns_cartpole(framework, seed):
+    script = importlib.import_module("ppo_single_file" if framework == "torch" else "ppo_single_file_tf")
+    returns = script.play(script.train("CartPole-v1", seed), "CartPole-v1", 100, seed + 10_000)
+    assert np.mean(returns) >= 475
