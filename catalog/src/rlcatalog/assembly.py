@@ -68,6 +68,11 @@ def assemble(
         held: dict[str, Any] = {"trunk": trunk_of(inside, last), "value_trunk": None, "action_dist": action_dist}
         if not fresh_config().get("vf_share_layers", True):
             held["value_trunk"] = trunk_of(inside, last)
+            if list(held["value_trunk"].get_initial_state()):
+                raise NotServedError(
+                    f"{type(held['value_trunk']).__name__} has a state; with vf_share_layers=False the value would"
+                    f" need one of its own inside {last.cls.__name__}. Leave vf_share_layers out."
+                )
         head = construct(last.cls, (obs_space, action_space, outputs, fresh_config(), name), last.kwargs, held)
         head.view_requirements = _views_of_both(held["trunk"], head)
         return head

@@ -27,8 +27,6 @@ def provider_of(kind: str, name: str) -> str | None:
 
 def how_to_get(distribution: str) -> str:
     """Return the end of a sentence that says how to get a distribution that is not installed."""
-    if distribution in _data()["planned"]:
-        return f"will be provided by {distribution}, which is not released yet."
     return f"is provided by {distribution}, which is not installed: pip install {distribution}"
 
 
