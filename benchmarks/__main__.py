@@ -11,14 +11,17 @@ from benchmarks.harness import HEADER
 #: Each in a process of its own: the frameworks' thread settings and imports must not meet.
 PARTS = (
     "kernel", "preprocessors", "torch", "tf", "models", "models_tf", "dists", "dists_tf", "autoregressive",
-    "autoregressive_tf", "ppo",
+    "autoregressive_tf", "ppo", "sb3", "rllib",
 )  # fmt: skip
+
+#: Those whose results are no times of calls: they print tables of their own.
+OWN_TABLES = ("ppo", "sb3", "rllib")
 
 
 def main(names: list[str]) -> int:
     """Run the named parts."""
     if len(names) == 1:
-        if names[0] != "ppo":
+        if names[0] not in OWN_TABLES:
             print(HEADER, flush=True)
         importlib.import_module(f"benchmarks.cases_{names[0]}").run()
         return 0

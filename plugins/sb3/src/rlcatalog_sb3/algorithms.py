@@ -1,0 +1,72 @@
+"""Stable-Baselines3's algorithms by name, each made with the catalog's parts."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from rlcatalog.errors import ConfigError, MissingPluginError, UnknownNameError, nearest
+
+#: Name → (package, policy of this package); None: one of Stable-Baselines3's own over a CatalogExtractor.
+ALGORITHMS: dict[str, tuple[str, str | None]] = {
+    "PPO": ("stable_baselines3", "policies.torch:CatalogPolicy"),
+    "A2C": ("stable_baselines3", "policies.torch:CatalogPolicy"),
+    "DQN": ("stable_baselines3", None),
+    "SAC": ("stable_baselines3", None),
+    "TD3": ("stable_baselines3", None),
+    "MaskablePPO": ("sb3_contrib", "maskable:CatalogMaskablePolicy"),
+    "RecurrentPPO": ("sb3_contrib", "recurrent.torch:CatalogRecurrentPolicy"),
+}
+
+
+def make(name: str, env: Any, model: Mapping[str, Any], **settings: Any) -> Any:
+    """Return an algorithm with the catalog's parts.
+
+    Args:
+        name: Its name.
+        env: An environment made with `for_sb3`, or a vector environment of such.
+        model: The model config.
+        settings: Keyword arguments of the algorithm; `policy_kwargs` are completed.
+
+    Raises:
+        UnknownNameError: There is no such algorithm.
+        MissingPluginError: Its package is not installed.
+        ConfigError: It does not take a setting.
+    """
+    if name not in ALGORITHMS:
+        raise UnknownNameError(
+            f"Unknown algorithm {name!r}.{nearest(name, ALGORITHMS)} Known: {', '.join(ALGORITHMS)}."
+        )
+    package, place = ALGORITHMS[name]
+    try:
+        algorithm = getattr(importlib.import_module(package), name)
+    except ImportError as error:
+        raise MissingPluginError(
+            f"{name} comes with {package.replace('_', '-')}, which is not installed: pip install"
+            f" 'rlcatalog-sb3{'[contrib]' if package == 'sb3_contrib' else ''}'."
+        ) from error
+    policy: Any = "MlpPolicy"
+    policy_kwargs = {**settings.pop("policy_kwargs", {})}
+    if place is None:
+        from rlcatalog_sb3.features.torch import CatalogExtractor
+
+        policy_kwargs |= {
+            "features_extractor_class": CatalogExtractor,
+            "features_extractor_kwargs": {"model_config": model},
+        }
+    else:
+        module, _, found = place.partition(":")
+        policy = getattr(importlib.import_module(f"rlcatalog_sb3.{module}"), found)
+        policy_kwargs["model_config"] = model
+    _refuse_unknown(name, algorithm, settings)
+    return algorithm(policy, env, policy_kwargs=policy_kwargs, **settings)
+
+
+def _refuse_unknown(name: str, algorithm: Any, settings: Mapping[str, Any]) -> None:
+    import inspect
+
+    accepted = [key for key in inspect.signature(algorithm).parameters if key not in ("policy", "env", "policy_kwargs")]
+    for key in settings:
+        if key not in accepted:
+            raise ConfigError(f"{name} takes no {key!r}.{nearest(key, accepted)} Accepted: {', '.join(accepted)}.")

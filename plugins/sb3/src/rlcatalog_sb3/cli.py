@@ -1,0 +1,89 @@
+"""The command `train-sb3`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import rlcatalog
+from rlcatalog.cli_values import key_values
+from rlcatalog.config import plain
+from rlcatalog.errors import ConfigError
+
+#: What a run's folder holds; `rlcatalog evaluate` reads the first two.
+CONFIG, POLICY, ALGORITHM = "config.json", "policy", "algorithm.zip"
+
+
+def train_sb3(
+    env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
+    algo: Annotated[
+        str, typer.Option(help="PPO, A2C, DQN, SAC or TD3; with sb3-contrib MaskablePPO or RecurrentPPO.")
+    ] = "PPO",
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; repeatable.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An argument of the algorithm, such as gamma=0.9; repeatable."),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Environment steps to train for.")] = 100_000,
+    envs: Annotated[int, typer.Option(min=1, help="Environments stepped side by side.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of environments, weights and sampling.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-ALGO-SEED when missing.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads; small networks are fastest with one.")] = 1,
+) -> None:
+    """Train a policy with Stable-Baselines3; leaves progress.csv, config.json, the algorithm and the saved policy."""
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.logger import configure
+
+    from rlcatalog_sb3.algorithms import make
+    from rlcatalog_sb3.exporting.torch import export
+    from rlcatalog_sb3.policies.torch import set_threads
+    from rlcatalog_sb3.wrapper import for_sb3
+
+    config, given = key_values(model or [], "--model"), key_values(settings or [], "--set")
+    if clash := sorted(set(given) & {"seed", "policy_kwargs"}):
+        raise ConfigError(f"--set: {clash[0]!r} is set by --{'seed' if clash == ['seed'] else 'model'}.")
+    set_threads(threads)
+    vec_env = make_vec_env(lambda: for_sb3(env_id, config), n_envs=envs, seed=seed)
+    algorithm = make(algo, vec_env, config, **{"device": "cpu", **given, "seed": seed})
+    folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{algo}-{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    algorithm.set_logger(configure(str(folder), ["csv"]))
+    try:
+        algorithm.learn(steps)
+    finally:
+        algorithm.logger.close()
+    policy = export(algorithm)
+    (folder / CONFIG).write_text(json.dumps(_resolved(env_id, steps, algo, envs, given, seed, policy), indent=2) + "\n",
+                                 encoding="utf-8")  # fmt: skip
+    policy.save(folder / POLICY)
+    algorithm.save(folder / ALGORITHM)
+    vec_env.close()
+    if algorithm.ep_info_buffer:
+        print(f"mean return of the last episodes: {statistics.fmean(e['r'] for e in algorithm.ep_info_buffer):.2f}")
+    print(f"policy: {folder / POLICY}")
+
+
+def _resolved(
+    env_id: str, steps: int, algo: str, envs: int, given: dict[str, Any], seed: int, policy: Any
+) -> dict[str, Any]:
+    import stable_baselines3
+
+    return {
+        "env": env_id,
+        "steps": steps,
+        "framework": policy.framework,
+        "algorithm": {"name": algo, "env_config": {}, "num_envs": envs, "seed": seed, **given},
+        "model": plain(policy.config),
+        "parts": {slot: choice.component.name for slot, choice in policy.resolution.choices.items()
+                  if choice.component is not None},
+        "rlcatalog": rlcatalog.__version__,
+        "stable_baselines3": stable_baselines3.__version__,
+    }  # fmt: skip

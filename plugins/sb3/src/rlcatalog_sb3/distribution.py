@@ -1,0 +1,61 @@
+"""The catalog's distributions under the interface of Stable-Baselines3's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stable_baselines3.common.distributions import Distribution
+
+from rlcatalog.distribution import entropy_of
+from rlcatalog.errors import NotServedError
+from rlcatalog_sb3.parts.torch import Parts, flat
+
+
+class CatalogDistribution(Distribution):
+    """A distribution of raw actions.
+
+    Args:
+        parts: The parts it comes from.
+        dist: The catalog's distribution.
+    """
+
+    def __init__(self, parts: Parts, dist: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.parts, self.distribution = parts, dist
+
+    def sample(self) -> Any:
+        """Draw raw actions `[B, ...]`."""
+        return self.parts.draw(self.distribution, False)[0]
+
+    def mode(self) -> Any:
+        """Return the most likely raw actions `[B, ...]`."""
+        return self.parts.draw(self.distribution, True)[0]
+
+    def log_prob(self, x: Any) -> Any:
+        """Return the log density `[B]` of raw actions."""
+        return self.parts.logp(self.distribution, x)
+
+    def entropy(self) -> Any:
+        """Return the entropy `[B]`, or its estimate."""
+        entropy: Any = entropy_of(self.distribution, flat)[0]
+        return entropy
+
+    def proba_distribution_net(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise: the catalog's model has the layers."""
+        raise _no_layers()
+
+    def proba_distribution(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise: the catalog's model has the layers."""
+        raise _no_layers()
+
+    def actions_from_params(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise: the catalog's model has the layers."""
+        raise _no_layers()
+
+    def log_prob_from_params(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise: the catalog's model has the layers."""
+        raise _no_layers()
+
+
+def _no_layers() -> NotServedError:
+    return NotServedError("the catalog's distributions are made from a model's output: policy.get_distribution(obs).")

@@ -1,0 +1,1 @@
+"""Policies that act without Stable-Baselines3."""

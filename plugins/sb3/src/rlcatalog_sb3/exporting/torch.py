@@ -1,0 +1,162 @@
+"""From a trained algorithm of Stable-Baselines3 to a policy that acts without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlcatalog import Policy, default_catalog
+from rlcatalog.errors import NotServedError
+from rlcatalog_sb3.features.torch import CatalogExtractor
+from rlcatalog_sb3.policies.torch import CatalogParts
+
+Array = np.ndarray[Any, Any]
+
+_ACTIVATIONS: dict[type, str] = {
+    nn.ReLU: "relu", nn.Tanh: "tanh", nn.ELU: "elu", nn.SiLU: "silu", nn.SELU: "selu", nn.Sigmoid: "sigmoid",
+    nn.Identity: "linear",
+}  # fmt: skip
+#: SAC cuts the log standard deviations off there; TD3 has none, and explores with noise of its own.
+_LOG_STDS = {"gaussian_log_std_min": -20.0, "gaussian_log_std_max": 2.0}
+
+
+def export(model: Any) -> Policy:
+    """Return the rlcatalog policy behind a trained algorithm: `export(model).save(directory)`.
+
+    It acts on what the environment itself emits, and `rlcatalog.load(directory)` needs no Stable-Baselines3. A
+    `CatalogPolicy`'s shares its weights with the algorithm. DQN, SAC and TD3 over a `CatalogExtractor` are copied: the
+    layers behind the trunk become `post_fcnet` layers; Q-values become a Categorical's logits, whose most likely action
+    is the greedy one; actors become squashed Gaussians (TD3's almost without noise). Such a policy's values are 0.
+
+    Args:
+        model: The algorithm.
+
+    Raises:
+        NotServedError: It uses none of the catalog's parts, or cannot be rebuilt from them.
+    """
+    normalize = model.get_vec_normalize_env()
+    if normalize is not None and normalize.norm_obs:
+        raise NotServedError(
+            "VecNormalize: the model sees observations normalised by Stable-Baselines3, which an exported policy would"
+            " not. Train with norm_obs=False, or normalise in an environment wrapper."
+        )
+    policy = model.policy
+    if isinstance(policy, CatalogParts):
+        return policy.catalog_policy
+    hidden, last, head = _layers(policy)
+    extractor = (policy.q_net if hasattr(policy, "q_net") else policy.actor).features_extractor
+    if not isinstance(extractor, CatalogExtractor):
+        raise NotServedError(
+            f"{type(policy).__name__} holds no parts of the catalog; train with CatalogPolicy, or with CatalogExtractor"
+            " as features_extractor_class."
+        )
+    actions = extractor.own_actions if extractor.own_actions is not None else model.action_space
+    config = _config(extractor.config, hidden, box=not hasattr(policy, "q_net"))
+    found = default_catalog().build(extractor.own_space, actions, config, "torch")
+    _set_weights(found, extractor, hidden, last)
+    _check(found, extractor, head)
+    return found
+
+
+Layer = tuple[nn.Linear, nn.Module | None]
+
+
+def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Callable[[Tensor], Tensor]]:
+    """Return the hidden layers behind the features, weight and bias of the last ones, and what they compute."""
+    if hasattr(policy, "q_net"):
+        modules = list(policy.q_net.q_net)
+        return _pairs(modules[:-1]), [(modules[-1].weight, modules[-1].bias)], policy.q_net.q_net
+    actor = getattr(policy, "actor", None)
+    if actor is None or getattr(actor, "use_sde", False):
+        what = "holds no parts of the catalog" if actor is None else "explores by use_sde, which the catalog has not"
+        raise NotServedError(f"{type(policy).__name__} {what}; it cannot be exported.")
+    if hasattr(actor, "log_std"):
+        latent, mean, log_std = actor.latent_pi, actor.mu, actor.log_std
+        both = lambda x: torch.cat([mean(latent(x)), log_std(latent(x))], dim=1)  # noqa: E731
+        return _pairs(list(latent)), [(mean.weight, mean.bias), (log_std.weight, log_std.bias)], both
+    *modules, tanh = list(actor.mu)
+    if not isinstance(tanh, nn.Tanh):
+        raise NotServedError(f"{type(policy).__name__}: its actor does not end with a Tanh.")
+    mean = modules[-1]
+    none = (torch.zeros_like(mean.weight), torch.full_like(mean.bias, _LOG_STDS["gaussian_log_std_min"]))
+    inner = nn.Sequential(*modules)
+    whole = lambda x: torch.cat([inner(x), none[1].expand(len(x), -1)], dim=1)  # noqa: E731
+    return _pairs(modules[:-1]), [(mean.weight, mean.bias), none], whole
+
+
+def _pairs(modules: list[nn.Module]) -> list[Layer]:
+    """Return linear layers with the activation behind each."""
+    found: list[Layer] = []
+    for module in modules:
+        if isinstance(module, nn.Linear):
+            found.append((module, None))
+        elif found and found[-1][1] is None and type(module) in _ACTIVATIONS:
+            found[-1] = (found[-1][0], module)
+        else:
+            raise NotServedError(f"a {type(module).__name__} among the layers of Stable-Baselines3 cannot be exported.")
+    return found
+
+
+def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
+    config = {key: value for key, value in given.items() if key not in ("vf_share_layers", "action_bounds")}
+    for key in ("no_final_linear", "free_log_std"):
+        if config.get(key):
+            raise NotServedError(
+                f"{key}: the layers behind the trunk are Stable-Baselines3's and end linearly; leave it out."
+            )
+    if hidden:
+        names = {_ACTIVATIONS[type(activation or nn.Identity())] for _, activation in hidden}
+        before = config.get("post_fcnet_hiddens", [])
+        if len(names | ({config.get("post_fcnet_activation", "relu")} if before else set())) > 1:
+            raise NotServedError(
+                f"the layers behind the trunk have the activations {', '.join(sorted(names))}; to be exported, they and"
+                " the trunk's post_fcnet_hiddens must have the same. Set net_arch=[]."
+            )
+        config["post_fcnet_hiddens"] = [*before, *(layer.out_features for layer, _ in hidden)]
+        config["post_fcnet_activation"] = names.pop()
+    return {**config, **_LOG_STDS, "custom_action_dist": "squashed_gaussian"} if box else config
+
+
+def _set_weights(policy: Policy, extractor: CatalogExtractor, hidden: list[Layer], last: list[Any]) -> None:
+    """Copy the weights by their canonical names; the value layer's become zeros."""
+    wanted = policy.model.get_weights()
+    trunk = extractor.trunk.get_weights()
+    first = sum(name.startswith("hidden.layers.") and name.endswith(".weight") for name in trunk)
+    weights = {**trunk}
+    for number, (layer, _) in enumerate(hidden, start=first):
+        weights |= {f"hidden.layers.{number}.weight": layer.weight, f"hidden.layers.{number}.bias": layer.bias}
+    for kind, index in (("weight", 0), ("bias", 1)):
+        weights[f"outputs.logits.{kind}"] = torch.cat([pair[index] for pair in last])
+        weights[f"outputs.value.{kind}"] = np.zeros_like(wanted.get(f"outputs.value.{kind}", np.zeros(0)))
+    arrays = {name: _array(value) for name, value in weights.items()}
+    shapes = {name: value.shape for name, value in arrays.items()}
+    if shapes != {name: value.shape for name, value in wanted.items()}:
+        raise _not_rebuilt(policy)
+    policy.model.set_weights(arrays)
+
+
+def _check(policy: Policy, extractor: CatalogExtractor, head: Callable[[Tensor], Tensor]) -> None:
+    """Raise unless the rebuilt model computes what trunk and layers do."""
+    device = next(iter(extractor.parameters())).device
+    encoded = torch.rand(4, *policy.preprocessor.shape, device=device)
+    with torch.no_grad():
+        expected = head(extractor.trunk({"obs": encoded, "is_training": False}, [], None)[0].flatten(1)).cpu()
+        found = policy.model({"obs": encoded.cpu(), "is_training": False}, [], None)[0]
+    if not torch.allclose(found, expected, rtol=1e-3, atol=1e-4):
+        raise _not_rebuilt(policy)
+
+
+def _not_rebuilt(policy: Policy) -> NotServedError:
+    return NotServedError(
+        f"{type(policy.model).__name__}: this trunk with Stable-Baselines3's layers behind it has no equal among the"
+        " catalog's models, so it cannot be exported. Save the algorithm itself: model.save(path)."
+    )
+
+
+def _array(value: Any) -> Array:
+    array: Array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+    return array

@@ -1,0 +1,1 @@
+"""A features extractor for DQN, SAC and TD3."""

@@ -1,0 +1,154 @@
+"""`CatalogExtractor`: a trunk of the catalog as features extractor, for DQN, SAC and TD3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor
+from torch import Tensor
+
+from rlcatalog import SpaceInfo, default_catalog
+from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog_sb3.flattening import check_form, is_float_box
+from rlcatalog_sb3.observing.torch import encoder, structure
+from rlcatalog_sb3.refusals import refuse_filter
+from rlcatalog_sb3.spaces import MASK, Origin, origin_of, untransposed
+
+#: A trunk does not depend on the action space, which Stable-Baselines3 does not tell an extractor.
+_ANY_ACTION: Any = spaces.Discrete(2)
+
+
+# Derived from CombinedExtractor for one thing: Stable-Baselines3 tells its own extractors alone, with
+# `normalized_image=True`, when it leaves images unscaled.
+class CatalogExtractor(CombinedExtractor):
+    """The features of a catalog's trunk.
+
+    `DQN("MlpPolicy", env, policy_kwargs={"features_extractor_class": CatalogExtractor,
+    "features_extractor_kwargs": {"model_config": {...}}})`. The layers behind it are Stable-Baselines3's (`net_arch`).
+    Images reach the trunk as the environment emits them, whatever Stable-Baselines3's `normalize_images` says.
+
+    Args:
+        observation_space: The observation space Stable-Baselines3 shows.
+        model_config: The model config; None takes the one the environment was flattened with, or the defaults.
+        normalized_image: Given by Stable-Baselines3: images come unscaled (`normalize_images=False`).
+
+    Raises:
+        NotServedError: The config asks for a memory, a head or a filter, or there are action masks.
+    """
+
+    def __init__(
+        self,
+        observation_space: Any,
+        model_config: Mapping[str, Any] | None = None,
+        normalized_image: bool = False,
+    ) -> None:
+        catalog, origin = default_catalog(), origin_of(observation_space)
+        config = origin.config if model_config is None and origin is not None else model_config
+        values = catalog.parse_config(config).values
+        layout = values.get("image_layout", "hwc")
+        self_space = origin.observation_space if origin is not None else untransposed(observation_space, layout)
+        _refuse_masks(observation_space, values["action_mask_key"], origin)
+        if values["custom_action_dist"] is not None:
+            raise ConfigError(
+                "custom_action_dist: DQN, SAC and TD3 of Stable-Baselines3 choose actions by themselves; a features"
+                " extractor has no use for a distribution. Leave it out."
+            )
+        resolution = catalog.resolve(self_space, origin.action_space if origin else _ANY_ACTION, config, "torch")
+        refuse_filter(resolution)
+        for slot in ("memory", "head"):
+            component = resolution.choices[slot].component
+            if component is not None:
+                asked = [key for key in ("use_lstm", "use_attention", "use_autoregressive") if values.get(key)]
+                raise NotServedError(
+                    f"{asked[0] if asked else component.name}: DQN, SAC and TD3 of Stable-Baselines3 have no place for"
+                    f" a {slot}; a features extractor is a trunk alone."
+                )
+        preprocessor = catalog.preprocessor_for(resolution.request.obs, values)
+        if origin is not None:
+            check_form(origin, resolution, preprocessor)
+        trunk = catalog.model(
+            {"trunk": resolution.component("trunk")},
+            preprocessor.observation_space,
+            None,
+            None,
+            resolution.config,
+            "torch",
+        )
+        if not isinstance(trunk.num_outputs, int):
+            raise NotServedError(
+                f"{type(trunk).__name__} announced no width in self.num_outputs; it cannot be a trunk."
+            )
+        if trunk.get_initial_state():
+            raise NotServedError(f"{type(trunk).__name__} is recurrent; DQN, SAC and TD3 carry no state.")
+        BaseFeaturesExtractor.__init__(self, observation_space, trunk.num_outputs)
+        self.trunk: Any = trunk
+        #: The environment's own spaces (actions: None where they are not known), and the config's keys.
+        self.own_space = self_space
+        self.own_actions = origin.action_space if origin is not None else None
+        self.config = resolution.config.given
+        self.preprocessor = preprocessor
+        self._undo = _undo(observation_space, scaled=not normalized_image)
+        numpy = structure(observation_space, layout)
+
+        def by_numpy(obs: Any) -> Tensor:
+            encoded = torch.from_numpy(preprocessor.transform_batch(numpy(obs)))
+            return encoded.to(next(iter(obs.values())).device if isinstance(obs, dict) else obs.device)
+
+        self._encode = encoder(preprocessor, observation_space, layout, origin is not None, by_numpy)
+
+    def forward(self, observations: Any) -> Tensor:
+        """Return the features `[B, features_dim]` of observations that Stable-Baselines3 has preprocessed."""
+        encoded = self._encode(self._undo(observations))
+        features: Tensor = self.trunk({"obs": encoded, "is_training": self.training}, [], None)[0]
+        return features if features.dim() == 2 else features.flatten(1)
+
+
+def _undo(space: Any, scaled: bool) -> Callable[[Any], Any]:
+    """Return what turns tensors that `preprocess_obs` made back into observations.
+
+    Raises:
+        NotServedError: It would make nothing of them.
+    """
+    if isinstance(space, spaces.Dict):
+        parts = {key: _undo(child, scaled) for key, child in space.spaces.items()}
+        return lambda obs: {key: part(obs[key]) for key, part in parts.items()}
+    if np.any(np.asarray(getattr(space, "start", 0)) != 0):
+        raise NotServedError(
+            f"{space}: Stable-Baselines3 makes one-hots of observed choices as if they began at 0. Wrap the"
+            " environment: for_sb3(env, model_config)."
+        )
+    if isinstance(space, spaces.Discrete):
+        n = int(space.n)
+        return lambda obs: obs.reshape(-1, n).argmax(1)
+    if isinstance(space, spaces.MultiDiscrete):
+        counts = [int(n) for n in space.nvec]
+        return lambda obs: torch.stack([part.argmax(1) for part in obs.split(counts, 1)], 1)
+    if scaled and is_image_space(space):
+        return lambda obs: (obs * 255.0).round_()
+    return lambda obs: obs
+
+
+def _refuse_masks(space: Any, key: str, origin: Origin | None) -> None:
+    """Refuse action masks, and flattened action spaces that the algorithms could not act in.
+
+    Raises:
+        NotServedError: There are such.
+    """
+    found = MASK if origin is not None else key
+    if isinstance(space, spaces.Dict) and found in space.spaces:
+        raise NotServedError(
+            f"{key}: DQN, SAC and TD3 of Stable-Baselines3 do not mask actions. Take MaskablePPO with"
+            " CatalogMaskablePolicy, PPO with CatalogPolicy, or leave the mask out of the observation."
+        )
+    if origin is not None:
+        info = SpaceInfo.read(origin.action_space, "action")
+        if info.kind != "discrete" and not is_float_box(info):
+            raise NotServedError(
+                f"{info.describe()}: DQN takes a Discrete, SAC and TD3 take a Box of floats. Take PPO or A2C with"
+                " CatalogPolicy."
+            )

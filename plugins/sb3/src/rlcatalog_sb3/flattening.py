@@ -1,0 +1,184 @@
+"""Between an environment's spaces and the flat ones Stable-Baselines3 takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlcatalog import Preprocessor, SpaceInfo, default_catalog
+from rlcatalog.adapters import ActionAdapter
+from rlcatalog.config import same
+from rlcatalog.errors import ActionMaskError, ConfigError
+from rlcatalog.masks import ActionMasks, groups
+from rlcatalog.resolution import Resolution
+from rlcatalog_sb3.refusals import refuse_filter
+from rlcatalog_sb3.spaces import MASK, OBS, EncodedBox, Origin, note_origin
+
+Array = np.ndarray[Any, Any]
+
+_CHOICES = ("discrete", "multi_discrete", "multi_binary")
+#: Config keys of the kernel that shape encoded observations or raw actions.
+_SHAPING = ("action_bounds", "action_mask_key", "_disable_preprocessor_api")
+#: A bound that cuts nothing off.
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class Flattening:
+    """Encodes observations, adapts raw actions.
+
+    Args:
+        observation_space: The environment's observation space.
+        action_space: Its action space.
+        model_config: The model config.
+        masked: Whether observations get the action masks of another source than themselves.
+
+    Attributes:
+        observation_space: An `EncodedBox`; with masks a Dict of it under `"obs"`, and of the mask's columns under
+            `"action_mask"`.
+        action_space: A Discrete for one choice, a MultiDiscrete for several, else a Box of the raw values; its bounds
+            cut nothing off that the adapter would not.
+        masks: Reads action masks.
+    """
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        model_config: Mapping[str, Any] | None = None,
+        masked: bool = False,
+    ) -> None:
+        catalog = default_catalog()
+        resolution = catalog.resolve(observation_space, action_space, model_config, "torch")
+        refuse_filter(resolution)
+        request, values = resolution.request, resolution.config.values
+        assert request.action is not None
+        self.preprocessor = catalog.preprocessor_for(request.obs, values)
+        self.adapter = ActionAdapter(request.action, values["action_bounds"], resolution.actions.raw_kinds("torch"))
+        self.masks = ActionMasks(request.action, resolution.mask_key)
+        self.masked = masked or resolution.mask_key is not None
+        self._mask_apart = resolution.mask_key is not None and resolution.mask_key not in request.obs.keys
+        origin = Origin(observation_space, action_space, resolution.config.given, form(resolution, self.preprocessor))
+        box = _encoded_box(self.preprocessor, origin)
+        self._dtype = box.dtype
+        self.observation_space: Any = box
+        if self.masked:
+            self.observation_space = spaces.Dict({OBS: box, MASK: spaces.MultiBinary(self.masks.size)})
+        self.action_space = flat_actions(request.action, self.adapter)
+        note_origin(self.action_space, origin)
+
+    def observe(self, obs: Any, mask: Any = None, *, last: bool = False) -> Any:
+        """Return an observation as Stable-Baselines3 sees it.
+
+        Args:
+            obs: The environment's observation.
+            mask: Its action mask in Gymnasium's format, where the observation does not hold it.
+            last: The episode is over: nobody will act, so a mask that allows nothing is no error.
+        """
+        seen = self.masks.without(obs) if self._mask_apart else obs
+        flat = self.preprocessor.transform(seen).ravel().astype(self._dtype, copy=False)
+        if not self.masked:
+            return flat
+        try:
+            rows = self.masks.of([obs]) if self.masks.key is not None else self.masks.matrix([mask], 1)
+            assert rows is not None
+            columns = rows[0].astype(np.int8)
+        except ActionMaskError:
+            if not last:
+                raise
+            columns = np.ones(self.masks.size, np.int8)
+        return {OBS: flat, MASK: columns}
+
+    def act(self, raw: Any) -> Any:
+        """Return the environment's action for one raw action."""
+        return _first(self.adapter.adapt(np.asarray(raw).reshape(1, -1)))
+
+
+def form(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
+    """Return what of a lookup shapes encoded observations and raw actions, as plain data."""
+    assert resolution.request.action is not None
+    values = resolution.config.values
+    codecs = list(_codecs(preprocessor))
+    keys = {key for component in codecs if component is not None for key in resolution.config_keys(component)}
+    if values["custom_preprocessor"] is not None:  # a class of the user's may read anything of this
+        keys.add("custom_model_config")
+    return {
+        "preprocessors": [str(component and component.provider) + ":" + str(component and component.name)
+                          for component in codecs],
+        "raw_kinds": resolution.actions.raw_kinds("torch"),
+        "mask_key": resolution.mask_key,
+        **{key: values[key] for key in sorted({*keys, *_SHAPING})},
+    }  # fmt: skip
+
+
+def check_form(origin: Origin, resolution: Resolution, preprocessor: Preprocessor) -> None:
+    """Raise unless a policy's config encodes observations and reads actions as the flattened environment does.
+
+    Raises:
+        ConfigError: It does not; the message names what differs.
+    """
+    asked = form(resolution, preprocessor)
+    differs = [key for key in sorted({*asked, *origin.form}) if not same(asked.get(key), origin.form.get(key))]
+    if differs:
+        key = differs[0]
+        raise ConfigError(
+            f"model_config: the environment was flattened with {key}={origin.form.get(key)!r}, and the policy asks for"
+            f" {asked.get(key)!r}. Pass the same config to both: for_sb3(env, model_config)."
+        )
+
+
+def flat_actions(info: SpaceInfo, adapter: ActionAdapter) -> Any:
+    """Return a flat space of raw actions."""
+    leaves = [node for node in info.walk() if node.kind not in ("tuple", "dict")]
+    if all(leaf.kind in _CHOICES and adapter.kinds.get(leaf.path) != "onehot" for leaf in leaves):
+        counts = [count for _, count in groups(info)]
+        return spaces.Discrete(counts[0]) if adapter.scalar else spaces.MultiDiscrete(counts)
+    low, high = _limits(info, adapter)
+    return spaces.Box(low, high, (adapter.width,), np.float32)
+
+
+def _limits(info: SpaceInfo, adapter: ActionAdapter) -> tuple[Array, Array]:
+    """Return finite bounds of raw actions beyond which the adapter cuts off anyway, `[width]` each.
+
+    Stable-Baselines3 wants finite ones; PPO clips to them, SAC and TD3 squash into them.
+    """
+    low, high = np.full(adapter.width, -_LARGEST), np.full(adapter.width, _LARGEST)
+    if is_float_box(info):
+        assert info.low is not None
+        assert info.high is not None
+        affine = adapter.bounds == "affine" and adapter.kinds.get(info.path) != "bounded"
+        own = [np.ravel(bound).astype(np.float64) for bound in (info.low, info.high)]
+        if affine:
+            finite = np.isfinite(own[0]) & np.isfinite(own[1])
+            own = [np.where(finite, one, bound) for one, bound in zip((-1.0, 1.0), own, strict=True)]
+        low, high = np.clip(own[0], low, high), np.clip(own[1], low, high)
+    return low.astype(np.float32), high.astype(np.float32)
+
+
+def is_float_box(info: SpaceInfo) -> bool:
+    """Whether a space is a single Box of numbers with a fraction."""
+    return info.kind == "box" and np.dtype(info.dtype or "float32").kind == "f"
+
+
+def _encoded_box(preprocessor: Preprocessor, origin: Origin) -> EncodedBox:
+    encoded = preprocessor.observation_space
+    dtype = np.dtype(np.float32 if encoded.dtype in (np.float64, np.bool_) else encoded.dtype)
+    if not isinstance(encoded, spaces.Box):  # integers that reach the model as such
+        low, high = (np.full(preprocessor.size, bound) for bound in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+        return EncodedBox(low, high, dtype, origin)
+    with np.errstate(over="ignore"):  # what float32 cannot hold is as good as unbounded
+        return EncodedBox(encoded.low.ravel().astype(dtype), encoded.high.ravel().astype(dtype), dtype, origin)
+
+
+def _codecs(preprocessor: Preprocessor) -> Iterator[Any]:
+    yield preprocessor.component
+    for child in preprocessor.children:
+        yield from _codecs(child)
+
+
+def _first(batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return {key: _first(part) for key, part in batch.items()}
+    return tuple(map(_first, batch)) if isinstance(batch, tuple) else batch[0]

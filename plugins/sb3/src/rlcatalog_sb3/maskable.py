@@ -1,0 +1,45 @@
+"""`CatalogMaskablePolicy`: a policy for sb3-contrib's MaskablePPO whose parts come from the catalog."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+
+from rlcatalog_sb3.distribution import CatalogDistribution
+from rlcatalog_sb3.policies.torch import CatalogParts
+
+
+class CatalogMaskablePolicy(CatalogParts, MaskableActorCriticPolicy):
+    """A policy for MaskablePPO with the catalog's preprocessor, model and distribution.
+
+    Masks stand in the observation (`action_mask_key` of the model config), come from `env.action_masks()`, or both;
+    what either forbids is forbidden. MaskablePPO asks the environment for its masks; where they stand in the
+    observation alone, `for_sb3(env)` hands them out, or `learn(..., use_masking=False)` leaves the question out.
+    """
+
+    def forward(self, obs: Any, deterministic: bool = False, action_masks: Any = None) -> tuple[Any, Any, Any]:
+        """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
+        parts = self.parts
+        dist = parts.dist(obs, action_masks)
+        actions, logp = parts.draw(dist, deterministic)
+        return actions, parts.values(), logp
+
+    def _predict(self, observation: Any, deterministic: bool = False, action_masks: Any = None) -> Any:
+        return self.parts.draw(self.parts.dist(observation, action_masks), deterministic)[0]
+
+    def evaluate_actions(self, obs: Any, actions: Any, action_masks: Any = None) -> tuple[Any, Any, Any]:
+        """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`."""
+        parts = self.parts
+        logp, entropy = parts.score(parts.dist(obs, action_masks, acting=False), actions)
+        return parts.values(), logp, entropy
+
+    def get_distribution(self, obs: Any, action_masks: Any = None) -> Any:
+        """Return the distribution of raw actions, masked."""
+        return CatalogDistribution(self.parts, self.parts.dist(obs, action_masks))
+
+    def predict_values(self, obs: Any) -> Any:
+        """Return value estimates `[B, 1]`."""
+        parts = self.parts
+        parts.model({"obs": parts.observer.encode(obs), "is_training": False}, [], None)
+        return parts.values()

@@ -1,0 +1,1 @@
+"""What a model sees of the observations Stable-Baselines3 hands a policy."""

@@ -1,0 +1,1 @@
+"""A catalog's parts inside a policy."""

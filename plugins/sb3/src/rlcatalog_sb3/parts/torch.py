@@ -1,0 +1,185 @@
+"""A catalog's parts inside a policy of Stable-Baselines3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from rlcatalog import Policy, default_catalog
+from rlcatalog.distribution import entropy_of
+from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.model import check_values
+from rlcatalog.structures import parts_of
+from rlcatalog_sb3.flattening import check_form
+from rlcatalog_sb3.observing.torch import Observer
+from rlcatalog_sb3.refusals import refuse_filter, refuse_memory, refuse_model, refuse_past
+from rlcatalog_sb3.spaces import origin_of, untransposed
+
+Array = np.ndarray[Any, Any]
+
+
+class Parts:
+    """Preprocessor, model and distribution of one lookup, called with what Stable-Baselines3 hands a policy.
+
+    Args:
+        observation_space: The observation space it shows.
+        action_space: The action space it shows.
+        model_config: The model config; None takes the one the environment was flattened with.
+        recurrent: Whether the algorithm carries the states of an LSTM.
+        adapts: Whether the algorithm lets actions of a Box pass through `adapt`, instead of clipping them.
+
+    Attributes:
+        policy: The rlcatalog policy, for the environment's own spaces.
+        given: The model config as it was given.
+        observer: Encodes observations and finds their masks.
+        adapts: Whether `adapt` stands between raw actions and the environment.
+
+    Raises:
+        CatalogError: The parts do not fit, or the algorithm cannot carry what they need; see `refusals`.
+    """
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        model_config: Mapping[str, Any] | None,
+        *,
+        recurrent: bool = False,
+        adapts: bool = True,
+    ) -> None:
+        catalog, origin = default_catalog(), origin_of(observation_space, action_space)
+        config = origin.config if model_config is None and origin is not None else model_config
+        self.given = model_config
+        self.action_shape = tuple(action_space.shape or ())
+        if origin is not None:
+            observations, actions = origin.observation_space, origin.action_space
+        else:
+            layout = catalog.parse_config(config).values.get("image_layout", "hwc")
+            observations, actions = untransposed(observation_space, layout), action_space
+        resolution = catalog.resolve(observations, actions, config, "torch")
+        refuse_filter(resolution)
+        if recurrent:
+            refuse_past(resolution)
+        else:
+            refuse_memory(resolution)
+        self.policy: Policy = catalog.build(observations, actions, config, "torch")
+        refuse_model(self.policy, recurrent=recurrent)
+        if origin is not None:
+            check_form(origin, resolution, self.policy.preprocessor)
+        self.adapts, self._raw = isinstance(action_space, spaces.Box), origin is not None
+        if origin is None:
+            _refuse_actions(self.policy, action_space, adapts)
+        self.observer = Observer(self.policy, observation_space, origin)
+        if recurrent and self.policy.masks.key is not None and not self.observer.columns:
+            raise NotServedError(
+                f"{self.policy.masks.key}: RecurrentPPO pads sequences, and only masks that stand in the observation as"
+                " their columns can be told from padding. Wrap the environment: for_sb3(env)."
+            )
+        self.model: Any = self.policy.model
+        self.dist_class: Any = self.policy.dist_class
+        self._width = self.policy.adapter.width
+
+    def adapt(self, raw: Array) -> Array:
+        """Return what the environment takes for raw actions of a Box: a flattened one adapts them itself."""
+        if self._raw:
+            return raw
+        adapted: Array = self.policy.adapter.adapt(np.asarray(raw).reshape(len(raw), -1))
+        return adapted
+
+    def dist(self, obs: Any, mask: Any = None, *, acting: bool = True) -> Any:
+        """Run the model and return the action distribution.
+
+        Args:
+            obs: Observations as Stable-Baselines3 hands them.
+            mask: Action masks from elsewhere.
+            acting: Whether actions will be drawn; else stored ones are scored.
+        """
+        inputs, _ = self.model({"obs": self.observer.encode(obs), "is_training": not acting}, [], None)
+        return self.masked(inputs, obs, mask, acting)
+
+    def masked(self, inputs: Tensor, obs: Any, mask: Any, acting: bool) -> Any:
+        """Return the distribution of a model's output, with the action masks baked in."""
+        found = self.observer.mask(obs, mask, check=acting)
+        if found is not None:
+            inputs = self.dist_class.masked(inputs, found)
+        return self.dist_class(inputs, self.model)
+
+    def draw(self, dist: Any, deterministic: bool) -> tuple[Tensor, Tensor]:
+        """Return raw actions in the shape of the space Stable-Baselines3 sees, and their log density `[B]`."""
+        sample = dist.deterministic_sample() if deterministic else dist.sample()
+        if not isinstance(sample, Tensor):
+            sample = flat(sample)
+        logp = dist.logp(sample)
+        raw = sample.detach()
+        return (raw if raw.shape[1:] == self.action_shape else self._shaped(raw)), logp
+
+    def _shaped(self, raw: Tensor) -> Tensor:
+        if raw[:1].numel() != self._width * len(raw[:1]):
+            raise ModelContractError(
+                f"{self.dist_class!r}.sample() gave actions of shape {tuple(raw.shape[1:])};"
+                f" {self.policy.action_space} takes {self._width} values."
+            )
+        return raw.reshape(-1, *self.action_shape)
+
+    def score(self, dist: Any, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log density `[B]` of stored actions, and the entropy `[B]` or its estimate."""
+        return self.logp(dist, actions), entropy_of(dist, flat)[0]
+
+    def logp(self, dist: Any, actions: Tensor) -> Tensor:
+        """Return the log density `[B]` of stored actions."""
+        if self.policy.adapter.scalar:
+            actions = actions.reshape(-1)
+        elif actions.dim() != 2:
+            actions = actions.reshape(actions.shape[0], -1)
+        logp: Tensor = dist.logp(actions)
+        return logp
+
+    def values(self) -> Tensor:
+        """Return the value estimates `[B, 1]` of the last pass, as Stable-Baselines3 wants them."""
+        values: Tensor = self.model.value_function()
+        if values.ndim == 1:
+            return values.unsqueeze(1)
+        check_values(self.model, values.shape)
+        return values
+
+    def moved(self, device: torch.device) -> None:
+        """Take note that the model was moved to a device."""
+        self.policy.to(str(device))
+
+
+def flat(sample: Any) -> Tensor:
+    """Return a sample as one tensor: the parts of a structure side by side, `[B, width]`."""
+    if isinstance(sample, Tensor):
+        return sample
+    parts = [part.reshape(part.shape[0], -1) for part in parts_of(sample) or []]
+    return torch.cat([part.float() for part in parts] if len({part.dtype for part in parts}) > 1 else parts, dim=1)
+
+
+def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
+    """Refuse action spaces whose raw actions Stable-Baselines3 would hand to the environment as they are.
+
+    Raises:
+        NotServedError: Such a space; wrapped with `for_sb3`, the environment takes raw actions.
+    """
+    info, kinds = policy.resolution.request.action, policy.adapter.kinds
+    assert info is not None
+    why = None
+    if info.kind == "box":
+        if np.dtype(space.dtype) not in (np.float32, np.float64):
+            why = f"raw actions would be stored as {space.dtype}"
+        elif not adapts and policy.adapter.bounds != "clip" and kinds.get(info.path) != "bounded":
+            why = f"action_bounds={policy.adapter.bounds!r} would not be applied: this algorithm clips by itself"
+    elif kinds.get(info.path) == "onehot":
+        why = "its distribution draws one-hots"
+    elif np.any(np.asarray(getattr(space, "start", 0)) != 0):
+        why = "its values do not start at 0"
+    elif len(info.shape or ()) > 1:
+        why = "it has more than one axis"
+    if why is not None:
+        raise NotServedError(f"{info.describe()}: {why}. Wrap the environment, so that it takes raw actions:"
+                             " for_sb3(env, model_config).")  # fmt: skip

@@ -1,0 +1,1 @@
+"""Policies for PPO and A2C."""

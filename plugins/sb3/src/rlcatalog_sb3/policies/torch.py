@@ -1,0 +1,160 @@
+"""`CatalogPolicy`: a policy for PPO and A2C whose parts come from the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from torch import Tensor
+
+from rlcatalog import Policy
+from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog_sb3.distribution import CatalogDistribution
+from rlcatalog_sb3.parts.torch import Parts
+from rlcatalog_sb3.refusals import refuse_unused
+
+Array = np.ndarray[Any, Any]
+
+_ACCEPTED = ("model_config", "optimizer_class", "optimizer_kwargs")
+
+
+class CatalogParts(BasePolicy):
+    """What the policies of this package share; not to be used by itself.
+
+    Args:
+        observation_space: The observation space Stable-Baselines3 shows.
+        action_space: The action space it shows.
+        lr_schedule: Learning rate by remaining progress.
+        model_config: The model config; None takes the one the environment was flattened with, or the defaults.
+        use_sde: Not served.
+        optimizer_class: Class of the optimiser.
+        optimizer_kwargs: Its keyword arguments but the learning rate; `eps=1e-5` for Adam when missing, as
+            Stable-Baselines3's own policies have it.
+        unused: Keyword arguments of Stable-Baselines3's own policies; refused.
+
+    Raises:
+        CatalogError: The parts do not fit, or the algorithm cannot carry what they need.
+    """
+
+    #: Whether the algorithm carries the states of an LSTM.
+    _recurrent = False
+    #: Whether the algorithm hands actions of a Box through `unscale_action`.
+    _adapts = True
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        lr_schedule: Any,
+        model_config: Mapping[str, Any] | None = None,
+        *,
+        use_sde: bool = False,
+        optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        **unused: Any,
+    ) -> None:
+        refuse_unused(unused, type(self).__name__, _ACCEPTED)
+        if use_sde:
+            raise ConfigError(
+                "use_sde=True: state-dependent exploration draws from Stable-Baselines3's own distribution; the"
+                " catalog's are chosen with custom_action_dist in model_config."
+            )
+        if optimizer_kwargs is None:
+            optimizer_kwargs = {"eps": 1e-5} if optimizer_class is torch.optim.Adam else {}
+        # Past ActorCriticPolicy, whose constructor would build its own networks.
+        BasePolicy.__init__(
+            self, observation_space, action_space, optimizer_class=optimizer_class, optimizer_kwargs=optimizer_kwargs,
+            normalize_images=False,
+        )  # fmt: skip
+        self.use_sde = False
+        self.parts = Parts(
+            observation_space, action_space, model_config, recurrent=self._recurrent, adapts=self._adapts
+        )
+        # "Squashed" actions are unscaled by the policy, which is where the adapter belongs.
+        self._squash_output = self.parts.adapts and self._adapts
+        self.model = self.parts.model
+        self.optimizer = optimizer_class(self.parameters(), lr=lr_schedule(1), **optimizer_kwargs)  # type: ignore[call-arg]
+        if operations := self.parts.model.update_ops():
+
+            def after_step(*_: Any) -> None:
+                for operation in operations:
+                    operation()
+
+            self.optimizer.register_step_post_hook(after_step)
+
+    @property
+    def catalog_policy(self) -> Policy:
+        """The rlcatalog policy behind this one, with the same weights: `policy.save(directory)`, `policy.act(obs)`."""
+        return self.parts.policy
+
+    def unscale_action(self, scaled_action: Any) -> Any:
+        """Return the environment's actions for raw ones of a Box: what the catalog's adapter makes of them."""
+        return self.parts.adapt(scaled_action)
+
+    def reset_noise(self, n_envs: int = 1) -> None:
+        """Raise: there is no state-dependent exploration."""
+        raise NotServedError("reset_noise: the catalog's distributions have no state-dependent exploration (use_sde).")
+
+    def extract_features(self, obs: Any, features_extractor: Any = None) -> Any:
+        """Raise: the catalog's models have no features extractor apart."""
+        raise NotServedError(
+            f"{type(self).__name__} has no features extractor; its model is `policy.model`, its parts are in"
+            " `policy.catalog_policy`."
+        )
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        moved = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.parts.moved(self.device)
+        return moved
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return {
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "lr_schedule": self._dummy_schedule,
+            "model_config": self.parts.given,
+            "optimizer_class": self.optimizer_class,
+            "optimizer_kwargs": self.optimizer_kwargs,
+        }
+
+
+def set_threads(threads: int) -> None:
+    """Set the number of PyTorch's threads."""
+    torch.set_num_threads(threads)
+
+
+class CatalogPolicy(CatalogParts, ActorCriticPolicy):
+    """A policy for Stable-Baselines3's PPO and A2C with the catalog's preprocessor, model and distribution.
+
+    `PPO(CatalogPolicy, env, policy_kwargs={"model_config": {"fcnet_hiddens": [64, 64]}})`. Environments whose spaces
+    Stable-Baselines3 does not take are wrapped: `for_sb3(env)`. Action masks stand in the observation.
+    """
+
+    def forward(self, obs: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
+        parts = self.parts
+        dist = parts.dist(obs)
+        actions, logp = parts.draw(dist, deterministic)
+        return actions, parts.values(), logp
+
+    def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
+        return self.parts.draw(self.parts.dist(observation), deterministic)[0]
+
+    def evaluate_actions(self, obs: Any, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`."""
+        parts = self.parts
+        logp, entropy = parts.score(parts.dist(obs, acting=False), actions)
+        return parts.values(), logp, entropy
+
+    def get_distribution(self, obs: Any) -> CatalogDistribution:
+        """Return the distribution of raw actions."""
+        return CatalogDistribution(self.parts, self.parts.dist(obs))
+
+    def predict_values(self, obs: Any) -> Tensor:
+        """Return value estimates `[B, 1]`."""
+        parts = self.parts
+        parts.model({"obs": parts.observer.encode(obs), "is_training": False}, [], None)
+        return parts.values()

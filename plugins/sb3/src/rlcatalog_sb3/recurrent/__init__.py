@@ -1,0 +1,1 @@
+"""A policy for RecurrentPPO."""

@@ -1,0 +1,114 @@
+"""`CatalogRecurrentPolicy`: a policy for sb3-contrib's RecurrentPPO with the catalog's LSTM."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from torch import Tensor
+
+from rlcatalog_sb3.distribution import CatalogDistribution
+from rlcatalog_sb3.policies.torch import CatalogParts
+
+States = tuple[Tensor, ...]
+
+
+class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
+    """A policy for RecurrentPPO: `policy_kwargs={"model_config": {"use_lstm": True}}`.
+
+    Any model whose state is two vectors of one size will do, one of the user's own as well. What the loop does not
+    carry (previous actions and rewards, attention, views of the past) is refused by the config key that asks for it.
+    The value reads the memory's output, so that actor and critic share one state.
+    """
+
+    _recurrent, _adapts = True, False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        size = int(self.parts.policy.memory.initial[0].shape[0])
+        # RecurrentPPO reads the sizes of its buffers here.
+        self.lstm_actor: Any = SimpleNamespace(num_layers=1, hidden_size=size)
+        self.lstm_hidden_state_shape = (1, 1, size)
+
+    def forward(  # type: ignore[override]
+        self, obs: Any, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor, RNNStates]:
+        """Return raw actions `[B, ...]`, value estimates `[B, 1]`, log densities `[B]` and the new states."""
+        dist, states = self._step(obs, lstm_states.pi, episode_starts)
+        actions, logp = self.parts.draw(dist, deterministic)
+        return actions, self.parts.values(), logp, RNNStates(states, states)
+
+    def _predict(  # type: ignore[override]
+        self, observation: Any, lstm_states: States, episode_starts: Tensor, deterministic: bool = False
+    ) -> tuple[Tensor, States]:
+        dist, states = self._step(observation, lstm_states, episode_starts)
+        return self.parts.draw(dist, deterministic)[0], states
+
+    def evaluate_actions(  # type: ignore[override]
+        self, obs: Any, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`.
+
+        Args:
+            obs: Observations of S sequences padded to one length T: `[S * T, ...]`.
+            actions: Raw actions `[S * T, ...]`.
+            lstm_states: The states each sequence began with.
+            episode_starts: Where a new episode begins `[S * T]`.
+        """
+        parts = self.parts
+        inputs, values = self._sequences(parts.observer.encode(obs), lstm_states.pi, episode_starts)
+        logp, entropy = parts.score(parts.masked(inputs, obs, None, False), actions)
+        return values, logp, entropy
+
+    def get_distribution(  # type: ignore[override]
+        self, obs: Any, lstm_states: States, episode_starts: Tensor
+    ) -> tuple[CatalogDistribution, States]:
+        """Return the distribution of raw actions and the new states."""
+        dist, states = self._step(obs, lstm_states, episode_starts)
+        return CatalogDistribution(self.parts, dist), states
+
+    def predict_values(  # type: ignore[override]
+        self, obs: Any, lstm_states: States, episode_starts: Tensor
+    ) -> Tensor:
+        """Return value estimates `[B, 1]`."""
+        self._run(self.parts.observer.encode(obs), _restarted(lstm_states, episode_starts))
+        return self.parts.values()
+
+    def _step(self, obs: Any, states: States, episode_starts: Tensor) -> tuple[Any, States]:
+        """Run one step of B episodes."""
+        inputs, states = self._run(self.parts.observer.encode(obs), _restarted(states, episode_starts))
+        return self.parts.masked(inputs, obs, None, True), states
+
+    def _run(self, encoded: Tensor, states: list[Tensor], training: bool = False) -> tuple[Tensor, States]:
+        lengths = torch.ones(len(encoded), dtype=torch.int32, device=encoded.device)
+        inputs = {"obs": encoded, "is_training": training, "single_steps": True}
+        outputs, (h, c) = self.parts.model(inputs, states, lengths)
+        return outputs, (h[None], c[None])
+
+    def _sequences(self, encoded: Tensor, states: States, episode_starts: Tensor) -> tuple[Tensor, Tensor]:
+        """Return model outputs and value estimates of padded sequences; padding is left to the loss's mask."""
+        count = states[0].shape[1]
+        starts = episode_starts.reshape(count, -1)
+        steps = starts.shape[1]
+        if steps == 1 or not starts[:, 1:].any():  # sb3-contrib cuts sequences where an episode begins
+            lengths = torch.full((count,), steps, dtype=torch.int32, device=encoded.device)
+            inputs = {"obs": encoded, "is_training": True, "outputs_only": True}
+            outputs, _ = self.parts.model(inputs, _restarted(states, starts[:, 0]), lengths)
+            return outputs, self.parts.values()
+        timed = encoded.reshape(count, steps, *encoded.shape[1:])
+        found: list[Tensor] = []
+        values: list[Tensor] = []
+        for t in range(steps):
+            output, states = self._run(timed[:, t], _restarted(states, starts[:, t]), training=True)
+            found.append(output)
+            values.append(self.parts.values())
+        return torch.stack(found, 1).flatten(0, 1), torch.stack(values, 1).flatten(0, 1)
+
+
+def _restarted(states: States, starts: Tensor) -> list[Tensor]:
+    """Return the states `[B, size]`, zeros where an episode begins."""
+    keep = (1.0 - starts).reshape(-1, 1)
+    return [part[0] * keep for part in states]

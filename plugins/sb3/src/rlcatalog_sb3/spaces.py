@@ -1,0 +1,108 @@
+"""The flat spaces that Stable-Baselines3 sees, and the environment's own behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlcatalog.config import same
+
+#: Keys of the Dict observations of a flattened environment with action masks.
+OBS, MASK = "obs", "action_mask"
+#: Where a flat action space notes its origin.
+_ORIGIN = "rlcatalog_origin"
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Where flat spaces come from.
+
+    Attributes:
+        observation_space: The environment's observation space.
+        action_space: The environment's action space.
+        config: The model config the environment was flattened with; the keys that are not at their default.
+        form: What of the config shapes the flat observations and actions: plain data, to be compared.
+    """
+
+    observation_space: Any
+    action_space: Any
+    config: Mapping[str, Any]
+    form: Mapping[str, Any]
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Origin)
+            and bool(self.observation_space == other.observation_space)
+            and bool(self.action_space == other.action_space)
+            and same(dict(self.form), dict(other.form))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class EncodedBox(spaces.Box):
+    """Encoded observations as flat vectors; equal only to those of equal spaces, whatever their length.
+
+    Args:
+        low: Lowest values `[size]`.
+        high: Highest values `[size]`.
+        dtype: Their dtype.
+        origin: Where they come from.
+    """
+
+    def __init__(self, low: Any, high: Any, dtype: Any, origin: Origin) -> None:
+        super().__init__(low, high, dtype=dtype)
+        self.origin = origin
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EncodedBox) and super().__eq__(other) and self.origin == other.origin
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"EncodedBox({self.shape}, {self.dtype}, from {self.origin.observation_space})"
+
+
+def note_origin(action_space: Any, origin: Origin) -> None:
+    """Write the origin on a flat action space: wrappers of vector environments replace the observations' alone."""
+    setattr(action_space, _ORIGIN, origin)
+
+
+def origin_of(observation_space: Any, action_space: Any = None) -> Origin | None:
+    """Return the origin of flat spaces, or None for spaces as environments have them."""
+    box = observation_space
+    if isinstance(box, spaces.Dict) and OBS in box.spaces:
+        box = box.spaces[OBS]
+    found = box.origin if isinstance(box, EncodedBox) else getattr(action_space, _ORIGIN, None)
+    return found if isinstance(found, Origin) else None
+
+
+def is_transposed(space: Any, layout: str) -> bool:
+    """Whether a space is that of images whose channels were moved to the front.
+
+    Stable-Baselines3 does so (`VecTransposeImage`) with images of uint8 and channels last. A config that says
+    `image_layout="chw"` wants them in front.
+
+    Args:
+        space: The space Stable-Baselines3 gives a policy.
+        layout: The model config's `image_layout`.
+    """
+    from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+
+    return layout == "hwc" and is_image_space(space) and is_image_space_channels_first(space)
+
+
+def untransposed(space: Any, layout: str) -> Any:
+    """Return an observation space with the channels of its images last again; see `is_transposed`."""
+    if isinstance(space, spaces.Dict):
+        leaves = {key: untransposed(child, layout) for key, child in space.spaces.items()}
+        changed = any(leaves[key] is not child for key, child in space.spaces.items())
+        return spaces.Dict(leaves) if changed else space
+    if not is_transposed(space, layout):
+        return space
+    low, high = (np.moveaxis(bound, 0, -1) for bound in (space.low, space.high))
+    return spaces.Box(low, high, dtype=space.dtype)

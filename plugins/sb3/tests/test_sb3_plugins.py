@@ -1,0 +1,80 @@
+"""A third party's plugin under Stable-Baselines3: installed, named in the config, imported nowhere."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
+
+from stable_baselines3 import PPO
+
+import rlcatalog
+from rlcatalog.errors import MissingPluginError, UnknownConfigKeyError
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "example"
+
+TRAINING_SCRIPT = """
+    import sys
+    from stable_baselines3 import DQN, PPO
+    from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, export
+
+    model = PPO(CatalogPolicy, "CartPole-v1", n_steps=32, batch_size=32, device="cpu",
+                policy_kwargs={"model_config": {"custom_model": "glu", "compass_width": 8}})
+    before = model.policy.model.get_weights()
+    model.learn(64)
+    assert any((value != before[name]).any() for name, value in model.policy.model.get_weights().items())
+    print(type(model.policy.model).__module__, type(model.policy.model).__name__)
+    export(model).save(sys.argv[1] + "/policy")
+    model.save(sys.argv[1] + "/algorithm.zip")
+
+    # Its override of fcnet is found without a name.
+    kwargs = {"features_extractor_class": CatalogExtractor, "features_extractor_kwargs": {"model_config": {}}}
+    print(type(DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs).q_net.features_extractor.trunk).__name__)
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Run the script where the example is installed, its package and its metadata; return what it printed and saved."""
+    folder = tmp_path_factory.mktemp("example")
+    metadata = folder / "site" / "compass_agents-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: compass-agents\nVersion: 1.0\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text(
+        "[rlcatalog.plugins]\ncompass = compass_agents.plugin\n", encoding="utf-8"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(TRAINING_SCRIPT), str(folder)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(EXAMPLE / "src"), str(folder / "site")])},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    return found.stdout, folder
+
+
+def test_a_third_partys_plugin_is_used_by_name_alone(trained):
+    assert "compass_agents" not in TRAINING_SCRIPT
+    assert trained[0].split() == ["compass_agents.torch", "GatedNetwork", "NormalizedNetwork"]
+
+
+def test_what_was_saved_names_the_plugin_that_is_missing_here(trained):
+    with pytest.raises(MissingPluginError, match="compass-agents"):
+        rlcatalog.load(trained[1] / "policy")
+    with pytest.raises(UnknownConfigKeyError, match="Unknown model config key 'compass_width'"):
+        PPO.load(trained[1] / "algorithm.zip")
+
+
+def test_loading_the_plugin_imports_neither_torch_nor_stable_baselines():
+    script = """
+        import sys
+        import rlcatalog
+        records = rlcatalog.default_catalog().plugins
+        assert [r.status for r in records if r.distribution == "rlcatalog-sb3"] == ["loaded"], records
+        print([name for name in ("torch", "stable_baselines3", "sb3_contrib") if name in sys.modules])
+    """
+    found = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

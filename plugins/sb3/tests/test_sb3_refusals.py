@@ -1,0 +1,188 @@
+"""What Stable-Baselines3 cannot carry is refused, by the name of the key that asks for it."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
+pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+from sb3_contrib import RecurrentPPO
+from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3.common.env_util import make_vec_env
+
+from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
+from rlcatalog.torch import TorchModelV2
+from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, CatalogRecurrentPolicy, for_sb3
+
+
+class Still(gym.Env):
+    """Never stepped."""
+
+    def __init__(self, observation_space, action_space):
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+
+class Plain(TorchModelV2):
+    """A model with a loss of its own, or without a value branch."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.layer = torch.nn.Linear(obs_space.shape[0], num_outputs)
+
+    def forward(self, input_dict, state, seq_lens):
+        return self.layer(input_dict["obs_flat"]), state
+
+
+class WithLoss(Plain):
+    def value_function(self):
+        return torch.zeros(1)
+
+    def custom_loss(self, policy_loss, loss_inputs):
+        return policy_loss + self.layer.weight.square().sum()
+
+
+class LooksBack(WithLoss):
+    custom_loss = TorchModelV2.custom_loss
+
+    def __init__(self, *args):
+        from rlcatalog import ViewRequirement
+
+        super().__init__(*args)
+        self.view_requirements["past"] = ViewRequirement("obs", shift="-2:-1")
+
+
+LSTM = {"use_lstm": True}
+REFUSED = [
+    (PPO, LSTM, NotServedError, "^use_lstm: PPO and A2C .* CatalogRecurrentPolicy with sb3_contrib's RecurrentPPO"),
+    (A2C, {"use_attention": True}, NotServedError, "^use_attention: PPO and A2C .* carry no state from step to step.$"),
+    (PPO, {"observation_filter": "MeanStdFilter"}, NotServedError, "observation_filter='MeanStdFilter'.*VecNormalize"),
+    (PPO, {"custom_model": WithLoss}, NotServedError, "WithLoss.custom_loss"),
+    (PPO, {"custom_model": LooksBack}, NotServedError, "LooksBack asks for the views past"),
+    (PPO, {"custom_model": Plain}, ModelContractError, r"Plain has no value_function\(\)"),
+    (RecurrentPPO, {"use_attention": True}, NotServedError, "^use_attention: sb3_contrib's RecurrentPPO"),
+    (RecurrentPPO, {**LSTM, "lstm_use_prev_action": True}, NotServedError, "^lstm_use_prev_action: .*previous actions"),
+    (RecurrentPPO, {**LSTM, "lstm_use_prev_reward": True}, NotServedError, "^lstm_use_prev_reward: .*previous rewards"),
+    (RecurrentPPO, {}, ConfigError, "FullyConnectedNetwork has no memory. Set use_lstm"),
+    (PPO, {"fcnet_hidens": [8]}, ConfigError, "Did you mean 'fcnet_hiddens'"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "config", "kind", "message"), REFUSED)
+def test_a_config_that_cannot_be_carried_is_refused(algorithm, config, kind, message):
+    policy = CatalogRecurrentPolicy if algorithm is RecurrentPPO else CatalogPolicy
+    with pytest.raises(kind, match=message):
+        algorithm(policy, "CartPole-v1", policy_kwargs={"model_config": config}, device="cpu")
+
+
+def test_states_of_another_form_than_an_lstms_are_refused():
+    from rlcatalog.torch import RecurrentNetwork
+
+    class Three(RecurrentNetwork):
+        def get_initial_state(self):
+            return [torch.zeros(3) for _ in range(3)]
+
+        def value_function(self):
+            return torch.zeros(1)
+
+    with pytest.raises(NotServedError, match=r"Three carries states of shapes \[\(3,\), \(3,\), \(3,\)\]"):
+        RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Three}})
+    with pytest.raises(NotServedError, match="Three is recurrent"):
+        PPO(CatalogPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Three}})
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"net_arch": [8]}, "CatalogPolicy takes no 'net_arch'.*fcnet_hiddens"),
+        ({"model_confg": {}}, "CatalogPolicy takes no 'model_confg'. Did you mean 'model_config'?"),
+        ({"ortho_init": False}, "CatalogPolicy takes no 'ortho_init'"),
+    ],
+)
+def test_policy_kwargs_without_a_use_are_refused(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        PPO(CatalogPolicy, "CartPole-v1", policy_kwargs=kwargs, device="cpu")
+
+
+def test_state_dependent_exploration_is_refused():
+    with pytest.raises(ConfigError, match="use_sde=True"):
+        PPO(CatalogPolicy, "Pendulum-v1", use_sde=True, device="cpu")
+    policy = PPO(CatalogPolicy, "Pendulum-v1", device="cpu").policy
+    with pytest.raises(NotServedError, match="reset_noise"):
+        policy.reset_noise()
+    with pytest.raises(NotServedError, match="no features extractor"):
+        policy.extract_features(torch.zeros(1, 3))
+
+
+BOX = Box(-1, 1, (2,))
+DIRECT = [
+    (PPO, Discrete(3, start=1), {}, "values do not start at 0"),
+    (PPO, MultiDiscrete([2, 2], start=[0, 1]), {}, "values do not start at 0"),
+    (PPO, MultiDiscrete([[2, 2], [2, 2]]), {}, "more than one axis"),
+    (PPO, Box(-3, 3, (2,), np.int16), {}, "stored as int16"),
+    (PPO, Discrete(3), {"custom_action_dist": "gumbel_softmax"}, "draws one-hots"),
+    (RecurrentPPO, BOX, {**LSTM, "action_bounds": "affine"}, "action_bounds='affine' would not be applied"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "actions", "config", "why"), DIRECT)
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")  # Stable-Baselines3's own remarks on such spaces
+def test_actions_that_would_reach_the_environment_raw_are_refused(algorithm, actions, config, why):
+    policy = CatalogRecurrentPolicy if algorithm is RecurrentPPO else CatalogPolicy
+    env = Still(BOX, actions)
+    with pytest.raises(NotServedError, match=rf"{why}.*for_sb3\(env, model_config\)"):
+        algorithm(policy, env, policy_kwargs={"model_config": config}, device="cpu")
+    algorithm(policy, for_sb3(env, config), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("flattened", "asked", "key"),
+    [
+        ({}, {"action_bounds": "affine"}, "action_bounds='clip'"),
+        ({"custom_action_dist": "squashed_gaussian"}, {}, "raw_kinds="),
+    ],
+)
+def test_a_policy_that_reads_flat_spaces_otherwise_is_refused(flattened, asked, key):
+    env = for_sb3(Still(BOX, BOX), flattened)
+    with pytest.raises(ConfigError, match=f"flattened with {key}.*Pass the same config to both"):
+        PPO(CatalogPolicy, env, policy_kwargs={"model_config": asked}, device="cpu")
+    # Keys that shape neither observations nor actions may differ.
+    PPO(CatalogPolicy, env, policy_kwargs={"model_config": {**flattened, "fcnet_hiddens": [8]}}, device="cpu")
+
+
+def test_vector_environments_and_filters_are_refused_by_the_wrapper():
+    with pytest.raises(ModelContractError, match="make_vec_env"):
+        for_sb3(make_vec_env("CartPole-v1", 1))
+    with pytest.raises(NotServedError, match="VecNormalize"):
+        for_sb3("CartPole-v1", {"observation_filter": "MeanStdFilter"})
+
+
+MASKED = Dict({"x": BOX, "action_mask": Box(0, 1, (3,), np.int8)})
+EXTRACTORS = [
+    (BOX, {"use_lstm": True}, NotServedError, "^use_lstm: .* no place for a memory"),
+    (BOX, {"observation_filter": "MeanStdFilter"}, NotServedError, "VecNormalize"),
+    (BOX, {"custom_action_dist": "gumbel_softmax"}, ConfigError, "custom_action_dist: DQN, SAC and TD3"),
+    (MASKED, {}, NotServedError, "^action_mask: DQN, SAC and TD3 .* do not mask actions"),
+]
+
+
+@pytest.mark.parametrize(("space", "config", "kind", "message"), EXTRACTORS)
+@pytest.mark.parametrize("wrapped", [False, True], ids=["own", "flat"])
+def test_what_a_features_extractor_cannot_do_is_refused(space, config, kind, message, wrapped):
+    env = Still(space, Discrete(3))
+    shown = for_sb3(env) if wrapped else env
+    kwargs = {"features_extractor_class": CatalogExtractor, "features_extractor_kwargs": {"model_config": config}}
+    policy = "MultiInputPolicy" if isinstance(shown.observation_space, Dict) else "MlpPolicy"
+    with pytest.raises(kind, match=message):
+        DQN(policy, shown, policy_kwargs=kwargs, device="cpu")
+
+
+def test_features_extractors_refuse_actions_no_algorithm_takes():
+    space = for_sb3(Still(BOX, Tuple([Discrete(2), BOX]))).observation_space
+    with pytest.raises(NotServedError, match="DQN takes a Discrete, SAC and TD3 take a Box of floats"):
+        CatalogExtractor(space)
