@@ -110,10 +110,10 @@ class Learner:
         self.optimizer.step()
 
 
-def environments(env: str, count: int) -> gym.vector.VectorEnv:
+def environments(env: str, count: int, **config: Any) -> gym.vector.VectorEnv:
     """Return environments that reset themselves within the step that ends an episode."""
     how = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
-    return gym.make_vec(env, count, vectorization_mode="sync", vector_kwargs=how)
+    return gym.make_vec(env, count, vectorization_mode="sync", vector_kwargs=how, **config)
 
 
 def train(
@@ -122,14 +122,15 @@ def train(
     *,
     model: Mapping[str, Any] | None = None,
     hyper: Hyper | None = None,
+    env_config: Mapping[str, Any] | None = None,
 ) -> rlcatalog.Policy:
     """Train a policy.
 
-    `env` is the id of an environment, `model` the model config.
+    `env` is the id of an environment, `env_config` what it is made with, `model` the model config.
     """
     hyper, rng = hyper or Hyper(), np.random.default_rng(seed)
     torch.manual_seed(seed)
-    envs = environments(env, hyper.num_envs)
+    envs = environments(env, hyper.num_envs, **(env_config or {}))
     policy = rlcatalog.build(env=envs, config=model, framework="torch")
     if policy.memory or policy.views:
         raise ValueError("This example replays single steps; a model that looks back needs sequences.")

@@ -13,6 +13,7 @@ _LAZY = {
     "FlattenSpaces": "wrapper",
     "export": "exporting.torch",
     "for_sb3": "wrapper",
+    "outputs": "bridge.torch",
 }
 
 __all__ = [
@@ -23,9 +24,11 @@ __all__ = [
     "FlattenSpaces",
     "export",
     "for_sb3",
+    "outputs",
 ]
 
 if TYPE_CHECKING:
+    from rlcatalog_sb3.bridge.torch import outputs
     from rlcatalog_sb3.exporting.torch import export
     from rlcatalog_sb3.features.torch import CatalogExtractor
     from rlcatalog_sb3.maskable import CatalogMaskablePolicy

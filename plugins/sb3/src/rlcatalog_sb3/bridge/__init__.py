@@ -1,0 +1,1 @@
+"""What an algorithm of Stable-Baselines3 says of an environment's observations."""
