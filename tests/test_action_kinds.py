@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from action_kinds import ACTIONS, PAIR, Anything
+from action_kinds import ACTIONS, DEPENDENT, PAIR, Anything
 from masked_env import MASKED, Masked, allowed
 
 import rlcatalog
@@ -13,9 +13,12 @@ SMALL = {"fcnet_hiddens": [8]}
 FRAMEWORKS = ["torch", "tf"]
 
 
-@pytest.fixture(params=ACTIONS)
+KINDS = {**ACTIONS, **DEPENDENT}
+
+
+@pytest.fixture(params=KINDS)
 def kind(request):
-    space, keys = ACTIONS[request.param]
+    space, keys = KINDS[request.param]
     return space, {**SMALL, **keys}
 
 
@@ -73,7 +76,7 @@ def test_what_is_stored_scores_the_same(kind, framework, n):
         assert tuple(values.shape) == (n,)
         assert np.isfinite(array(values)).all()
     # From the stored inputs alone.
-    again = policy.dist_class(tensor(step.dist_inputs, framework), None)
+    again = policy.stored_dist(tensor(step.dist_inputs, framework), None)
     raw = tensor(step.raw_action, framework)
     scored = again.logp(raw[:, 0] if policy.adapter.scalar else raw)
     np.testing.assert_allclose(array(scored), step.logp, rtol=2e-4, atol=2e-4)

@@ -32,6 +32,7 @@ ACTIONS = {
     "box, free_log_std": (Box(-1, 1, (2,), np.float32), {"free_log_std": True}),
     "box, beta": (Box(-1, 1, (2,), np.float32), {"custom_action_dist": "beta"}),
     "nested": (PAST, {}),
+    "nested, autoregressive": (PAST, {"use_autoregressive": True, "autoregressive_hiddens": [4, 3]}),
 }
 LSTM = {"use_lstm": True, "lstm_cell_size": 6}
 ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
@@ -65,6 +66,8 @@ REFUSED = [
     ("complex_input", "no_final_linear",
      lambda c: MODEL_OF.get(c["obs"]) == "complex_input" and c["no_final_linear"] and not c["post_fcnet_hiddens"],
      "post_fcnet_hiddens"),
+    ("a head", "no_final_linear", lambda c: "autoregressive" in c["action"] and c["no_final_linear"],
+     "the parts' logits and their context are linear layers"),
 ]  # fmt: skip
 
 
@@ -217,6 +220,8 @@ def test_what_is_refused_says_why(who, key, refuses, reason):
     base = {name: values[0] for name, values in FACTORS.items()}
     if who == "complex_input":
         cases = [{**base, "obs": "dict with image", key: True}]
+    elif who == "a head":
+        cases = [{**base, "action": "nested, autoregressive", key: True}]
     else:
         cases = [{**base, "memory": memory, key: not base[key]} for memory in ("lstm", "attention")]
     for case in cases:

@@ -47,6 +47,14 @@ ACTIONS = {
     "dict, a name for what it fits": (NESTED, named("squashed_gaussian")),
 }
 
+AUTOREGRESSIVE = {"use_autoregressive": True, "autoregressive_hiddens": [4]}
+
+#: The same where the parts depend on one another, and scoring needs the model.
+DEPENDENT = {
+    "multi_discrete, autoregressive": (MultiDiscrete([[3, 2], [4, 2]], start=[[1, 0], [0, -3]]), AUTOREGRESSIVE),
+    "dict, autoregressive": (NESTED, AUTOREGRESSIVE | named({"action['aim']": "beta"})),
+}
+
 
 class Anything(gym.Env):
     """Takes any action of a space, and pays for nothing in particular."""

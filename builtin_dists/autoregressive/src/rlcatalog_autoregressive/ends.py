@@ -33,8 +33,8 @@ def served_layout(action_dist: Any, num_outputs: int) -> Layout:
     layout = layout_of(action_dist)
     if layout is None:
         raise ConfigError(
-            f"use_autoregressive: the distribution of the whole action is {action_dist!r}, whose parts do not depend"
-            " on one another. Leave custom_action_dist out, or name distributions of parts by their paths in it."
+            f"use_autoregressive: the distribution of the whole action is {action_dist!r}, and this head serves"
+            " 'autoregressive'. Leave custom_action_dist out, or name distributions of parts by their paths in it."
         )
     if num_outputs != layout.size:
         raise ModelContractError(
@@ -42,3 +42,11 @@ def served_layout(action_dist: Any, num_outputs: int) -> Layout:
             " ModelCatalog.get_action_dist(action_space, config) says."
         )
     return layout
+
+
+def nothing_left(row: Any, path: str) -> str:
+    """Return what is said of a row in which every value of a part is forbidden."""
+    return (
+        f"autoregressive_mask: row {row} leaves nothing of {path}, with what the action mask forbids; each must leave"
+        " one value."
+    )

@@ -85,10 +85,11 @@ class JointDistribution(ActionDistribution):
         with ops.no_gradient():
             raw: dict[Part, Any] = {}
             params: dict[Part, Any] = {}
-            run = self.conditionals.begin(self._context)
+            run = self.conditionals.begin(self._independent, self._context)
+            as_they_are = layout.mask is None and not ops.is_half(self.inputs)
             for part in layout.parts:
-                found = self._independent[:, part.params.start : part.params.stop] + run.params(part)
-                params[part] = found = self._allowed(part, found, raw)
+                found = run.params(part)
+                params[part] = found = found if as_they_are else self._allowed(part, found, raw, check=True)
                 raw[part] = value = getattr(part.dist(found, self.model), how)()
                 if part is not layout.parts[-1]:
                     run.note(part, value)
@@ -96,26 +97,38 @@ class JointDistribution(ActionDistribution):
             actions = ops.actions([raw[part] for part in layout.in_space])
             plain = layout.plain(joined, self.model)
             self.last_sample = plain.split(actions) if hasattr(plain, "split") else actions
-            self._known = (self.last_sample, plain, ops.differentiable())
+            self._known = (self.last_sample, plain, False)
         return self.last_sample
 
-    def _allowed(self, part: Part, params: Any, raw: Mapping[Part, Any]) -> Any:
-        """Return a part's parameters with what the user's function forbids, finite in any precision."""
+    def _allowed(self, part: Part, params: Any, raw: Mapping[Part, Any], check: bool = False) -> Any:
+        """Return a part's parameters with what the user's function forbids, finite in any precision.
+
+        Args:
+            part: The part.
+            params: Its parameters `[B, n]`.
+            raw: Raw values of the parts before it.
+            check: Whether a row of which nothing is left is an error, as it is when a value is to be drawn. Scoring
+                meets earlier values of probability 0, under which nothing need be allowed.
+        """
         params = self.ops.finite(params)
         if self.layout.mask is None:
             return params
         mask = self.layout.mask(part.path, {earlier.path: raw[earlier] for earlier in self.layout.parts[: part.rank]})
         if mask is None:
             return params
-        own, bound = unbound(part.dist)
-        width = part.params.stop - part.params.start
-        if tuple(mask.shape)[-1:] != (width,):
+        if not part.choices:
+            raise ActionMaskError(
+                f"autoregressive_mask({part.path!r}, …): nothing of this part can be forbidden; return None for it."
+            )
+        mask, width = self.ops.as_mask(mask, params), sum(part.choices)
+        if len(mask.shape) != 2 or mask.shape[1] not in (width, None):
             raise ActionMaskError(
                 f"autoregressive_mask({part.path!r}, …): expected a mask [B, {width}], found shape {tuple(mask.shape)}."
             )
-        masked = own.masked(params, mask, **bound)
-        self.ops.check_allowed(masked, part.path)
-        return masked
+        if check:
+            self.ops.check_allowed(mask, params, part)
+        own, bound = unbound(part.dist)
+        return own.masked(params, mask, **bound)
 
     # --- densities -------------------------------------------------------------------------------------------------
 
@@ -190,6 +203,12 @@ class JointDistribution(ActionDistribution):
             NoClosedFormError: See `entropy`.
         """
         same_kind(self, other)
+        orders = [[part.path for part in dist.layout.parts] for dist in (self, other)]
+        if orders[0] != orders[1]:
+            raise ModelContractError(
+                f"{self.layout.action.path}: kl() takes a distribution of the same parts in the same order; they are"
+                f" {', '.join(orders[0])} here and {', '.join(orders[1])} in the other."
+            )
         if self.entropy_kind != "exact":
             way = "the mean of stored_dist(params).kl over drawn actions (see Policy.evaluate)"
             raise NoClosedFormError(self._no_sum("kl", way))

@@ -15,6 +15,7 @@ from rlcatalog import SpaceInfo
 from rlcatalog.adapters import raw_width
 from rlcatalog.config import part as config_part
 from rlcatalog.distribution import DistPart, unbound
+from rlcatalog.masks import groups
 from rlcatalog_autoregressive.config import AutoregressiveConfig, hidden_widths, ordered
 
 Array = np.ndarray[Any, Any]
@@ -56,7 +57,11 @@ class Part:
         single: Whether its distribution takes raw values as `[B]`.
         onehot: Whether what later parts see of it is the one-hot of one whole number.
         counts: Number of values of each raw value, where all are choices; else empty.
+        choices: Number of columns of a mask for each choice, empty where nothing can be forbidden.
+        bits: Whether a parameter stands for two of them: that a bit may be 0, and that it may be 1.
         rank: Its place in the order of drawing.
+        place: Its place in the space's order.
+        units: Of each hidden layer, the units computed for it: they see the parts before it, and no more.
     """
 
     path: str
@@ -67,7 +72,11 @@ class Part:
     single: bool
     onehot: bool
     counts: tuple[int, ...]
+    choices: tuple[int, ...]
+    bits: bool
     rank: int
+    place: int
+    units: tuple[Span, ...]
 
 
 class Layout:
@@ -100,7 +109,8 @@ class Layout:
         self.activation, self.mask = own.autoregressive_activation, own.autoregressive_mask
         ranks = np.argsort(ordered(own.autoregressive_order, [part.info.path for part in found])).tolist()
         self.columns: list[Column] = []
-        parts, params, raw = [], 0, 0
+        parts: list[Part] = []
+        count, params, raw = len(found), 0, 0
         for part, rank in zip(found, ranks, strict=True):
             kind = getattr(unbound(part.dist)[0], "raw_kind", "values")
             onehot = part.info.kind == "discrete" and kind != "onehot"
@@ -110,7 +120,10 @@ class Layout:
             parts.append(
                 Part(
                     part.info.path, part.dist, Span(params, params + part.size), Span(raw, raw + width),
-                    Span(start, start + len(encoded)), onehot, onehot, _counts(part.info, kind), rank,
+                    Span(start, start + len(encoded)), onehot, onehot, _counts(part.info, kind),
+                    tuple(n for _, n in groups(part.info)), part.info.kind == "multi_binary", rank,
+                    len(parts),
+                    tuple(Span(w * rank // count, w * (rank + 1) // count) for w in self.hiddens),
                 )
             )  # fmt: skip
             self.columns += encoded
@@ -126,10 +139,21 @@ class Layout:
         """Number of model outputs: the parameters of independent parts, and the context of the first hidden layer."""
         return self.params + self.hiddens[0]
 
-    def units(self, layer: int, part: Part) -> Span:
-        """Return the units of a hidden layer computed for a part: they see the parts before it, and no more."""
-        width, count = self.hiddens[layer], len(self.parts)
-        return Span(width * part.rank // count, width * (part.rank + 1) // count)
+    @cached_property
+    def param_widths(self) -> list[int]:
+        """Number of parameters of each part, in the space's order."""
+        return [part.params.stop - part.params.start for part in self.in_space]
+
+    @cached_property
+    def encoded_widths(self) -> list[int]:
+        """Number of encoded columns of each part, in the space's order."""
+        return [part.encoded.stop - part.encoded.start for part in self.in_space]
+
+    @cached_property
+    def unit_widths(self) -> list[list[int]]:
+        """Number of units of each hidden layer for each part, in the order of drawing."""
+        layers = range(len(self.hiddens))
+        return [[part.units[layer].stop - part.units[layer].start for part in self.parts] for layer in layers]
 
     @cached_property
     def masks(self) -> tuple[Array, list[Array], Array]:
@@ -152,7 +176,7 @@ class Layout:
     def _ranks_of_units(self, layer: int) -> Array:
         ranks = np.empty(self.hiddens[layer], np.int64)
         for part in self.parts:
-            ranks[slice(*self.units(layer, part))] = part.rank
+            ranks[slice(*part.units[layer])] = part.rank
         return ranks
 
     @cached_property

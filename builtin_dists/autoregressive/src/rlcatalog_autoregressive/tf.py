@@ -16,8 +16,9 @@ from rlcatalog.structures import parts_of
 from rlcatalog.tf.model import TFModelV2
 from rlcatalog.tf.nn import Dense, Outputs
 from rlcatalog.tf.ops import flatten_rows
-from rlcatalog_autoregressive.ends import served_layout
+from rlcatalog_autoregressive.ends import nothing_left, served_layout
 from rlcatalog_autoregressive.joint import JointDistribution
+from rlcatalog_autoregressive.layout import Part
 from rlcatalog_autoregressive.made.tf import Conditionals
 
 _HALF = (tf.float16, tf.bfloat16)
@@ -110,8 +111,8 @@ def no_gradient() -> AbstractContextManager[Any]:
 
 
 def differentiable() -> bool:
-    """Whether what is computed now can be differentiated later."""
-    return True
+    """Whether a tape may be recording now that was not when actions were drawn; in a trace, one does for both."""
+    return bool(tf.executing_eagerly())
 
 
 def is_array(value: Any) -> bool:
@@ -157,26 +158,41 @@ def whole(values: Any) -> Any:
     return tf.cast(tf.round(values) if values.dtype.is_floating else values, tf.int64)
 
 
+def is_half(params: Any) -> bool:
+    """Whether numbers are of half precision."""
+    return params.dtype in _HALF
+
+
 def finite(params: Any) -> Any:
     """Return parameters with what was forbidden at the lowest finite value: half precision may have left it."""
-    return tf.maximum(params, params.dtype.min) if params.dtype in _HALF else params
+    return tf.clip_by_value(params, params.dtype.min, params.dtype.max) if params.dtype in _HALF else params
 
 
-def check_allowed(params: Any, path: str) -> None:
-    """Raise where a row's mask leaves nothing of a part.
+def as_mask(mask: Any, like: Any) -> Any:
+    """Return what a user's function returned as a boolean tensor."""
+    return tf.cast(tf.convert_to_tensor(mask), tf.bool)
+
+
+def check_allowed(mask: Any, params: Any, part: Part) -> None:
+    """Raise where a row leaves nothing of a part; what is forbidden in its parameters already counts.
 
     Raises:
         ActionMaskError: It names the row; inside a trace TensorFlow's own error does.
     """
-    allowed = tf.reduce_any(params > params.dtype.min / 2, axis=1)
-    why = f"allows nothing for {path}; each must allow one value."
-    if tf.executing_eagerly():
-        if not bool(tf.reduce_all(allowed)):
-            row = int(tf.argmin(tf.cast(allowed, tf.int32)))
-            raise ActionMaskError(f"autoregressive_mask: row {row} {why}")
-    else:
-        row = tf.argmin(tf.cast(allowed, tf.int32))
-        tf.debugging.Assert(tf.reduce_all(allowed), [tf.strings.format("autoregressive_mask: row {} " + why, row)])
+    largest = params.dtype.max / 2
+    free = params > -largest
+    if part.bits:
+        free = flatten_rows(tf.stack([params < largest, free], axis=2))
+    if part.bits or len(part.choices) == 1:  # else parameters stand for combinations, and have no such columns
+        mask = mask & free
+    left = tf.stack([tf.reduce_any(choice, axis=1) for choice in tf.split(mask, part.choices, axis=1)], axis=1)
+    left = tf.reduce_all(left, axis=1)
+    row = tf.argmin(tf.cast(left, tf.int32))
+    if not tf.executing_eagerly():
+        why = tf.strings.format(nothing_left("{}", part.path), row)
+        tf.debugging.Assert(tf.reduce_all(left), [why])
+    elif not bool(tf.reduce_all(left)):
+        raise ActionMaskError(nothing_left(int(row), part.path))
 
 
 def constant(array: Any, like: Any) -> Any:

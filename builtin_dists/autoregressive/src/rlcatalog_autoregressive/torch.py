@@ -18,8 +18,9 @@ from rlcatalog.model import last_values
 from rlcatalog.structures import parts_of
 from rlcatalog.torch.model import TorchModelV2
 from rlcatalog.torch.nn import Outputs, dense
-from rlcatalog_autoregressive.ends import served_layout
+from rlcatalog_autoregressive.ends import nothing_left, served_layout
 from rlcatalog_autoregressive.joint import JointDistribution
+from rlcatalog_autoregressive.layout import Part
 from rlcatalog_autoregressive.made.torch import Conditionals
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -130,6 +131,8 @@ def side_by_side(pieces: list[Tensor]) -> Tensor:
 
 def actions(pieces: list[Tensor]) -> Tensor:
     """Return the raw values of parts, `[B]` or `[B, w]`, side by side: int64 where all are whole, else float32."""
+    if all(piece.dtype is torch.int64 and piece.dim() == 1 for piece in pieces):
+        return torch.stack(pieces, dim=1)
     rows = [piece.reshape(piece.shape[0], -1) for piece in pieces]
     if len({row.dtype for row in rows}) > 1:
         rows = [row if row.dtype is torch.float64 else row.float() for row in rows]
@@ -147,13 +150,13 @@ def rows(values: Any, width: int, like: Tensor) -> Tensor:
     Raises:
         ModelContractError: There are more or fewer values.
     """
-    values = torch.as_tensor(values, device=like.device)
-    if values.numel() != like.shape[0] * width:
+    found: Tensor = torch.as_tensor(values, device=like.device)
+    if found.numel() != like.shape[0] * width:
         raise ModelContractError(
             f"AutoregressiveDistribution: expected actions of shape {(like.shape[0], width)}, found"
-            f" {tuple(values.shape)}."
+            f" {tuple(found.shape)}."
         )
-    return values.reshape(like.shape[0], width)
+    return found.reshape(like.shape[0], width)
 
 
 def whole(values: Tensor) -> Tensor:
@@ -161,21 +164,39 @@ def whole(values: Tensor) -> Tensor:
     return values.round().long() if values.is_floating_point() else values
 
 
+def is_half(params: Tensor) -> bool:
+    """Whether numbers are of half precision."""
+    return params.dtype in _HALF
+
+
 def finite(params: Tensor) -> Tensor:
     """Return parameters with what was forbidden at the lowest finite value: half precision may have left it."""
-    return params.clamp_min(torch.finfo(params.dtype).min) if params.dtype in _HALF else params
+    if params.dtype not in _HALF:
+        return params
+    return params.clamp(torch.finfo(params.dtype).min, torch.finfo(params.dtype).max)
 
 
-def check_allowed(params: Tensor, path: str) -> None:
-    """Raise where a row's mask leaves nothing of a part.
+def as_mask(mask: Any, like: Tensor) -> Tensor:
+    """Return what a user's function returned as a boolean tensor where `like` is."""
+    return torch.as_tensor(mask, device=like.device).bool()
+
+
+def check_allowed(mask: Tensor, params: Tensor, part: Part) -> None:
+    """Raise where a row leaves nothing of a part; what is forbidden in its parameters already counts.
 
     Raises:
         ActionMaskError: It names the row.
     """
-    allowed = (params > torch.finfo(params.dtype).min / 2).any(dim=1)
-    if not bool(allowed.all()):
-        row = int(allowed.long().argmin())
-        raise ActionMaskError(f"autoregressive_mask: row {row} allows nothing for {path}; each must allow one value.")
+    largest = torch.finfo(params.dtype).max / 2
+    free = params > -largest
+    if part.bits:
+        free = torch.stack([params < largest, free], dim=2).flatten(1)
+    if part.bits or len(part.choices) == 1:  # else parameters stand for combinations, and have no such columns
+        mask = mask & free
+    choices = mask.split_with_sizes(part.choices, dim=1)
+    left = torch.stack([choice.any(dim=1) for choice in choices], dim=1).all(dim=1)
+    if not bool(left.all()):
+        raise ActionMaskError(nothing_left(int(left.long().argmin()), part.path))
 
 
 def constant(array: Any, like: Tensor) -> Tensor:

@@ -72,9 +72,14 @@ class Conditionals:
             x = self.activation(tf.nn.bias_add(tf.matmul(x, layer.kernel * mask), layer.bias))
         return tf.matmul(x, self.params * self._last)
 
-    def begin(self, context: Any) -> Run:
-        """Return a run through the parts, one after the other."""
-        return Run(self, context)
+    def begin(self, independent: Any, context: Any) -> Run:
+        """Return a run through the parts, one after the other.
+
+        Args:
+            independent: The parameters `[B, params]` that the parts would have if they were independent.
+            context: `[B, hidden]`.
+        """
+        return Run(self, independent, context)
 
 
 class Run:
@@ -82,24 +87,24 @@ class Run:
 
     Args:
         made: The layers.
-        context: `[B, hidden]`.
+        independent: See `Conditionals.begin`.
+        context: See `Conditionals.begin`.
     """
 
-    def __init__(self, made: Conditionals, context: Any) -> None:
+    def __init__(self, made: Conditionals, independent: Any, context: Any) -> None:
         self.made, self.sums = made, context
+        self.independent = tf.split(independent, made.layout.param_widths, axis=1)
         self.done: list[list[Any]] = [[] for _ in made.layout.hiddens]
 
     def params(self, part: Part) -> Any:
-        """Return the changes `[B, n]` in a part's parameters, under the values noted so far."""
-        made, layout = self.made, self.made.layout
-        first = layout.units(0, part)
-        x, stop = self._keep(0, made.activation(self.sums[:, first.start : first.stop])), first.stop
-        for i, layer in enumerate(made.hidden):
-            units = layout.units(i + 1, part)
-            columns = slice(units.start, units.stop)
-            x = made.activation(tf.nn.bias_add(tf.matmul(x, layer.kernel[:stop, columns]), layer.bias[columns]))
-            x, stop = self._keep(i + 1, x), units.stop
-        return tf.matmul(x, made.params[:stop, part.params.start : part.params.stop])
+        """Return a part's parameters `[B, n]` under the values noted so far."""
+        made, (start, stop) = self.made, part.units[0]
+        x = self._keep(0, made.activation(self.sums[:, start:stop]))
+        for i, (layer, (first, last)) in enumerate(zip(made.hidden, part.units[1:], strict=True), 1):
+            kernel, bias = layer.kernel[:stop, first:last], layer.bias[first:last]
+            x, stop = self._keep(i, made.activation(tf.nn.bias_add(tf.matmul(x, kernel), bias))), last
+        change = tf.matmul(x, made.params[:stop, part.params.start : part.params.stop])
+        return self.independent[part.place] + change
 
     def _keep(self, layer: int, values: Any) -> Any:
         self.done[layer].append(values)

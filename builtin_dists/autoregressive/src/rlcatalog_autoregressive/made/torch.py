@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 
 from rlcatalog.layers import DenseSpec
 from rlcatalog.torch.nn import activation, dense, initialize
-from rlcatalog_autoregressive.layout import Layout, Part, Span
+from rlcatalog_autoregressive.layout import Layout, Part
 
 
 class Conditionals(nn.Module):
@@ -22,6 +23,15 @@ class Conditionals(nn.Module):
     Args:
         layout: The parts.
     """
+
+    first: Tensor
+    last: Tensor
+    source: Tensor
+    is_choice: Tensor
+    value: Tensor
+    shift: Tensor
+    scale: Tensor
+    hidden: Any  # a list of linear layers
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
@@ -60,51 +70,58 @@ class Conditionals(nn.Module):
             x = self.activation(F.linear(x, layer.weight * getattr(self, f"between_{i}"), layer.bias))
         return F.linear(x, self.params * self.last)
 
-    def begin(self, context: Tensor) -> Run:
-        """Return a run through the parts, one after the other."""
-        return Run(self, context)
+    def begin(self, independent: Tensor, context: Tensor) -> Run:
+        """Return a run through the parts, one after the other.
+
+        Args:
+            independent: The parameters `[B, params]` that the parts would have if they were independent.
+            context: `[B, hidden]`.
+        """
+        return Run(self, independent, context)
 
 
 class Run:
-    """Goes through the parts in the order of drawing; each unit is computed once.
+    """Goes through the parts in the order of drawing; each unit is computed once, and nothing has a gradient.
 
     Args:
         made: The layers.
-        context: `[B, hidden]`.
+        independent: See `Conditionals.begin`.
+        context: See `Conditionals.begin`.
     """
 
-    def __init__(self, made: Conditionals, context: Tensor) -> None:
-        self.made, self.sums = made, context
-        self.done = [context.new_empty(context.shape[0], width) for width in made.layout.hiddens]
+    def __init__(self, made: Conditionals, independent: Tensor, context: Tensor) -> None:
+        self.made, self.activation, layout = made, made.activation, made.layout
+        # Cut once: a slice costs as much as adding up what it holds.
+        self.independent = independent.split_with_sizes(layout.param_widths, 1)
+        self.rows = made.actions.t().split_with_sizes(layout.encoded_widths, 0)
+        self.out = made.params.split_with_sizes(layout.param_widths, 0)
+        self.sums = context.clone()
+        self.blocks = self.sums.split_with_sizes(layout.unit_widths[0], 1)
+        self.layers = [(layer.weight, layer.bias) for layer in made.hidden]
+        self.done = [context.new_empty(context.shape[0], width) for width in layout.hiddens]
 
     def params(self, part: Part) -> Tensor:
-        """Return the changes `[B, n]` in a part's parameters, under the values noted so far."""
-        made, layout = self.made, self.made.layout
-        first = layout.units(0, part)
-        x = made.activation(self.sums[:, first.start : first.stop])
-        stop = self._keep(0, first, x)
-        for i, layer in enumerate(made.hidden):
-            units = layout.units(i + 1, part)
-            rows = slice(units.start, units.stop)
-            x = made.activation(F.linear(self.done[i][:, :stop], layer.weight[rows, :stop], layer.bias[rows]))
-            stop = self._keep(i + 1, units, x)
-        return F.linear(self.done[-1][:, :stop], made.params[part.params.start : part.params.stop, :stop])
-
-    def _keep(self, layer: int, units: Span, values: Tensor) -> int:
-        self.done[layer][:, units.start : units.stop] = values
-        return units.stop
+        """Return a part's parameters `[B, n]` under the values noted so far."""
+        start, stop = part.units[0]
+        done = self.done[0]
+        done[:, start:stop] = self.activation(self.blocks[part.rank])
+        for (weight, bias), (first, last), later in zip(self.layers, part.units[1:], self.done[1:], strict=True):
+            x = F.linear(done[:, :stop], weight[first:last, :stop], bias[first:last])
+            later[:, first:last] = self.activation(x)
+            done, stop = later, last
+        return torch.addmm(self.independent[part.place], done[:, :stop], self.out[part.place][:, :stop].t())
 
     def note(self, part: Part, value: Tensor) -> None:
         """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
         made, (start, stop) = self.made, part.encoded
         if part.onehot:  # its row of the weights is all there is to add
-            self.sums = self.sums + made.actions.t().index_select(0, value.reshape(-1) + start)
+            self.sums += self.rows[part.place].index_select(0, value)
             return
         columns = value.reshape(value.shape[0], -1).index_select(1, made.source[start:stop] - part.raw.start)
         chosen = (columns == made.value[start:stop]).to(made.actions.dtype)
         numbers = (columns.to(made.actions.dtype) - made.shift[start:stop]) * made.scale[start:stop]
         seen = torch.where(made.is_choice[start:stop], chosen, numbers)
-        self.sums = self.sums + F.linear(seen, made.actions[:, start:stop])
+        self.sums += torch.mm(seen, self.rows[part.place])
 
 
 def _weight(outputs: int, inputs: int, std: float) -> nn.Parameter:
