@@ -121,6 +121,14 @@ def test_engines_say_the_same(case, engine):
     check_same_outputs(reference, {engine: make(case, framework)}, batch_of(case), tolerance=2e-5)
 
 
+@pytest.mark.parametrize("memory", [{"use_lstm": True}, {"use_attention": True},
+                                    {"use_lstm": True, "lstm_use_prev_action": True}])  # fmt: skip
+@pytest.mark.parametrize("script", ["ppo_single_file", "ppo_single_file_tf"])
+def test_the_single_file_refuses_what_needs_sequences(script, memory):
+    with pytest.raises(ValueError, match="a model that looks back needs sequences"):
+        importlib.import_module(script).train("RlcatalogBridge-v0", model=memory, env_config={"case": "vector"})
+
+
 @pytest.mark.parametrize("what", Outputs._fields)
 def test_an_engine_that_says_something_else_is_named(what):
     reference = rlcatalog.build(*CASES["hybrid"], "torch")
