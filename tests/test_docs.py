@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import rlcatalog
-from rlcatalog import declarations, first_party, hookspecs
+from rlcatalog import declarations, hookspecs
 from rlcatalog.config import keys_of
 from rlcatalog.errors import ConfigError, UnknownConfigKeyError
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog
@@ -31,15 +31,19 @@ PACKAGES = {
     "rlcatalog-lstm": "builtin_models/lstm",
     "rlcatalog-attention": "builtin_models/attention",
     "rlcatalog-complex-input": "builtin_models/complex_input",
+    "rlcatalog-parametric": "builtin_models/parametric",
     "rlcatalog-categorical": "builtin_dists/categorical",
     "rlcatalog-gaussian": "builtin_dists/gaussian",
     "rlcatalog-bounded": "builtin_dists/bounded",
     "rlcatalog-deterministic": "builtin_dists/deterministic",
     "rlcatalog-multi-action": "builtin_dists/multi_action",
+    "rlcatalog-autoregressive": "builtin_dists/autoregressive",
     "rlcatalog-preprocessors": "plugins/preprocessors",
     "rlcatalog-atari": "plugins/atari",
     "rlcatalog-filters": "plugins/filters",
     "rlcatalog-ppo": "plugins/ppo",
+    "rlcatalog-sb3": "plugins/sb3",
+    "rlcatalog-rllib": "plugins/rllib",
 }
 RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), "docs/config.md", "docs/seeds.md"]
 
@@ -266,7 +270,7 @@ RLLIB_KEYS = {
 def test_table_has_every_key():
     assert set(key_rows()) >= RLLIB_KEYS
     assert set(key_rows()) >= set(catalog().schema.keys)
-    assert {row[0] for row in key_rows().values()} <= {"honoured", "alias", "ignored", "refused", "later"}
+    assert {row[0] for row in key_rows().values()} <= {"honoured", "alias", "ignored", "refused"}
     assert set(keys_of_status("honoured")) == set(catalog().schema.defaults())
     unplaced = [key for key, row in key_rows().items() if not row[3]]
     assert not unplaced, f"no meaning: {unplaced}"
@@ -314,17 +318,6 @@ def test_refused(key):
     assert not isinstance(caught.value, UnknownConfigKeyError)
     advice = str(caught.value).partition("is refused: ")[2].rstrip(".")
     assert advice in key_rows()[key][3]
-
-
-def test_later():
-    """The rows that promise a package are those of packages to come, and the error says the same."""
-    data = first_party._data()
-    planned = {key.partition("/")[2]: owner for key, owner in data["provides"].items()
-               if key.startswith("config/") and owner in data["planned"]}  # fmt: skip
-    assert set(keys_of_status("later")) == set(planned)
-    for key, owner in planned.items():
-        with pytest.raises(UnknownConfigKeyError, match=f"{key!r} will be provided by {owner}"):
-            parse({key: 1})
 
 
 def test_ppo_keys():
@@ -401,10 +394,7 @@ def resolve(path):
 
 @pytest.mark.parametrize(("name", "here", "remarks"), seed_rows(), ids=[row[0] for row in seed_rows()])
 def test_name_has_a_path(name, here, remarks):
-    if here.startswith("later: "):
-        [package] = quoted(here)
-        assert package in {*first_party._data()["planned"], *first_party._data()["distributions"]}
-    elif not here.startswith("not served: "):
+    if not here.startswith("not served: "):
         [path] = quoted(here)
         assert resolve(path) is not None
     for path in quoted(remarks.partition("also ")[2]):
@@ -441,20 +431,19 @@ def test_install_hints_are_fresh():
     assert written == tool().data(), "run `make docs`"
 
 
-def test_demo_installs_the_packages_on_disk():
+def test_the_packages_on_disk_are_installed():
     on_disk = {str(path.relative_to(ROOT)) for path in tool().packages().values()}
-    listed = re.findall(r"^-e \./(\S+)", read("requirements/demo.txt"), re.M)
-    assert sorted(listed) == sorted(on_disk)
+    demo, dev = (re.findall(r"^-e \./(\S+)", read(f"requirements/{name}.txt"), re.M) for name in ("demo", "dev"))
+    assert sorted(demo + dev) == sorted(on_disk)
+    assert sorted(dev) == ["plugins/rllib", "plugins/sb3"]  # with engines that the demo has no use for
     assert on_disk == set(PACKAGES.values())
     assert "plugins/example" not in on_disk
 
 
-def test_readme_names_the_packages_and_the_plans():
+def test_readme_names_the_packages():
     text = read("README.md")
     table = {quoted(row[0])[0]: re.search(r"\((.*)\)", row[0])[1] for row in rows(text.partition("## Packages")[2])}
     assert table == PACKAGES
-    planned = text.partition("Planned packages:")[2].partition(".\n")[0].partition(". ")[0]
-    assert quoted(planned) == first_party._data()["planned"]
 
 
 #: Folders that hold no text of ours.

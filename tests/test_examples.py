@@ -11,7 +11,9 @@ import pytest
 BOTH = [["--iterations", "2"], ["--iterations", "2", "--framework", "tf"]]
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 RUNS = {
+    "action_masking.py": BOTH,
     "attention_net.py": BOTH,
+    "autoregressive_action_dist.py": BOTH,
     "batch_norm_model.py": BOTH,
     "complex_struct_space.py": [["--framework", "torch"], ["--framework", "tf"], ["--iterations", "2"]],
     "custom_action_dist.py": [["--iterations", "2"]],
@@ -23,6 +25,7 @@ RUNS = {
     "keras_model.py": [["--iterations", "2"]],
     "lookup.py": [["--framework", "torch"], ["--env", "Pendulum-v1", "--framework", "tf"]],
     "lstm_auto_wrapping.py": BOTH,
+    "parametric_actions_cartpole.py": BOTH,
     "ppo_single_file.py": [["--steps", "2048", "--episodes", "2"]],
     "ppo_single_file_tf.py": [["--steps", "2048", "--episodes", "2"]],
     "rnn_model.py": BOTH,

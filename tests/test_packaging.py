@@ -237,6 +237,8 @@ absent(data["siblings"])
 import gymnasium as gym
 import numpy as np
 import rlcatalog
+from rlcatalog.assembly import Part, assemble
+from rlcatalog.distribution import BoundDistribution, DistPart
 from rlcatalog.errors import CatalogError, MissingPluginError, UnsupportedSpaceError
 from rlcatalog.request import Request
 from rlcatalog.spaces import Repeated, Simplex
@@ -316,8 +318,41 @@ def tensor(array, framework):
     return importlib.import_module("tensorflow").constant(array)
 
 
+class Pair(Sevens):
+    # A product of two of these.
+    @classmethod
+    def parts(cls, action, size, options):
+        return [DistPart(child, Sevens, size // 2) for child in action.children]
+
+
+def work_together(component, framework):
+    # A distribution around another one, and the head that serves it, joined as the catalog does where both are there.
+    own = [c for c in catalog.components() if c.distribution == component.distribution]
+    dists = [c for c in own if c.kind == "action_dist" and c.declaration.around]
+    heads = [c for c in own if c.kind == "model" and c.declaration.slot == "head"]
+    if not dists or component not in (*dists, *heads):
+        return False
+    ((dist,), (head,)) = dists, heads
+    space = spaces.Tuple([box, box])
+    action, config = rlcatalog.SpaceInfo.read(space, "action"), dict(values)
+    size = dist.declaration.size(action, config, 8)
+    cls = dist.load(framework)
+    bound = BoundDistribution(cls, cls.options_for(action, config, [(Pair, 8)]))
+    parts = [Part(trunk_class(framework)), Part(head.load(framework), is_head=True)]
+    model = assemble(parts, box, space, size, lambda: dict(config), "model", action_dist=bound)
+    inputs, _ = model({"obs": tensor(np.ones((3, 4), np.float32), framework)})
+    made = bound(inputs, model)
+    drawn = made.sample()
+    assert tuple(drawn.shape) == (3, 8)
+    assert made.logp(drawn).tolist() == [0, 0, 0] if framework == "torch" else not np.any(made.logp(drawn))
+    assert tuple(model.value_function().shape) == (3,)
+    return True
+
+
 def work(component, framework):
     name = component.name
+    if work_together(component, framework):
+        return True
     if component.kind == "preprocessor":
         for space in fits(component, "obs"):
             made = catalog.preprocessor_for(space, values)
@@ -354,7 +389,12 @@ def work(component, framework):
         if component.declaration.slot == "memory":  # around a trunk of the program's own
             asks = next(key for key in catalog.config_keys(component) if key.startswith("use_"))
             config = {"custom_model": trunk_class(framework), asks: True}
-        for space in (box, image, spaces.Dict({"eye": image, "self": box})):
+        observed = [box, image, spaces.Dict({"eye": image, "self": box})]
+        if component.declaration.slot == "head":  # the same, and what a head may find in the observation
+            asks = [key for key in catalog.config_keys(component) if key.startswith("use_")]
+            config = {"custom_model": trunk_class(framework), "custom_action_dist": Sevens, **dict.fromkeys(asks, True)}
+            observed = [spaces.Dict({"avail_actions": spaces.Box(-1, 1, (2, 3)), "self": box})]
+        for space in observed:
             with contextlib.suppress(UnsupportedSpaceError, MissingPluginError):
                 whole = isinstance(space, spaces.Box)
                 seen = space if whole else catalog.preprocessor_for(space).observation_space

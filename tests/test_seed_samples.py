@@ -18,7 +18,7 @@ from gymnasium.spaces import Box, Discrete
 
 import rlcatalog
 import rlcatalog_ppo as ppo
-from rlcatalog import ActionDistribution, ModelCatalog, Preprocessor, first_party, one_hot
+from rlcatalog import ActionDistribution, ModelCatalog, Preprocessor, one_hot
 from rlcatalog.errors import ObservationError
 from rlcatalog.tf import Categorical as TFCategorical
 from rlcatalog.torch import Categorical
@@ -262,10 +262,6 @@ def test_a_sample_has_its_place(row):
     editions, section, _, here, _ = row
     assert set(editions.split(", ")) <= {"000", "001", "002", "003", "004"}
     assert section
-    if here.startswith("later: `"):
-        [package] = re.findall(r"`([^`]+)`", here)
-        assert package in first_party._data()["planned"]
-        return
     places = re.findall(r"`([^`]+)`", here)
     assert places
     for place in places:

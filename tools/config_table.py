@@ -1,6 +1,6 @@
 """Writes the tables of `docs/config.md`: every config key there is, and every one RLlib ever had, with its fate here.
 
-Run it after a config key or a planned package has changed: `python tools/config_table.py`, or with `--check` to only
+Run it after a config key has changed: `python tools/config_table.py`, or with `--check` to only
 say whether the page is up to date. What a table says comes from the code; the history of RLlib's keys stands below.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from first_party import packages
 
-from rlcatalog import Catalog, first_party, neutral
+from rlcatalog import Catalog, neutral
 from rlcatalog.config import keys_of
 from rlcatalog.discovery import scan
 from rlcatalog.legacy_keys import ALIASES, IGNORED, REFUSED, SPLIT
@@ -108,9 +108,6 @@ RLLIB: dict[str, tuple[Any, str]] = {
     ),
 }
 
-#: Planned keys of our own → (default, what it will mean).
-OWN_PLANNED: dict[str, tuple[Any, str]] = {}
-
 #: What the owner's line does not say about an honoured key.
 NOTES = {
     "max_seq_len": "no released package trains on sequences, so nothing reads it yet",
@@ -144,9 +141,8 @@ def table(*rows: tuple[str, ...]) -> str:
 def key_table(catalog: Catalog) -> str:
     """Return the table of model config keys."""
     keys = catalog.schema.keys
-    planned = [key for key in OWN_PLANNED if first_party.provider_of("config", key) and key not in keys]
     own = [key for key in keys if key not in RLLIB]
-    rows = [key_row(key, catalog) for key in [*RLLIB, *own, *planned]]
+    rows = [key_row(key, catalog) for key in [*RLLIB, *own]]
     return table(("key", "status", "default", "owner or replacement", "meaning, or why"), *rows)
 
 
@@ -156,10 +152,9 @@ def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
         row = catalog.schema.keys[key]
         meaning = "; ".join(filter(None, (row.meaning, NOTES.get(key, ""))))
         return f"`{key}`", "honoured", code(row.default), f"`{row.owner}`", meaning
-    default, line = RLLIB.get(key) or OWN_PLANNED[key]
+    default, line = RLLIB[key]
     if not line:
         raise SystemExit(f"tools/config_table.py: {key!r} is not honoured (any more); say in RLLIB what it meant.")
-    provider = first_party.provider_of("config", key)
     if key in ALIASES:
         status, owner = "alias", f"`{ALIASES[key][0]}`"
     elif key in SPLIT and all(name in catalog.schema.keys for name in SPLIT[key]):
@@ -169,7 +164,7 @@ def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
     elif key in REFUSED:
         status, owner, line = "refused", "—", f"{line}. Refused: {REFUSED[key].rstrip('.')}"
     else:
-        status, owner = "later", f"`{provider}`" if provider else "—"
+        raise SystemExit(f"tools/config_table.py: {key!r} has no fate: honour, rename, ignore or refuse it.")
     return f"`{key}`", status, code(default), owner, line
 
 

@@ -21,11 +21,6 @@ from rlcatalog.spaces import Repeated, Simplex
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "catalog/src/rlcatalog/first_party.json"
 
-#: Packages of this project that are not there yet, with the names users of RLlib will look for.
-PLANNED = {
-    "rlcatalog-parametric": [],
-}  # fmt: skip
-
 
 def sample_spaces() -> list[gym.Space]:
     """Return one space of each kind the kernel reads."""
@@ -71,14 +66,10 @@ def data() -> dict[str, object]:
             assert choice.component is not None
             provides[f"{kind}/{info.kind}"] = choice.component.distribution
     box = SpaceInfo.read(gym.spaces.Box(-1, 1, (4,)))
-    trunk = catalog.slots.model(Request(box, box, values, None, (4,), 2), None, {})["trunk"].component
+    trunk = catalog.slots.model(Request(box, box, values, None, (4,), 2), None, {})[0]["trunk"].component
     assert trunk is not None
     provides["model/fallback"] = trunk.distribution
-    planned = {name: keys for name, keys in PLANNED.items() if name not in distributions}
-    for name, keys in planned.items():
-        for key in keys:
-            provides.setdefault(key, name)
-    return {"distributions": distributions, "planned": sorted(planned), "provides": dict(sorted(provides.items()))}
+    return {"distributions": distributions, "provides": dict(sorted(provides.items()))}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import Catalog, first_party
+from rlcatalog import Catalog
 from rlcatalog.discovery import scan
 from rlcatalog.errors import (
     CatalogError,
@@ -97,15 +97,6 @@ def test_a_key_whose_package_failed_says_so(entry_point):
         catalog = Catalog([broken], environ={})
     with pytest.raises(UnknownConfigKeyError, match="which is failed: RuntimeError: no such luck"):
         catalog.parse_config(SMALL)
-
-
-def test_a_key_of_a_package_to_come_names_the_package(shared, monkeypatch):
-    planned = {"provides": {"config/use_magic": "rlcatalog-magic"}, "planned": ["rlcatalog-magic"]}
-    monkeypatch.setattr(first_party, "_data", lambda: planned)
-    with pytest.raises(
-        UnknownConfigKeyError, match="'use_magic' will be provided by rlcatalog-magic, which is not rel"
-    ):
-        shared.parse_config({"use_magic": True})
 
 
 # --- wrong values ----------------------------------------------------------------------------------------------------

@@ -175,8 +175,8 @@ def _check_no_past_observations(model: ModelV2, rest: Rest) -> None:
     if past:
         raise NotServedError(
             f"{type(model).__name__} asks for the view {past[0]!r} of observations; inside a head that takes"
-            f" {', '.join(map(repr, rest.claimed))} out of them it sees the current one only. Stack them in the"
-            " environment (gymnasium.wrappers.FrameStackObservation), or leave the head out."
+            f" {', '.join(map(repr, rest.claimed)) or 'the mask'} out of them it sees the current one only. Stack them"
+            " in the environment (gymnasium.wrappers.FrameStackObservation), or leave the head out."
         )
 
 

@@ -342,9 +342,10 @@ class Catalog:
         original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
         encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
         action = SpaceInfo.read(action_space, "action")
+        values = {**parsed.values, "custom_model": parsed.values["custom_model"] or default_model}
         request = Request(
-            original, action, parsed.values, framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
-            catalog=self, mask_key=mask_key(original, action, parsed.values["action_mask_key"]),
+            original, action, values, framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
+            catalog=self, mask_key=mask_key(original, action, values["action_mask_key"]),
         )  # fmt: skip
         found, rest = slots.model(request, custom, {})
         choices = {slot: choice.component for slot, choice in found.items()}

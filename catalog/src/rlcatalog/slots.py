@@ -156,7 +156,9 @@ def rest_of(head: Component | None, request: Request) -> Rest | None:
     if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
         return None
     claimed = head.ask("claims", request, returns=tuple)
-    return Rest(request.preprocessor, claimed, head.name) if claimed else None
+    # A mask is no part of what is encoded, but the observation is a Dict because of it: one entry is seen as itself.
+    alone = request.mask_key is not None and request.mask_key not in request.obs.keys and len(request.obs.keys) == 1
+    return Rest(request.preprocessor, claimed, head.name) if claimed or alone else None
 
 
 def slot_of(component: Component) -> str:

@@ -87,13 +87,13 @@ class TFModelV2(ModelV2):
     def _found(self) -> list[Found]:
         found = find(self)
         known = {id(item.variable) for item in found}
-        model: Any = self
-        path = ""
-        while model is not None:  # what a trunk has registered is registered
+        models: list[tuple[Any, str]] = [(self, "")]
+        for model, path in models:  # what a trunk has registered is registered
             extra = [raw(v) for v in model._registered if id(raw(v)) not in known]
             found += [Found(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
             known |= {id(v) for v in extra}
-            model, path = model.held, f"{path}trunk."
+            inner = {"trunk": model.held, "value_trunk": getattr(model, "value_trunk", None)}
+            models += [(held, f"{path}{name}.") for name, held in inner.items() if held is not None]
         return found
 
     def _flatten(self, obs: Any) -> Any:

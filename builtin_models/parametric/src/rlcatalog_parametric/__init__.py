@@ -1,0 +1,1 @@
+"""Parametric actions: a head that reads action masks and embeddings of the available actions."""

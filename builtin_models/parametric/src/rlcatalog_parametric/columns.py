@@ -1,0 +1,107 @@
+"""An action mask as models see it, and how its values become columns: one for each value that may be forbidden."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.config import KernelConfig, part
+from rlcatalog.errors import ConfigError
+from rlcatalog.masks import ActionMasks, groups
+from rlcatalog.spaceinfo import SpaceInfo
+from rlcatalog_parametric.config import Layout, layout
+
+#: A place that decides nothing: no mask holds this value.
+_FREE = (0, -1)
+
+
+class ShownMask:
+    """Says which value of an encoded mask decides over which column of `rlcatalog.masks`.
+
+    Args:
+        action: The action space.
+        shown: The entry of the observation space in which the mask stands; the kernel has checked its form.
+
+    Attributes:
+        places: For each column the place of the value that decides over it, among all values of the mask side by side;
+            None where they are one another's in order, and 0 forbids.
+        forbidding: For each column the value that forbids.
+
+    Raises:
+        ConfigError: Models do not see the mask's own values (they see one-hots of a MultiDiscrete).
+    """
+
+    def __init__(self, action: SpaceInfo, shown: SpaceInfo) -> None:
+        self._shown = shown
+        self._starts: dict[str, int] = {}
+        size = 0
+        for leaf in _leaves_of(shown):
+            if leaf.kind not in ("box", "multi_binary"):
+                raise ConfigError(
+                    f"{leaf.path}: models see {leaf.describe()} as one-hots, not as a mask. Declare it as"
+                    " MultiBinary or Box, or set use_parametric to False and mask what the model returns."
+                )
+            self._starts[leaf.path] = size
+            size += math.prod(leaf.shape or ())
+        columns = self._columns(action, shown)
+        places, forbidding = (np.array(column, np.int64) for column in zip(*columns, strict=True))
+        plain = np.array_equal(places, np.arange(size)) and not forbidding.any()
+        self.places: np.ndarray[Any, Any] | None = None if plain else places
+        self.forbidding = forbidding
+
+    def leaves(self, values: Any) -> list[Any]:
+        """Return the tensors `[B, ...]` of a mask in the order of their places."""
+        return list(_leaves(self._shown, values))
+
+    def _columns(self, action: SpaceInfo, shown: SpaceInfo | None) -> list[tuple[int, int]]:
+        width = sum(count for _, count in groups(action))
+        if shown is None or not width:
+            return [_FREE] * width
+        if action.kind in ("tuple", "dict") and shown.kind == action.kind:
+            found = dict(zip(shown.keys or range(len(shown.children)), shown.children, strict=True))
+            names = action.keys or range(len(action.children))
+            parts = [(child, found.get(name)) for name, child in zip(names, action.children, strict=True)]
+            return [column for child, part in parts for column in self._columns(child, part)]
+        start = self._starts[next(_leaves_of(shown)).path]
+        if action.kind == "multi_binary" and shown.shape == action.shape:
+            # One value per bit: 0 and 1 say what it has to be, 2 leaves both.
+            return [(start + bit, forbidding) for bit in range(width // 2) for forbidding in (1, 0)]
+        return [(start + i, 0) for i in range(width)]
+
+
+def read(
+    obs_space: Any, action_space: Any, config: Mapping[str, Any]
+) -> tuple[Layout, ShownMask | None, ActionMasks | None]:
+    """Return what a head finds in the observations of a space.
+
+    Args:
+        obs_space: The space of encoded observations.
+        action_space: The environment's action space.
+        config: The flat model config.
+
+    Returns:
+        The layout, the mask that models are shown, and what checks that each row allows something; None for the latter
+        two where there is no mask, and where nothing is to be checked.
+    """
+    obs = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
+    action = SpaceInfo.read(action_space, "action")
+    found = layout(obs, action, config)
+    shown = None if found.mask is None else ShownMask(action, obs.children[obs.keys.index(found.mask)])
+    checked = part(config, KernelConfig).check_observations != "never" and (shown is not None or found.listed)
+    return found, shown, ActionMasks(action) if checked else None
+
+
+def _leaves_of(info: SpaceInfo) -> Iterator[SpaceInfo]:
+    return (node for node in info.walk() if node.kind not in ("tuple", "dict"))
+
+
+def _leaves(info: SpaceInfo, values: Any) -> Iterator[Any]:
+    if info.kind not in ("tuple", "dict"):
+        if 0 not in (info.shape or ()):
+            yield values
+        return
+    for name, child in zip(info.keys or range(len(info.children)), info.children, strict=True):
+        yield from _leaves(child, values[name])

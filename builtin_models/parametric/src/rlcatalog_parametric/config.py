@@ -1,0 +1,139 @@
+"""The keys this package owns, and what the head reads of an observation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from rlcatalog.config import KernelConfig, part
+from rlcatalog.errors import ConfigError
+from rlcatalog.layers import OutputPlan, output_plan
+from rlcatalog.masks import mask_key
+from rlcatalog.spaceinfo import SpaceInfo
+
+
+class ParametricConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of parametric actions."""
+
+    use_parametric: Annotated[
+        bool | None,
+        Meta(
+            description="read action masks and embeddings; None: where the observation has them and there is no"
+            " custom_model, which reads them itself; True: around a custom_model, too"
+        ),
+    ] = None
+    action_embeddings_key: Annotated[
+        str, Meta(description="key of Dict observations under which the embeddings of the available actions stand")
+    ] = "avail_actions"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a head reads of an observation.
+
+    Attributes:
+        actions: Number of actions of a Discrete, 0 for another action space.
+        embeddings: Key of the embeddings, or None.
+        size: Width of one embedding.
+        listed: Whether the embeddings come as a list whose length is the number of available actions.
+        mask: Key of the action mask, or None where the observation that models see has none.
+    """
+
+    actions: int
+    embeddings: str | None
+    size: int
+    listed: bool
+    mask: str | None
+
+    @property
+    def claims(self) -> list[str]:
+        """The keys the head takes out of the observation."""
+        return [key for key in (self.mask, self.embeddings) if key is not None]
+
+
+def embeddings_key(obs: SpaceInfo, action: SpaceInfo | None, config: Mapping[str, Any], mask: str | None) -> str | None:
+    """Return the key of an observation space under which embeddings of the actions stand, or None.
+
+    Args:
+        obs: The observation space.
+        action: The action space; only those of a Discrete have embeddings.
+        config: The flat model config.
+        mask: Key of the action mask, which is not taken for embeddings, or None.
+    """
+    key = part(config, ParametricConfig).action_embeddings_key
+    found = action is not None and action.kind == "discrete" and obs.kind == "dict" and key in obs.keys and key != mask
+    return key if found else None
+
+
+def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Layout:
+    """Read off the spaces what a head finds in an observation.
+
+    Args:
+        obs: The observation space as models see it.
+        action: The action space.
+        config: The flat model config; missing keys take their defaults.
+
+    Raises:
+        ConfigError: What stands under the embeddings' key is no list of embeddings, one per action.
+    """
+    mask = mask_key(obs, action, part(config, KernelConfig).action_mask_key)
+    key = embeddings_key(obs, action, config, mask)
+    n = int(action.n or 0) if action.kind == "discrete" else 0
+    if key is None:
+        return Layout(n, None, 0, False, mask)
+    found = obs.children[obs.keys.index(key)]
+    listed = found.kind in ("repeated", "sequence")
+    if listed and found.children[0].kind == "box" and found.children[0].rank == 1:
+        limit = found.n if found.kind == "repeated" else config.get("sequence_max_len")
+        if limit != n:
+            most = f"at most {limit} embeddings" if limit is not None else "any number of embeddings"
+            way = "" if found.kind == "repeated" else f" Set the model config key 'sequence_max_len' to {n}."
+            raise ConfigError(
+                f"{found.path}: {found.describe()} holds {most} for the {n} actions of {action.describe()}; expected"
+                f" at most {n}.{way}"
+            )
+        return Layout(n, key, int((found.children[0].shape or ())[0]), True, mask)
+    if found.kind == "box" and found.rank == 2 and found.shape is not None and found.shape[0] == n:
+        return Layout(n, key, found.shape[1], False, mask)
+    raise ConfigError(
+        f"{found.path}: {found.describe()} is no list of embeddings for {action.describe()}: expected a Box of shape"
+        f" ({n}, E), or Repeated(Box(E,), {n}). If it is an action mask, set the model config key 'action_mask_key' to"
+        f" {key!r}; if it is something else, set 'action_embeddings_key' to another key."
+    )
+
+
+def plan(config: Mapping[str, Any], found: Layout, width: int, num_outputs: int | None) -> OutputPlan:
+    """Return the end of the head: logits, or with embeddings the intent they are compared with, and the value.
+
+    Args:
+        config: The flat model config; missing keys take their defaults.
+        found: What the head reads.
+        width: Width of the trunk's output.
+        num_outputs: Width of the output, or None for features.
+
+    Raises:
+        ConfigError: `no_final_linear`; or, with embeddings, outputs that are not one logit per action.
+    """
+    if part(config, KernelConfig).no_final_linear:
+        raise ConfigError(
+            "no_final_linear with parametric actions: the hidden layers are the trunk's, and the logits need a linear"
+            " layer behind them. Leave no_final_linear out, or set use_parametric to False."
+        )
+    if found.embeddings is None:
+        return output_plan(config, width, [], num_outputs)
+    if num_outputs is None:
+        raise ConfigError(
+            f"obs[{found.embeddings!r}]: embeddings give each action its output, and the model is asked for features"
+            f" (num_outputs=None), as below a dueling interface. Ask for num_outputs={found.actions}, or set"
+            " use_parametric to False to show the embeddings to the trunk."
+        )
+    if num_outputs != found.actions:
+        raise ConfigError(
+            f"obs[{found.embeddings!r}]: embeddings give each of {found.actions} actions one output, and the model is"
+            f" asked for {num_outputs}. Choose another action distribution, or set use_parametric to False."
+        )
+    return output_plan(config, width, [], found.size)

@@ -1,0 +1,93 @@
+"""Declarations: when the head is chosen, what it takes out of the observation, and what its stages look like."""
+
+from __future__ import annotations
+
+from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
+
+
+def match(request: Request) -> Match | NoMatch:
+    """Say whether the observation holds embeddings of the actions, or an action mask."""
+    from rlcatalog_parametric.config import embeddings_key
+
+    wanted, config = request.config["use_parametric"], request.config
+    if wanted is False:
+        return NoMatch("use_parametric is False")
+    key = embeddings_key(request.obs, request.action, config, request.mask_key)
+    found = [f"embeddings of the actions in obs[{key!r}]"] if key is not None else []
+    if request.mask_key is not None:
+        found.append(f"an action mask in obs[{request.mask_key!r}]")
+    if wanted is None:
+        if not found:
+            return NoMatch("the observation has neither an action mask nor embeddings of the actions")
+        if request.preprocessor is None:
+            return NoMatch("takes encoded observations")
+        for other in ("custom_model", "custom_preprocessor"):
+            if config[other] is not None:
+                return NoMatch(f"there is a {other}; use_parametric=True reads {' and '.join(found)} all the same")
+    why = " and ".join(found) or "use_parametric is set"
+    return Match(Rank.SPECIFIC if wanted or key is not None else Rank.GENERIC, why)
+
+
+def claims(request: Request) -> list[str]:
+    """Return the keys of the embeddings and, where models are shown it, of the mask."""
+    from rlcatalog.errors import ConfigError
+    from rlcatalog_parametric.config import layout
+
+    assert request.action is not None
+    found = layout(request.obs, request.action, request.config)
+    if not found.claims and request.mask_key is None:
+        masks, embeddings = request.config["action_mask_key"], request.config["action_embeddings_key"]
+        raise ConfigError(
+            f"parametric: {request.obs.path} has neither an action mask (action_mask_key={masks!r}) nor, for a Discrete"
+            f" action space, embeddings of the actions (action_embeddings_key={embeddings!r}); found"
+            f" {request.obs.describe()} and the action space {request.action.describe()}. Leave use_parametric out."
+        )
+    if found.claims and request.preprocessor is None:
+        raise ConfigError(
+            "parametric: takes encoded observations; pass"
+            " ModelCatalog.get_preprocessor_for_space(space).observation_space."
+        )
+    return found.claims
+
+
+def describe(request: Request) -> list[Stage]:
+    """Return the stages and their shapes."""
+    from rlcatalog_parametric.columns import ShownMask
+    from rlcatalog_parametric.config import layout, plan
+
+    assert request.action is not None
+    found = layout(request.obs, request.action, request.config)
+    # The width of a custom trunk is known once it is built; the stages do not depend on it.
+    outputs = plan(request.config, found, request.trunk_width or 1, request.num_outputs)
+    if found.mask is not None:
+        ShownMask(request.action, request.obs.children[request.obs.keys.index(found.mask)])
+    if outputs.logits is None:
+        return [Stage("features", None if request.trunk_width is None else (request.trunk_width,))]
+    stages = [Stage("value", ())]
+    if found.embeddings is None:
+        stages.append(Stage(f"logits ({outputs.logits.label})", (outputs.outputs,)))
+    else:
+        stages += [Stage("intent (linear)", (found.size,)), Stage("logits (dot products)", (found.actions,))]
+    if found.mask is not None or found.listed:
+        stages.append(Stage("masked", (request.num_outputs or 0,)))
+    return stages
+
+
+@hookimpl
+def rlcatalog_models() -> list[ModelSpec]:
+    return [
+        ModelSpec(
+            name="parametric",
+            targets={
+                "torch": "rlcatalog_parametric.torch:ParametricActionsHead",
+                "tf": "rlcatalog_parametric.tf:ParametricActionsHead",
+            },
+            summary="action masks and embeddings of the available actions, in front of any trunk or memory",
+            slot="head",
+            match=match,
+            claims=claims,
+            describe=describe,
+            config="rlcatalog_parametric.config:ParametricConfig",
+            reads=("action_mask_key", "check_observations", "vf_share_layers"),
+        )
+    ]

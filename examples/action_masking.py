@@ -1,0 +1,59 @@
+"""Masks alone: Taxi, where the environment knows which of the six actions would change anything.
+
+Gymnasium's Taxi says in its `info` what an action mask is: walls cannot be driven through, and a passenger can be
+picked up only where one waits. Put into the observation, under `"action_mask"`, the catalog finds it; PPO then never
+tries what is forbidden. Run it with `python examples/action_masking.py --framework tf`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.spaces import Dict, MultiBinary
+
+from rlcatalog_ppo import PPO
+
+
+class MaskedTaxi(gym.Wrapper):
+    """Taxi with the action mask in the observation; a forbidden action raises."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("Taxi-v3"))
+        self.observation_space = Dict({"action_mask": MultiBinary(6), "state": self.env.observation_space})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], Any]:
+        """Begin an episode."""
+        return self._shown(*self.env.reset(seed=seed, options=options))
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Check the action against the mask that was shown, and take it."""
+        if not self.mask[action]:
+            raise ValueError(f"action {action} is forbidden; the mask is {self.mask}")
+        state, reward, terminated, truncated, info = self.env.step(action)
+        obs, info = self._shown(state, info)
+        return obs, float(reward), terminated, truncated, info
+
+    def _shown(self, state: Any, info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.mask = info["action_mask"]
+        return {"action_mask": self.mask, "state": state}, info
+
+
+def main() -> None:
+    """Train and print the mean return."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
+    parser.add_argument("--iterations", type=int, default=200)
+    arguments = parser.parse_args()
+    # A Discrete reaches the network as a one-hot: one layer gives each of the 500 states values of its own.
+    config = {"framework": arguments.framework, "seed": 0, "lr": 3e-3, "model": {"fcnet_hiddens": [64]}}
+    algo = PPO(env=MaskedTaxi, config=config)
+    for _ in range(arguments.iterations):
+        result = algo.train()
+        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+    algo.stop()
+
+
+if __name__ == "__main__":
+    main()
