@@ -1,4 +1,4 @@
-"""Every engine says the same of the same observations, once weights are copied: our PPO, Stable-Baselines3, scripts."""
+"""Every engine says the same of the same observations, once weights are copied: our PPO, a script, SB3, RLlib."""
 
 from __future__ import annotations
 
@@ -104,12 +104,21 @@ def stable_baselines3(case, framework):
     return algo.policy.catalog_policy, rlcatalog_sb3.outputs(algo)
 
 
+def rllib(case, framework):
+    pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
+    import rlcatalog_rllib
+
+    module = rlcatalog_rllib.spec(*CASES[case]).build()
+    return module.policy, rlcatalog_rllib.outputs(module)
+
+
 ENGINES = {
     "rlcatalog-ppo": (our_ppo, "torch"),
     "rlcatalog-ppo on TensorFlow": (our_ppo, "tf"),
     "a single file": (single_file, "torch"),
     "a single file on TensorFlow": (single_file, "tf"),
     "Stable-Baselines3": (stable_baselines3, "torch"),
+    "Ray RLlib": (rllib, "torch"),
 }
 
 

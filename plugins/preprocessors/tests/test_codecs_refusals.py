@@ -188,6 +188,9 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
 class Foreign(spaces.Space):
     """A kind of space no package knows."""
 
+    def __repr__(self):
+        return "Foreign()"  # names of tests must be the same in every process
+
 
 @pytest.mark.parametrize(
     ("space", "path"),

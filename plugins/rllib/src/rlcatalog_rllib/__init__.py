@@ -1,0 +1,54 @@
+"""Ray RLlib's new API stack over rlcatalog's contract.
+
+`rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"fcnet_hiddens": [64, 64]})`
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlcatalog_rllib.actor_critic.torch import CatalogRLModule
+    from rlcatalog_rllib.bridge.torch import outputs
+    from rlcatalog_rllib.configuring import configure, spec
+    from rlcatalog_rllib.connectors import AdaptActions, EncodeObservations, env_to_module, module_to_env
+    from rlcatalog_rllib.envs import CatalogEnv
+    from rlcatalog_rllib.exporting import export
+    from rlcatalog_rllib.q_learning.torch import CatalogQModule
+
+_LAZY = {
+    "AdaptActions": "connectors",
+    "CatalogEnv": "envs",
+    "CatalogQModule": "q_learning.torch",
+    "CatalogRLModule": "actor_critic.torch",
+    "EncodeObservations": "connectors",
+    "configure": "configuring",
+    "env_to_module": "connectors",
+    "export": "exporting",
+    "module_to_env": "connectors",
+    "outputs": "bridge.torch",
+    "spec": "configuring",
+}
+
+__all__ = [
+    "AdaptActions",
+    "CatalogEnv",
+    "CatalogQModule",
+    "CatalogRLModule",
+    "EncodeObservations",
+    "configure",
+    "env_to_module",
+    "export",
+    "module_to_env",
+    "outputs",
+    "spec",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,1 @@
+"""The RLModule for PPO, APPO and IMPALA."""

@@ -1,0 +1,85 @@
+"""The RLModule for PPO, APPO and IMPALA."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.apis import TARGET_NETWORK_ACTION_DIST_INPUTS, ValueFunctionAPI
+from torch import Tensor
+
+from rlcatalog.distribution import params_given
+from rlcatalog_rllib.dists.torch import flat
+from rlcatalog_rllib.networks.torch import CatalogModule, Rows, need_values
+
+
+class CatalogRLModule(CatalogModule, ValueFunctionAPI):
+    """A policy and its value, for PPO, APPO and IMPALA.
+
+    While acting it draws raw actions itself and says under which parameters (`action_dist_inputs`); in training it
+    returns the parameters under which the batch's actions are scored now. Both are scored by the same plain
+    distribution, also where the parts of an action depend on one another.
+    """
+
+    def setup(self) -> None:
+        """Build the parts; called by Ray."""
+        super().setup()
+        need_values(self.policy)
+
+    def _forward_inference(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return self._act(batch, explore=False)
+
+    def _forward_exploration(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return self._act(batch, explore=True)
+
+    @torch.inference_mode()
+    def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
+        rows = self.rows(batch)
+        outputs, states = self.run_model(self.model, rows, training=False)
+        dist = self.policy.dist_class(outputs, self.model)
+        sample = dist.sample() if explore else dist.deterministic_sample()
+        actions = flat(sample)
+        if actions.ndim == 1 and not self.policy.adapter.scalar:
+            actions = actions[:, None]
+        params = outputs if self._outputs_are_params else params_given(dist, actions)
+        found = {Columns.ACTIONS: actions, Columns.ACTION_LOGP: dist.logp(actions), Columns.ACTION_DIST_INPUTS: params}
+        if not self._state_names:
+            return found
+        found = {name: value.reshape(*rows.shape, *value.shape[1:]) for name, value in found.items()}
+        return {**found, Columns.STATE_OUT: self.state_out(rows, states)}
+
+    def _forward_train(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
+        rows = self.rows(batch)
+        params = self._params(self.model, rows, batch)
+        return {Columns.ACTION_DIST_INPUTS: params, Columns.EMBEDDINGS: self.values_of(self.model, rows)}
+
+    def compute_values(self, batch: Mapping[str, Any], embeddings: Any = None) -> Tensor:
+        """Return value estimates, of the batch's leading shape.
+
+        Args:
+            batch: The batch.
+            embeddings: What `forward_train` left under that name: the values of the same pass.
+        """
+        if embeddings is not None:
+            found: Tensor = embeddings
+            return found
+        rows = self.rows(batch)
+        self.run_model(self.model, rows, training=True)
+        return self.values_of(self.model, rows)
+
+    @torch.no_grad()
+    def forward_target(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters under which the target network scores the batch's actions."""
+        return {TARGET_NETWORK_ACTION_DIST_INPUTS: self._params(self.target, self.rows(batch), batch)}
+
+    def _params(self, model: Any, rows: Rows, batch: Mapping[str, Any]) -> Tensor:
+        """Return the parameters `[..., n]` under which a model scores the batch's actions."""
+        params, _ = self.run_model(model, rows, training=True)
+        if not self._outputs_are_params:
+            actions = batch[Columns.ACTIONS]
+            leading = len(rows.shape)
+            dist = self.policy.dist_class(params, model)
+            params = params_given(dist, actions.reshape(len(params), *actions.shape[leading:]))
+        return params.reshape(*rows.shape, params.shape[-1])

@@ -1,0 +1,1 @@
+"""What a module of Ray RLlib says of an environment's observations."""

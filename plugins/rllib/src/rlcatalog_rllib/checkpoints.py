@@ -1,0 +1,82 @@
+"""What a module's checkpoint says about itself, and whether it fits the module it is loaded into."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlcatalog import Policy
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog.slots import MODEL_SLOTS
+from rlcatalog.spacejson import space_to_json
+
+#: Under this name a module's state says what it was built for, as JSON in an array of bytes.
+IDENTITY = "rlcatalog.identity"
+#: Prefix of the weights that only learners have.
+_TARGET = "target."
+
+
+def identity(policy: Policy) -> np.ndarray[Any, Any]:
+    """Return the spaces and the model's parts of a policy, as JSON in an array of bytes."""
+    return np.frombuffer(json.dumps(_told(policy)).encode(), np.uint8).copy()
+
+
+def check_same(policy: Policy, found: Any) -> None:
+    """Raise unless a state was saved by a module that was built for the same.
+
+    Args:
+        policy: The parts here.
+        found: What `identity` returned there, or None where a state does not say.
+
+    Raises:
+        SavedPolicyError: It was not.
+    """
+    if found is None:
+        return
+    here, there = _told(policy), json.loads(np.asarray(found, np.uint8).tobytes())
+    for name, what in (("observation_space", "observation space"), ("action_space", "action space")):
+        if here[name] != there[name]:
+            raise SavedPolicyError(
+                f"this checkpoint is of another environment: its {what} is {there[f'{name}_text']}, here it is"
+                f" {here[f'{name}_text']}."
+            )
+    if here["parts"] != there["parts"]:
+        raise SavedPolicyError(
+            f"this checkpoint is of another model: its parts are {_listed(there['parts'])}, here they are"
+            f" {_listed(here['parts'])}. Use the model config of the run that wrote it."
+        )
+
+
+def check_weights(have: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise unless weights have the names and shapes of those that are there; target networks may be missing.
+
+    Raises:
+        SavedPolicyError: They have not.
+    """
+    missing = sorted(name for name in set(have) - set(given) if not name.startswith(_TARGET))
+    unknown = sorted(name for name in set(given) - set(have) if not name.startswith(_TARGET))
+    wrong = [f"{name}: {given[name]} instead of {have[name]}" for name in sorted(set(have) & set(given))
+             if tuple(have[name]) != tuple(given[name])]  # fmt: skip
+    if missing or unknown or wrong:
+        raise SavedPolicyError(
+            f"these weights belong to another model. Missing: {missing or 'none'}; unknown: {unknown or 'none'}; wrong"
+            f" shape: {wrong or 'none'}. Use the model config of the run that wrote them."
+        )
+
+
+def _told(policy: Policy) -> dict[str, Any]:
+    spaces = {"observation_space": policy.observation_space, "action_space": policy.action_space}
+    told: dict[str, Any] = {f"{name}_text": str(space) for name, space in spaces.items()}
+    for name, space in spaces.items():
+        data = space_to_json(space)  # None for a plugin's own kind, which only its text tells apart
+        told[name] = str(space) if data is None else data
+    choices = policy.resolution.choices
+    told["parts"] = {slot: c.name for slot in MODEL_SLOTS if (c := choices[slot].component) is not None}
+    return told
+
+
+def _listed(parts: Mapping[str, str]) -> str:
+    return ", ".join(f"{slot} {name!r}" for slot, name in parts.items())

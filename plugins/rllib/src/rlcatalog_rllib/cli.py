@@ -1,0 +1,103 @@
+"""The command `train-rllib`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlcatalog.cli_values import key_values
+from rlcatalog.errors import ConfigError, UnknownNameError, nearest
+
+#: Name of an algorithm → its config class.
+ALGORITHMS = {
+    "PPO": "ray.rllib.algorithms.ppo:PPOConfig",
+    "APPO": "ray.rllib.algorithms.appo:APPOConfig",
+    "IMPALA": "ray.rllib.algorithms.impala:IMPALAConfig",
+    "DQN": "ray.rllib.algorithms.dqn:DQNConfig",
+}
+
+
+def train_rllib(
+    env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
+    algo: Annotated[str, typer.Option(help="PPO, APPO, IMPALA or DQN.")] = "PPO",
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; repeatable.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of config.training(), such as lr=0.0003; repeatable."),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Environment steps to train for.")] = 100_000,
+    env_runners: Annotated[int, typer.Option(min=0, help="Processes that gather experience; 0: this one.")] = 2,
+    envs: Annotated[int, typer.Option(min=1, help="Environments in each of them.")] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of environments, weights and sampling.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-ALGO-SEED when missing.")
+    ] = None,
+) -> None:
+    """Train a policy with Ray RLlib; leaves metrics.jsonl, config.json and the saved policy."""
+    import ray
+
+    from rlcatalog_rllib import configure, export
+
+    given, chosen = key_values(settings or [], "--set"), key_values(model or [], "--model")
+    config = _training(_config_class(algo)(), given)
+    config.env_runners(num_env_runners=env_runners, num_envs_per_env_runner=envs)
+    config.reporting(min_time_s_per_iteration=0).debugging(seed=seed, log_level="ERROR")
+    configure(config, env_id, model=chosen)
+    folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{algo}-{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    trained = None
+    try:
+        trained = config.build_algo()
+        done = 0
+        with (folder / "metrics.jsonl").open("w", encoding="utf-8") as metrics:
+            while done < steps:
+                row = _row(trained.train())
+                done = row["timesteps_total"]
+                metrics.write(json.dumps(row) + "\n")
+                metrics.flush()
+                print(f"{done} steps, mean return {row['episode_return_mean']}")
+        export(trained).save(folder / "policy")
+    finally:
+        if trained is not None:
+            trained.stop()
+        if ours:
+            ray.shutdown()
+    about = {"env": env_id, "steps": steps, "seed": seed, "algorithm": {"name": algo, "env_config": {}, **given},
+             "model": chosen}  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    print(f"policy: {folder / 'policy'}")
+
+
+def _config_class(algo: str) -> Any:
+    if algo not in ALGORITHMS:
+        raise UnknownNameError(
+            f"--algo: unknown algorithm {algo!r}.{nearest(algo, ALGORITHMS)} Served: {', '.join(ALGORITHMS)}."
+        )
+    module, _, name = ALGORITHMS[algo].partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _training(config: Any, given: dict[str, Any]) -> Any:
+    """Return the config with `config.training(**given)`."""
+    try:
+        return config.training(**given)
+    except (TypeError, AttributeError) as error:
+        raise ConfigError(f"--set: {type(config).__name__}.training() takes no such key: {error}") from error
+
+
+def _row(result: dict[str, Any]) -> dict[str, Any]:
+    """Return what is kept of a result: steps so far, and the mean return of the last episodes or None."""
+    mean = result.get("env_runners", {}).get("episode_return_mean")
+    mean = None if mean is None or math.isnan(mean) else round(float(mean), 3)
+    return {"timesteps_total": int(result["num_env_steps_sampled_lifetime"]), "episode_return_mean": mean}

@@ -1,0 +1,109 @@
+"""One line for users: an algorithm's config that runs with parts of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+from rlcatalog import default_catalog
+from rlcatalog.errors import ConfigError
+from rlcatalog_rllib.asked import Asked, choose, make
+from rlcatalog_rllib.connectors import env_to_module, module_to_env
+from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays
+from rlcatalog_rllib.envs import make as make_env
+from rlcatalog_rllib.runners import CatalogEnvRunner
+from rlcatalog_rllib.serving import check_config
+from rlcatalog_rllib.spaces import encoded_space
+
+
+def configure(
+    config: Any, env: Any = None, *, model: Mapping[str, Any] | None = None, env_config: Mapping[str, Any] | None = None
+) -> Any:
+    """Set up an algorithm of Ray RLlib with preprocessor, model and action distribution from the catalog.
+
+    The parts are chosen here, once; every worker builds these and no others. Ray's own `normalize_actions` and
+    `clip_actions` have no effect: `action_bounds` says how actions meet their bounds.
+
+    Args:
+        config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()` or `DQNConfig()`, or a subclass's; changed and returned.
+        env: A Gymnasium id, a name registered with Ray Tune, or a class; the config's own when missing.
+        model: The flat model config of rlcatalog.
+        env_config: The environment's config; the config's own when missing.
+
+    Returns:
+        The config.
+
+    Raises:
+        NotServedError: The algorithm is not served, or something that Ray's API has no place for is asked.
+        CatalogError: The parts cannot be chosen; see `rlcatalog.Catalog.resolve`.
+
+    Example:
+        >>> algo = rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"use_lstm": True}).build_algo()
+    """
+    kind = check_config(config)
+    for name in ("env_to_module_connector", "module_to_env_connector"):
+        if getattr(config, f"_{name}") is not None and not _is_ours(getattr(config, f"_{name}")):
+            raise ConfigError(
+                f"{name} is set already. Leave it to configure(), or set up the three parts yourself:"
+                " rlcatalog_rllib.spec, env_to_module and module_to_env."
+            )
+    env = config.env if env is None else env
+    env_config = dict(config.env_config if env_config is None else env_config)
+    if env is CatalogEnv:  # configured before
+        env, env_config = env_config["env"], dict(env_config["env_config"])
+    model = dict(model or {})
+    made = make_env(env, env_config)
+    try:
+        wrapped = default_catalog().wrap_env(made, model)
+        obs_space, action_space = wrapped.observation_space, wrapped.action_space
+    finally:
+        made.close()
+    if wrapped is not made or not batches_as_arrays(obs_space):
+        env, env_config = CatalogEnv, {"env": env, "env_config": env_config, "model": model}
+    asked = choose(obs_space, action_space, model)
+    config.environment(env, env_config=env_config)
+    # Ray's DQN looks for max_seq_len here.
+    config.rl_module(
+        rl_module_spec=_spec(asked, obs_space, action_space, kind),
+        model_config={"max_seq_len": asked.model["max_seq_len"]},
+    )
+    if config.env_runner_cls is None and config.output is None:
+        config.env_runners(env_runner_cls=CatalogEnvRunner)
+    return config.env_runners(
+        env_to_module_connector=env_to_module(asked),
+        module_to_env_connector=module_to_env,
+        add_default_connectors_to_module_to_env_pipeline=False,
+    )
+
+
+def spec(obs_space: Any, action_space: Any, model: Mapping[str, Any] | None = None, *, q_values: bool = False) -> Any:
+    """Return the `RLModuleSpec` of a module with parts of the catalog, for those who put a config together themselves.
+
+    Args:
+        obs_space: The environment's observation space.
+        action_space: Its action space.
+        model: The flat model config.
+        q_values: For DQN.
+
+    Raises:
+        CatalogError: The parts cannot be chosen.
+    """
+    kind = "q_learning" if q_values else "actor_critic"
+    return _spec(choose(obs_space, action_space, model), obs_space, action_space, kind)
+
+
+def _spec(asked: Asked, obs_space: Any, action_space: Any, kind: str) -> RLModuleSpec:
+    from rlcatalog_rllib import CatalogQModule, CatalogRLModule
+
+    return RLModuleSpec(
+        module_class=CatalogQModule if kind == "q_learning" else CatalogRLModule,
+        observation_space=encoded_space(make(asked, obs_space, action_space)),
+        action_space=action_space,
+        model_config=asked.model_config(),
+    )
+
+
+def _is_ours(connector: Any) -> bool:
+    return connector is module_to_env or type(connector) is type(env_to_module())

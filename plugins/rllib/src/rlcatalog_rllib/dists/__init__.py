@@ -1,0 +1,1 @@
+"""Action distributions in the form that Ray's learners and connectors use."""

@@ -1,0 +1,120 @@
+"""The catalog's action distributions as Ray's `Distribution`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from ray.rllib.core.distribution.distribution import Distribution
+from torch import Tensor
+
+from rlcatalog import Policy
+from rlcatalog.distribution import entropy_of
+from rlcatalog.errors import NoClosedFormError, NotServedError
+from rlcatalog.structures import parts_of
+
+
+class CatalogDistribution(Distribution):
+    """A distribution of the catalog behind the parameters that stand in a batch under `action_dist_inputs`.
+
+    Actions are raw ones: `[...]` for a single Discrete, else `[..., width]`, with the leading axes of the parameters.
+    `of(policy)` returns the subclass for a policy.
+
+    Args:
+        dist: The catalog's distribution, over rows `[N, ...]`.
+        shape: The leading axes, whose product is N.
+    """
+
+    #: Rebuilds the catalog's distribution from parameters `[N, size]`.
+    _make: ClassVar[Any]
+    _scalar: ClassVar[bool]
+    _size: ClassVar[int]
+
+    def __init__(self, dist: Any, shape: torch.Size) -> None:
+        self.dist, self._shape = dist, shape
+
+    @classmethod
+    def of(cls, policy: Policy) -> type[CatalogDistribution]:
+        """Return the class for a policy's stored parameters."""
+        bound = {"_make": staticmethod(policy.stored_dist), "_scalar": policy.adapter.scalar,
+                 "_size": policy.resolution.num_outputs}  # fmt: skip
+        return type(f"CatalogDistributionOf{policy.resolution.actions.component.name}", (cls,), bound)
+
+    @classmethod
+    def from_logits(cls, logits: Any, **kwargs: Any) -> CatalogDistribution:
+        """Return the distribution behind parameters `[..., size]`."""
+        return cls(cls._make(logits.reshape(-1, logits.shape[-1])), logits.shape[:-1])
+
+    @staticmethod
+    def required_input_dim(space: Any, **kwargs: Any) -> int:
+        """Refuse: the catalog says it of a policy, not of a space."""
+        raise NotServedError("CatalogDistribution: ask the policy, policy.resolution.num_outputs.")
+
+    def sample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
+        """Draw raw actions; with `return_logp`, also their log density."""
+        return self._drawn(self.dist.sample(), sample_shape, return_logp)
+
+    def rsample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
+        """Draw raw actions with gradients, where the distribution has such draws."""
+        return self._drawn(self.dist.rsample(), sample_shape, return_logp)
+
+    def logp(self, value: Any, **kwargs: Any) -> Tensor:
+        """Return the log density of raw actions, of the leading shape."""
+        rows = value.reshape(-1) if self._scalar else value.reshape(-1, value.shape[-1])
+        return self._laid_out(self.dist.logp(rows))
+
+    def entropy(self, **kwargs: Any) -> Tensor:
+        """Return the entropy, of the leading shape; an estimate from one draw where there is no closed form."""
+        return self._laid_out(entropy_of(self.dist, flat)[0])
+
+    def kl(self, other: Any, **kwargs: Any) -> Tensor:
+        """Return the divergence of `other` from this distribution, of the leading shape.
+
+        Raises:
+            NoClosedFormError: The distribution has no closed form for it.
+        """
+        try:
+            return self._laid_out(self.dist.kl(other.dist))
+        except NoClosedFormError as error:
+            error.args = (f"{error} Ray's learners subtract it from the loss: set use_kl_loss=False.",)
+            raise
+
+    def to_deterministic(self) -> CatalogDistribution:
+        """Return the same distribution with the most likely actions as its draws."""
+        return _Deterministic.over(self)
+
+    def _drawn(self, sample: Any, sample_shape: Any, return_logp: bool) -> Any:
+        if sample_shape:
+            raise NotServedError(f"sample_shape={tuple(sample_shape)}: draws have the shape of the parameters.")
+        action = flat(sample)
+        logp = self._laid_out(self.dist.logp(action)) if return_logp else None
+        action = action.reshape(self._shape if self._scalar else (*self._shape, action.shape[-1]))
+        return (action, logp) if return_logp else action
+
+    def _laid_out(self, values: Tensor) -> Tensor:
+        return values.reshape(self._shape)
+
+
+class _Deterministic(CatalogDistribution):
+    """The most likely actions of another distribution."""
+
+    @classmethod
+    def over(cls, other: CatalogDistribution) -> CatalogDistribution:
+        found = cls(other.dist, other._shape)
+        found._scalar = other._scalar  # type: ignore[misc]
+        return found
+
+    def sample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
+        return self._drawn(self.dist.deterministic_sample(), sample_shape, return_logp)
+
+    rsample = sample
+
+
+def flat(sample: Any) -> Tensor:
+    """Return a sample in its stored form: the parts of a structure side by side, `[N, width]`."""
+    if isinstance(sample, Tensor):
+        return sample
+    parts = [part.reshape(part.shape[0], -1) for part in parts_of(sample) or []]
+    if len({part.dtype for part in parts}) > 1:  # float32 holds whole numbers that half precision would not
+        parts = [part.float() for part in parts]
+    return torch.cat(parts, dim=1)

@@ -1,0 +1,139 @@
+"""Environments for Ray: wrapped as the installed plugins ask, and encoded where Ray cannot batch their observations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from ray.rllib.env.env_context import EnvContext
+from ray.tune.registry import ENV_CREATOR, _global_registry
+
+from rlcatalog import SpaceInfo, default_catalog
+from rlcatalog.cli_values import make_env
+from rlcatalog.errors import ActionMaskError, CatalogError, ConfigError
+from rlcatalog.masks import ActionMasks
+from rlcatalog_rllib.asked import where
+from rlcatalog_rllib.spaces import MASK, OBS
+
+#: Kinds of spaces whose observations a vector environment batches as arrays.
+_ARRAYS = ("box", "discrete", "multi_discrete", "multi_binary")
+
+
+class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment behind the wrappers of the installed plugins, as `configure` hands it to Ray.
+
+    Args:
+        config: `"env"`: a Gymnasium id, a name registered with Ray Tune, or a class; `"env_config"`: its config;
+            `"model"`: the model config, for the wrappers.
+
+    Raises:
+        CatalogError: The environment cannot be made here; the message names the node.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        try:
+            env = default_catalog().wrap_env(make(config["env"], config.get("env_config"), config), config["model"])
+            if not batches_as_arrays(env.observation_space):
+                env = EncodedInside(env, config["model"])
+        except CatalogError as error:
+            error.args = (f"{where()}: {error}",)
+            raise
+        super().__init__(env)
+
+
+class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Encodes observations before they leave the environment.
+
+    Ray takes a vector environment's batch apart as nested arrays; observations of spaces such as Text, Sequence and
+    Graph, or of a plugin's own, are batched as tuples of values and would not survive that.
+
+    Args:
+        env: The environment.
+        model: The model config.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], model: Mapping[str, Any]) -> None:
+        super().__init__(env)
+        catalog = default_catalog()
+        resolution = catalog.resolve(env.observation_space, env.action_space, model, "torch")
+        request = resolution.request
+        self._preprocessor = catalog.preprocessor_for(request.obs, resolution.config.values)
+        assert request.action is not None
+        self._masks = ActionMasks(request.action, resolution.mask_key)
+        self._mask_apart = resolution.mask_key is not None and resolution.mask_key not in request.obs.keys
+        parts: dict[str, Any] = {OBS: self._preprocessor.observation_space}
+        if resolution.mask_key is not None:
+            parts[MASK] = spaces.MultiBinary(self._masks.size)
+        space: Any = spaces.Dict(parts)
+        space.original_space = env.observation_space
+        self.observation_space = space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._encoded(obs, False), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._encoded(obs, terminated or truncated), reward, terminated, truncated, info
+
+    def _encoded(self, obs: Any, done: bool) -> dict[str, Any]:
+        """Return the encoded observation and the columns of its mask."""
+        found = {OBS: self._preprocessor.transform(self._masks.without([obs])[0] if self._mask_apart else obs)}
+        if self._masks.key is not None:
+            found[MASK] = mask_of(self._masks, obs, done)
+        return found
+
+
+def mask_of(masks: ActionMasks, obs: Any, done: bool) -> Any:
+    """Return the columns of an observation's mask `[m]`, int8; ones where the episode is over and nothing is allowed.
+
+    Raises:
+        ActionMaskError: It has the wrong form, or allows nothing in an episode that goes on.
+    """
+    try:
+        found = masks.of([obs])
+        assert found is not None
+        return found[0].astype(np.int8)
+    except ActionMaskError:
+        if not done:
+            raise
+        return np.ones(masks.size, np.int8)  # nobody acts any more
+
+
+def make(env: Any, env_config: Mapping[str, Any] | None = None, context: Any = None) -> Any:
+    """Make one environment, as Ray would.
+
+    Args:
+        env: A Gymnasium id, a name registered with Ray Tune, or a class or function that takes a config.
+        env_config: The environment's config.
+        context: The `EnvContext` of the worker, or None.
+
+    Raises:
+        UnknownNameError: Gymnasium does not know the id.
+        ConfigError: `env` is none of these.
+    """
+    given = dict(env_config or {})
+    registry: Any = _global_registry
+    if isinstance(env, str) and not registry.contains(ENV_CREATOR, env):
+        return make_env(env, **given)
+    if isinstance(env, str):
+        env = registry.get(ENV_CREATOR, env)
+    if not callable(env):
+        raise ConfigError(f"env: expected a Gymnasium id, a name registered with Ray Tune or a class, found {env!r}.")
+    places = {name: getattr(context, name) for name in ("worker_index", "vector_index", "remote", "num_workers")
+              if hasattr(context, name)}  # fmt: skip
+    return env(EnvContext(given, **{"worker_index": 0, **places}))
+
+
+def batches_as_arrays(space: Any) -> bool:
+    """Whether a vector environment batches observations of a space as arrays, nested in dicts and tuples."""
+    for node in SpaceInfo.read(space).walk():
+        nested = node.kind in ("dict", "tuple") and bool(node.children)  # Gymnasium's checker refuses empty ones
+        if not (nested or node.kind in _ARRAYS) or not type(node.space).__module__.startswith("gymnasium."):
+            return False
+    return True

@@ -1,0 +1,58 @@
+"""Statistics of filters that learn in several processes, put together.
+
+A filter's state can be merged where it is the moments of what it has seen: `n`, `mean` and `m2` (the sum of squared
+deviations), as `rlcatalog-filters` has it; all else in it must be equal everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.errors import NotServedError
+
+Array = np.ndarray[Any, Any]
+State = Mapping[str, Array]
+
+_MOMENTS = ("n", "mean", "m2")
+
+
+def since(begun: State, state: State) -> dict[str, Array]:
+    """Return the statistics of what was seen after `begun`."""
+    _check(state)
+    all_of_them, before = int(state["n"]), int(begun["n"])
+    n = all_of_them - before
+    if n <= 0:
+        return {**state, "n": np.array(0, np.int64), "mean": np.zeros_like(state["mean"]),
+                "m2": np.zeros_like(state["m2"])}  # fmt: skip
+    mean = (all_of_them * state["mean"] - before * begun["mean"]) / n
+    m2 = state["m2"] - begun["m2"] - (mean - begun["mean"]) ** 2 * (n * before / all_of_them)
+    return {**state, "n": np.array(n, np.int64), "mean": mean, "m2": np.maximum(m2, 0.0)}
+
+
+def merged(states: Sequence[State]) -> dict[str, Array]:
+    """Return the statistics of all that the states have seen (Chan et al. 1979)."""
+    total = dict(states[0])
+    _check(total)
+    for state in states[1:]:
+        _check(state)
+        a, b = int(total["n"]), int(state["n"])
+        if not b:
+            continue
+        n, delta = a + b, state["mean"] - total["mean"]
+        total["mean"] = total["mean"] + delta * (b / n)
+        total["m2"] = total["m2"] + state["m2"] + delta**2 * (a * b / n)
+        total["n"] = np.array(n, np.int64)
+    return total
+
+
+def _check(state: State) -> None:
+    if missing := [name for name in _MOMENTS if name not in state]:
+        raise NotServedError(
+            f"observation_filter: the statistics of several environment runners are merged from {', '.join(_MOMENTS)};"
+            f" this filter's state lacks {', '.join(missing)} (it has {', '.join(sorted(state)) or 'nothing'}). Run"
+            " with num_env_runners=0, or set it to 'NoFilter' and use Ray's own connector:"
+            " ray.rllib.connectors.env_to_module.MeanStdFilter."
+        )

@@ -1,0 +1,249 @@
+"""A catalog's model inside an RLModule: building it, reading Ray's batches, running it, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.utils import make_target_network
+from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, SelfSupervisedLossAPI, TargetNetworkAPI
+from ray.rllib.core.rl_module.torch import TorchRLModule
+from torch import Tensor
+
+from rlcatalog import Policy
+from rlcatalog.errors import ModelContractError
+from rlcatalog.model import ModelV2, check_values
+from rlcatalog_rllib.asked import Asked, make
+from rlcatalog_rllib.checkpoints import IDENTITY, check_same, check_weights, identity
+from rlcatalog_rllib.dists.torch import CatalogDistribution
+from rlcatalog_rllib.serving import check_served
+from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, original_space
+
+
+@dataclass
+class Rows:
+    """A batch as the model takes it.
+
+    Attributes:
+        obs: Encoded observations `[N, ...]`.
+        mask: Columns of the action masks `[N, m]`, or None.
+        views: What the model is shown of the past, `[N, ...]` each.
+        shape: Leading axes of the batch: `(N,)`, or `(S, T)` for S sequences of T steps.
+        lengths: Lengths of the sequences `[S]`, or None for a model without memory.
+        states: The memory each begins with.
+    """
+
+    obs: Tensor
+    mask: Tensor | None
+    views: dict[str, Any]
+    shape: tuple[int, ...]
+    lengths: Tensor | None
+    states: list[Tensor]
+
+
+class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSupervisedLossAPI):
+    """An RLModule around a model that the catalog chose and built.
+
+    `model_config` is the flat model config of rlcatalog. `policy` holds the parts; `policy.model` is this module's
+    `model`.
+    """
+
+    policy: Policy
+    model_config: Any
+
+    # --- building --------------------------------------------------------------------------------------------------
+
+    def setup(self) -> None:
+        """Build the parts; called by Ray."""
+        asked = Asked.of(self.model_config)
+        self.policy = make(asked, original_space(self.observation_space), self.action_space)
+        check_served(self.policy)
+        self.asked = asked
+        self.model: Any = self.policy.model
+        self.target: Any = None
+        self.model_config = {**self.model_config, "max_seq_len": self.policy.config["max_seq_len"]}
+        self._dist_cls = CatalogDistribution.of(self.policy)
+        #: Whether the parameters of a distribution are the model's output, whatever the actions.
+        self._outputs_are_params = self.policy.stored_dist is self.policy.dist_class
+        self._state_names = [f"state_{i}" for i in range(len(self.policy.memory.initial))]
+        self._acting, self._training = self.policy.views.acting, self.policy.views.training
+        self._has_loss = _any_of(self.model, "custom_loss")
+        self._has_metrics = _any_of(self.model, "metrics")
+        self.eval()
+
+    def get_initial_state(self) -> dict[str, Any]:
+        """Return the memory at the start of an episode: arrays without a batch axis; empty without memory."""
+        return dict(zip(self._state_names, self.policy.memory.initial, strict=True))
+
+    def get_inference_action_dist_cls(self) -> Any:
+        """Return the class of distributions behind `action_dist_inputs`."""
+        return self._dist_cls
+
+    # --- reading batches -------------------------------------------------------------------------------------------
+
+    def rows(self, batch: Mapping[str, Any], obs: Any = None) -> Rows:
+        """Read a batch of Ray's.
+
+        Args:
+            batch: The batch.
+            obs: Observations to read in place of the batch's own.
+        """
+        obs = batch[Columns.OBS] if obs is None else obs
+        mask, views = None, {}
+        if isinstance(obs, Mapping):
+            mask, views, obs = obs.get(MASK), obs.get(VIEWS, {}), obs[OBS]
+        if not self._state_names:
+            return Rows(obs, mask, views, (obs.shape[0],), None, [])
+        shape = (obs.shape[0], obs.shape[1])
+        given = batch[Columns.STATE_IN]
+        states = [given[name] for name in self._state_names]
+        lengths = batch.get(Columns.SEQ_LENS)
+        if lengths is None:
+            lengths = torch.full(shape[:1], shape[1], dtype=torch.int32, device=obs.device)
+        return Rows(folded(obs), None if mask is None else folded(mask), folded(views), shape,
+                    lengths.to(torch.int32), states)  # fmt: skip
+
+    def run_model(self, model: Any, rows: Rows, training: bool, masked: bool = True) -> tuple[Tensor, list[Any]]:
+        """Return outputs `[N, size]`, action masks baked in, and what the model returned as its new state."""
+        inputs: dict[str, Any] = {Columns.OBS: rows.obs, "is_training": training}
+        if training:
+            for name, repeat in self._training.items():
+                inputs[name] = _every(rows.views[name], rows.shape, repeat)
+            inputs["outputs_only"] = True
+        else:
+            for name in self._acting:
+                inputs[name] = rows.views[name]
+            inputs["single_steps"] = rows.shape[-1] == 1 or len(rows.shape) == 1
+        outputs, states = model(inputs, rows.states, rows.lengths)
+        if masked and rows.mask is not None:
+            outputs = self.policy.dist_class.masked(outputs, rows.mask.bool())
+        return outputs, states
+
+    def values_of(self, model: Any, rows: Rows) -> Tensor:
+        """Return the values of a model's last pass, of the batch's shape."""
+        values: Tensor = model.value_function()
+        if values.ndim != 1:
+            check_values(model, values.shape)
+        return values.reshape(rows.shape)
+
+    def state_out(self, rows: Rows, returned: list[Any]) -> dict[str, Tensor]:
+        """Return the memory one step later, by the names of `get_initial_state`."""
+        memory = self.policy.memory
+        if len(returned) != len(rows.states) or any(
+            new.shape != old.shape for new, old in zip(returned, rows.states, strict=True)
+        ):
+            before, after = ([part.cpu().numpy() for part in parts] for parts in (rows.states, returned))
+            returned = [torch.as_tensor(part, device=rows.obs.device) for part in memory.after(before, after)]
+        return dict(zip(self._state_names, returned, strict=True))
+
+    # --- training --------------------------------------------------------------------------------------------------
+
+    def compute_self_supervised_loss(
+        self, *, learner: Any, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any],
+        **kwargs: Any,
+    ) -> Tensor:  # fmt: skip
+        """Return the learner's own loss, with what the model adds to it (`custom_loss`), and report its `metrics`."""
+        loss = learner.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
+        if self._has_loss:
+            rows = self.rows(batch)
+            inputs = {name: folded(value) if self._state_names and name not in _PER_SEQUENCE else value
+                      for name, value in batch.items() if name != Columns.OBS}  # fmt: skip
+            # One element: RLlib's models go over a list of losses, others add to a scalar.
+            found = self.model.custom_loss(loss.reshape(1), {**inputs, Columns.OBS: rows.obs})
+            loss = torch.stack([term.sum() for term in found]).sum() if isinstance(found, list | tuple) else found.sum()
+        if self._has_metrics and (metrics := self.model.metrics()):
+            learner.metrics.log_dict(metrics, key=(module_id, "model"), window=1)
+        found_loss: Tensor = loss
+        return found_loss
+
+    def make_target_networks(self) -> None:
+        """Copy the model; called by the learners of APPO and DQN."""
+        self.target = make_target_network(self.model)
+
+    def get_target_network_pairs(self) -> list[tuple[Any, Any]]:
+        """Return the model and its copy."""
+        return [(self.model, self.target)]
+
+    def get_non_inference_attributes(self) -> list[str]:
+        """Return what acting does not need."""
+        return ["target"]
+
+    def __reduce__(self) -> Any:
+        """Pickle what the module is built from, and its weights."""
+        return _rebuilt, (type(self), self.get_ctor_args_and_kwargs()[1], self.get_state())  # type: ignore[no-untyped-call]
+
+    # --- checkpoints -----------------------------------------------------------------------------------------------
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, inference_only: bool = False,
+                  **kwargs: Any) -> dict[str, Any]:  # fmt: skip
+        """Return the weights and, unless they are for environment runners, what the module was built for."""
+        state = super().get_state(components, not_components=not_components, inference_only=inference_only, **kwargs)
+        return state if inference_only else {**state, IDENTITY: identity(self.policy)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Set the weights.
+
+        Raises:
+            SavedPolicyError: They belong to another environment, or to other parts.
+        """
+        weights = dict(state)
+        check_same(self.policy, weights.pop(IDENTITY, None))
+        have = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
+        check_weights(have, {name: tuple(value.shape) for name, value in weights.items()})
+        super().set_state(weights)
+
+
+def _rebuilt(cls: type[CatalogModule], arguments: dict[str, Any], state: dict[str, Any]) -> CatalogModule:
+    module = cls(**arguments)
+    if any(name.startswith("target.") for name in state):
+        module.make_target_networks()
+    module.set_state(state)
+    return module
+
+
+def folded(value: Any) -> Any:
+    """Return `[S, T, ...]` as `[S * T, ...]`; structures by their parts."""
+    if isinstance(value, Mapping):
+        return {name: folded(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(folded, value))
+    return value.flatten(0, 1)
+
+
+#: Columns with a row for each sequence, not for each step.
+_PER_SEQUENCE = (Columns.SEQ_LENS, Columns.STATE_IN, Columns.NEXT_STATE_IN)
+
+
+def _every(value: Any, shape: tuple[int, ...], repeat: int) -> Any:
+    """Keep one row in `repeat` of each sequence, for views with a `batch_repeat_value`."""
+    if repeat == 1 or len(shape) == 1:
+        return value
+    if isinstance(value, Mapping):
+        return {name: _every(part, shape, repeat) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_every(part, shape, repeat) for part in value)
+    return value.reshape(*shape, *value.shape[1:])[:, ::repeat].flatten(0, 1)
+
+
+def _any_of(model: Any, method: str) -> bool:
+    """Whether a model, or one it holds, overrides a method of ModelV2."""
+    while model is not None:
+        if getattr(type(model), method) is not getattr(ModelV2, method):
+            return True
+        model = model.held
+    return False
+
+
+def need_values(policy: Policy) -> None:
+    """Raise unless the model has a value branch.
+
+    Raises:
+        ModelContractError: It has none.
+    """
+    if not policy.has_value:
+        raise ModelContractError(
+            f"{type(policy.model).__name__} has no value_function(), which PPO, APPO and IMPALA train. Implement it."
+        )

@@ -1,0 +1,1 @@
+"""The RLModule for DQN."""

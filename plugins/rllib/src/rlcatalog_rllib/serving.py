@@ -1,0 +1,85 @@
+"""What Ray's API has no place for: refused by name, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlcatalog import Policy
+from rlcatalog.errors import NotServedError
+
+
+def check_served(policy: Policy) -> None:
+    """Raise where a model asks for something that Ray's learners do not do.
+
+    Raises:
+        NotServedError: It does; the message names what.
+    """
+    who = type(policy.model).__name__
+    if policy.views.ahead:
+        names = ", ".join(repr(view.name) for view in policy.views.ahead)
+        raise NotServedError(
+            f"{who} asks for the view {names}, which only a finished rollout has: RLlib's learners get what was known"
+            " when the action was taken. Train it with rlcatalog-ppo, or leave the view out."
+        )
+    if policy.model.update_ops():
+        raise NotServedError(
+            f"{who}.update_ops() are to run after each optimiser step; RLlib's learners call nothing of a module's own"
+            " there. Train it with rlcatalog-ppo, or do it in forward() while input_dict['is_training']."
+        )
+
+
+def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
+    """Raise where DQN asks for something else than one value per action of a Discrete.
+
+    Args:
+        policy: The parts.
+        settings: What DQN put into the module's `model_config`.
+
+    Raises:
+        NotServedError: It does; the message names what.
+    """
+    if not policy.adapter.scalar or policy.resolution.num_outputs != policy.resolution.request.action.n:  # type: ignore[union-attr]
+        raise NotServedError(
+            f"DQN needs one value for each action of a Discrete; {policy.action_space} with the distribution"
+            f" {policy.resolution.actions.component.name!r} is something else. Use PPO, APPO or IMPALA."
+        )
+    if int(settings.get("num_atoms") or 1) > 1:
+        raise NotServedError(
+            f"num_atoms={settings['num_atoms']}: a distribution over returns needs num_atoms outputs for each action;"
+            " the catalog's models have one. Leave num_atoms at 1."
+        )
+
+
+def check_config(config: Any) -> str:
+    """Return the kind of module an algorithm needs: `"actor_critic"` or `"q_learning"`.
+
+    Args:
+        config: Ray's AlgorithmConfig.
+
+    Raises:
+        NotServedError: The algorithm, or a setting of it, is not served; the message names it.
+    """
+    names = {cls.__name__ for cls in type(config).__mro__}
+    found = next((kind for name, kind in _KINDS.items() if name in names), None)
+    if found is None:
+        raise NotServedError(f"{type(config).__name__}: served are PPO, APPO, IMPALA and DQN.")
+    if config.framework_str != "torch":
+        raise NotServedError(f"framework={config.framework_str!r}: RLlib's new API stack runs PyTorch alone.")
+    if not (config.enable_rl_module_and_learner and config.enable_env_runner_and_connector_v2):
+        raise NotServedError(
+            "RLlib's old API stack is not served: leave enable_rl_module_and_learner and"
+            " enable_env_runner_and_connector_v2 of config.api_stack(...) at True."
+        )
+    if config.is_multi_agent:
+        raise NotServedError(
+            "policies=...: environments with several agents are not served; configure() knows one observation space and"
+            " one action space."
+        )
+    if getattr(config, "noisy", False):
+        raise NotServedError("noisy=True: RLlib's new API stack has no noisy layers; only epsilon would explore.")
+    return found
+
+
+#: Name of a config class of Ray's → the kind of module it needs; a subclass needs the same.
+_KINDS = {"DQNConfig": "q_learning", "PPOConfig": "actor_critic", "IMPALAConfig": "actor_critic"}

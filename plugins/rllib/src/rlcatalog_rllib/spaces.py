@@ -1,0 +1,75 @@
+"""Spaces of what Ray hands from the environment to the module: encoded observations, and what goes along with them.
+
+An encoded observation is one array, or a dict where more than that is to be known: `"obs"`, the array; `"mask"`, the
+columns of the action mask; `"views"`, what the model is shown of the past. The space carries the environment's own
+space as `original_space`.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import tree  # type: ignore[import-untyped]
+from gymnasium import spaces
+
+from rlcatalog import Policy
+from rlcatalog.errors import ConfigError
+
+OBS, MASK, VIEWS = "obs", "mask", "views"
+
+
+def encoded_space(policy: Policy) -> Any:
+    """Return the space of what `EncodeObservations` makes of observations."""
+    array = policy.encoded_space
+    whole: Any = copy.copy(array)
+    if isinstance(array, spaces.Box):
+        whole = spaces.Box(array.low, array.high, array.shape, array.dtype)  # type: ignore[arg-type]
+    vars(whole).pop("preprocessor", None)
+    parts: dict[str, Any] = {OBS: whole}
+    if policy.masks.key is not None:
+        parts[MASK] = spaces.MultiBinary(policy.masks.size)
+    if policy.views.acting or policy.views.training:
+        seen = policy.views.see(policy.views.start(1), np.zeros((1, *policy.preprocessor.shape), array.dtype))
+        parts[VIEWS] = spaces.Dict({name: _space_of(value) for name, value in seen.items()})
+    found: Any = whole if len(parts) == 1 else spaces.Dict(parts)
+    found.original_space = policy.observation_space
+    return found
+
+
+def original_space(space: Any) -> Any:
+    """Return the environment's space behind an encoded one.
+
+    Raises:
+        ConfigError: The space is none that `EncodeObservations` made.
+    """
+    found = getattr(space, "original_space", None)
+    if found is None:
+        raise ConfigError(
+            f"CatalogRLModule takes observations as rlcatalog's connectors encode them; {space} is not such a space."
+            " Use rlcatalog_rllib.configure(config, env, model=...), or pass the three parts yourself:"
+            " config.rl_module(rl_module_spec=rlcatalog_rllib.spec(obs_space, action_space, model)) and"
+            " config.env_runners(env_to_module_connector=rlcatalog_rllib.env_to_module(model),"
+            " module_to_env_connector=rlcatalog_rllib.module_to_env,"
+            " add_default_connectors_to_module_to_env_pipeline=False)."
+        )
+    return found
+
+
+def _space_of(value: Any) -> Any:
+    """Return a space for views `[1, ...]`, or a structure of such."""
+    if isinstance(value, dict):
+        return spaces.Dict({name: _space_of(part) for name, part in value.items()})
+    if isinstance(value, tuple):
+        return spaces.Tuple([_space_of(part) for part in value])
+    low, high = (-np.inf, np.inf) if value.dtype.kind == "f" else (np.iinfo(value.dtype).min, np.iinfo(value.dtype).max)
+    return spaces.Box(low, high, value.shape[1:], value.dtype)
+
+
+def rows_of(batch: Any, count: int) -> list[Any]:
+    """Return the rows of a structure of arrays `[count, ...]`, one structure each."""
+    if isinstance(batch, np.ndarray):
+        return list(batch)
+    flat = tree.flatten(batch)
+    return [tree.unflatten_as(batch, [part[i] for part in flat]) for i in range(count)]

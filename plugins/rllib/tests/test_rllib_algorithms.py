@@ -1,0 +1,186 @@
+"""Whole algorithms on a local Ray: several processes, a killed one, checkpoints, and what is left without Ray."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
+from ray.rllib.algorithms.algorithm import Algorithm
+
+import rlcatalog
+from rlcatalog.cli import main
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog_rllib import export
+
+MODEL = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [16]}
+
+
+@pytest.fixture(scope="module")
+def algo(local_ray, bench):
+    """PPO with two environment runners, trained for one iteration."""
+    made = bench.config("CartPole-v1", MODEL, runners=2, fragment=100, seed=0).build_algo()
+    made.train()
+    yield made
+    made.stop()
+
+
+def pids(algo):
+    return algo.env_runner_group.foreach_env_runner(lambda _: os.getpid(), local_env_runner=False)
+
+
+def learned(runner):
+    """Return how many observations a runner's filter knows."""
+    return int(runner._env_to_module[0]._policy.filter.get_state()["n"])
+
+
+def test_parts_are_found_in_every_process(algo):
+    here = os.getpid()
+    found = algo.env_runner_group.foreach_env_runner(
+        lambda r: (
+            os.getpid(),
+            type(r.module.model).__name__,
+            learned(r),
+        ),
+        local_env_runner=False,
+    )
+    assert len({pid for pid, _, _ in found} - {here}) == 2
+    assert {name for _, name, _ in found} == {"FullyConnectedNetwork"}
+    assert len({n for _, _, n in found}) == 1  # they share what their filters learned
+    assert found[0][2] > 400
+
+
+def test_a_killed_environment_runner_does_not_end_the_run(algo):
+    before = pids(algo)
+    os.kill(before[0], signal.SIGKILL)
+    steps = algo.train()["num_env_steps_sampled_lifetime"]
+    for _ in range(20):
+        result = algo.train()
+        if len(set(pids(algo)) - {before[0]}) == 2:
+            break
+    after = pids(algo)
+    assert len(after) == 2
+    assert before[0] not in after
+    assert result["num_env_steps_sampled_lifetime"] > steps
+    known = algo.env_runner_group.foreach_env_runner(lambda r: learned(r), local_env_runner=False)
+    algo.train()
+    assert min(known) > 400  # the new one was told what the filter knows
+
+
+ACT_ALIKE = """
+import json, sys
+sys.modules["ray"] = None  # as if it were not installed
+import numpy as np, rlcatalog
+policy = rlcatalog.load(sys.argv[1])
+step = policy.act(np.asarray(json.loads(sys.argv[2]), np.float32), explore=False)
+print(json.dumps([step.raw_action.tolist(), step.dist_inputs.tolist()]))
+"""
+
+
+def test_the_exported_policy_acts_the_same_without_ray(algo, tmp_path):
+    policy = export(algo)
+    policy.save(tmp_path / "policy")
+    obs = np.random.default_rng(0).normal(0, 0.1, (9, 4)).astype(np.float32)
+    done = subprocess.run(
+        [sys.executable, "-c", ACT_ALIKE, str(tmp_path / "policy"), json.dumps(obs.tolist())],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    raw, params = json.loads(done.stdout)
+    import torch
+
+    weights = algo.learner_group.get_weights()["default_policy"]
+    module = algo.get_module()
+    module.set_state(weights)
+    runner = algo.env_runner
+    encoded = runner._env_to_module[0]._policy.preprocess(obs)
+    assert np.abs(encoded - obs).max() > 0.1  # the filter does something
+    out = module.forward_inference({"obs": torch.from_numpy(encoded)})
+    np.testing.assert_array_equal(out["actions"].numpy(), np.asarray(raw)[:, 0])
+    np.testing.assert_allclose(out["action_dist_inputs"].numpy(), params, atol=1e-6)
+
+
+def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refused(algo, bench, tmp_path):
+    path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    before = export(algo)
+    restored = Algorithm.from_checkpoint(
+        path, config=algo.config.copy(copy_frozen=False).env_runners(num_env_runners=0)
+    )
+    after = export(restored)
+    for name, value in before.model.get_weights().items():
+        np.testing.assert_array_equal(after.model.get_weights()[name], value)
+    np.testing.assert_array_equal(after.filter.get_state()["mean"], before.filter.get_state()["mean"])
+    assert after.resolution.choices["trunk"].component.name == "fcnet"
+    steps = restored.train()["num_env_steps_sampled_lifetime"]
+    assert steps > 600
+    restored.stop()
+    elsewhere = bench.config(lambda: gym.make("Acrobot-v1"), MODEL, runners=0).build_algo()
+    with pytest.raises(SavedPolicyError, match=r"another environment: its observation space is Box.*\(4,\)"):
+        elsewhere.restore_from_path(path)
+    elsewhere.stop()
+
+
+def test_an_asynchronous_algorithm_runs(local_ray, bench):
+    config = bench.config("CartPole-v1", {"use_lstm": True, "lstm_cell_size": 8}, "appo", runners=1, fragment=20)
+    made = config.learners(num_learners=0).build_algo()
+    try:
+        while made.train().get("num_env_steps_sampled_lifetime", 0) < 200:
+            pass
+        assert export(made).act(np.zeros((2, 4), np.float32)).action.shape == (2,)
+    finally:
+        made.stop()
+
+
+def test_several_learners_keep_the_same_weights(local_ray, bench):
+    made = bench.config("CartPole-v1", fragment=40).learners(num_learners=2).build_algo()
+    try:
+        for _ in range(2):
+            made.train()
+        states = made.learner_group.foreach_learner(lambda learner: learner.module["default_policy"].get_state())
+        first, second = (state.get() for state in states)
+        assert first.keys() == second.keys()
+        for name, value in first.items():
+            np.testing.assert_array_equal(value, second[name])
+    finally:
+        made.stop()
+
+
+def test_dqn_runs(local_ray, bench):
+    config = bench.config("CartPole-v1", algo="dqn", num_steps_sampled_before_learning_starts=50, fragment=4)
+    config.reporting(min_sample_timesteps_per_iteration=100)
+    made = config.build_algo()
+    try:
+        made.train()
+        result = made.train()
+        assert result["learners"]["default_policy"]["td_error_mean"] > 0
+        assert export(made).act(np.zeros((2, 4), np.float32)).action.shape == (2,)
+    finally:
+        made.stop()
+
+
+def test_the_command_trains_and_leaves_a_policy(local_ray, tmp_path, capsys):
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        return ended.value.code, "".join(capsys.readouterr())
+
+    arguments = ["train-rllib", "CartPole-v1", "--steps", "150", "--env-runners", "0", "--envs", "2", "--out",
+                 str(tmp_path), "--model", "fcnet_hiddens=[8]", "--set", "train_batch_size_per_learner=100",
+                 "--set", "minibatch_size=50"]  # fmt: skip
+    code, said = run(*arguments)
+    assert code == 0, said
+    assert rlcatalog.load(tmp_path / "policy").config["fcnet_hiddens"] == [8]
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["timesteps_total"] >= 150
+    about = json.loads((tmp_path / "config.json").read_text())
+    assert about["env"] == "CartPole-v1"
+    assert about["algorithm"]["name"] == "PPO"
+    assert "mean return" in run("evaluate", str(tmp_path), "--episodes", "2")[1]
+    code, said = run("train-rllib", "CartPole-v1", "--algo", "PPOO")
+    assert code == 1
+    assert "unknown algorithm 'PPOO'. Did you mean 'PPO'?" in " ".join(said.split())
