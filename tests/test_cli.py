@@ -33,8 +33,8 @@ def test_list_json():
 def test_list_one_kind():
     found = json.loads(rlcatalog("list", "--kind", "action_dist", "--json").stdout)
     assert [c["name"] for c in found["components"]] == [
-        "bernoulli", "beta", "categorical", "deterministic", "diag_gaussian", "dirichlet", "gumbel_softmax",
-        "multi_action", "multi_categorical", "slate_multi_categorical", "squashed_gaussian",
+        "autoregressive", "bernoulli", "beta", "categorical", "deterministic", "diag_gaussian", "dirichlet",
+        "gumbel_softmax", "multi_action", "multi_categorical", "slate_multi_categorical", "squashed_gaussian",
     ]  # fmt: skip
     assert "Nothing of kind 'dists'" in rlcatalog("list", "--kind", "dists", code=1).stderr
 

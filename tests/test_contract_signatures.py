@@ -93,4 +93,4 @@ def test_the_model_catalog_keeps_rllibs_positional_order(method, names):
 
 def test_a_step_is_a_tuple_of_six():
     assert Step._fields == ("action", "raw_action", "logp", "value", "dist_inputs", "state")
-    assert Evaluation.__match_args__ == ("logp", "entropy", "entropy_kind", "value", "dist")
+    assert Evaluation.__match_args__ == ("logp", "entropy", "entropy_kind", "value", "dist", "kl")

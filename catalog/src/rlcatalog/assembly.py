@@ -79,7 +79,7 @@ def assemble(
 
     def trunk_of(inside: list[Part], head: Part) -> ModelV2:
         model = _checked_trunk(inner(inside, None), head.cls)
-        model.rest = rest
+        model._rest = rest
         if rest is not None:
             _check_no_past_observations(model, rest)
         return model

@@ -119,7 +119,7 @@ class ModelV2:
             ModelContractError: `forward` did not return an (output, list of states) pair.
         """
         # The copy keeps a forward() that changes its input from changing the caller's.
-        inputs = dict(input_dict) if self.rest is None else self.rest.of(input_dict, self._ops)
+        inputs = dict(input_dict) if self._rest is None else self._rest.of(input_dict, self._ops)
         if not state:
             state = _states_in(inputs) if "state_in_0" in inputs else []
         if seq_lens is None:
@@ -182,7 +182,7 @@ class ModelV2:
     # --- inside ----------------------------------------------------------------------------------------------------
 
     #: Inside a head: what that leaves of the observations it is given.
-    rest: Rest | None = None
+    _rest: Rest | None = None
     _has_context = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -93,7 +93,7 @@ class TFModelV2(ModelV2):
             found += [Found(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
             known |= {id(v) for v in extra}
             inner = {"trunk": model.held, "value_trunk": getattr(model, "value_trunk", None)}
-            models += [(held, f"{path}{name}.") for name, held in inner.items() if held is not None]
+            models += [(held, f"{path}{name}.") for name, held in inner.items() if isinstance(held, TFModelV2)]
         return found
 
     def _flatten(self, obs: Any) -> Any:
