@@ -74,13 +74,13 @@ class JointDistribution(ActionDistribution):
 
     def sample(self) -> Any:
         """Draw part after part, without gradient; the form is that of the distribution of independent parts."""
-        return self._draw("sample")
+        return self._draw(explore=True)
 
     def deterministic_sample(self) -> Any:
         """Return, part after part, the most likely value given those before; not always the most likely action."""
-        return self._draw("deterministic_sample")
+        return self._draw(explore=False)
 
-    def _draw(self, how: str) -> Any:
+    def _draw(self, explore: bool) -> Any:
         layout, ops = self.layout, self.ops
         with ops.no_gradient():
             raw: dict[Part, Any] = {}
@@ -90,7 +90,8 @@ class JointDistribution(ActionDistribution):
             for part in layout.parts:
                 found = run.params(part)
                 params[part] = found = found if as_they_are else self._allowed(part, found, raw, check=True)
-                raw[part] = value = getattr(part.dist(found, self.model), how)()
+                value = part.draw(found, self.model) if explore else self._best(part, found)
+                raw[part] = value
                 if part is not layout.parts[-1]:
                     run.note(part, value)
             joined = ops.side_by_side([params[part] for part in layout.in_space])
@@ -99,6 +100,9 @@ class JointDistribution(ActionDistribution):
             self.last_sample = plain.split(actions) if hasattr(plain, "split") else actions
             self._known = (self.last_sample, plain, False)
         return self.last_sample
+
+    def _best(self, part: Part, params: Any) -> Any:
+        return part.dist(params, self.model).deterministic_sample()
 
     def _allowed(self, part: Part, params: Any, raw: Mapping[Part, Any], check: bool = False) -> Any:
         """Return a part's parameters with what the user's function forbids, finite in any precision.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -51,6 +51,7 @@ class Part:
     Attributes:
         path: Where it stands, such as `action['arm'][0]`.
         dist: Makes its distribution, called with `(inputs, model)`.
+        draw: Draws from it, called with the same.
         params: Columns of its parameters.
         raw: Columns of its raw values.
         encoded: Columns of what later parts see of it.
@@ -66,6 +67,7 @@ class Part:
 
     path: str
     dist: Any
+    draw: Callable[[Any, Any], Any]
     params: Span
     raw: Span
     encoded: Span
@@ -119,7 +121,8 @@ class Layout:
             start = len(self.columns)
             parts.append(
                 Part(
-                    part.info.path, part.dist, Span(params, params + part.size), Span(raw, raw + width),
+                    part.info.path, part.dist, _drawing(part.dist), Span(params, params + part.size),
+                    Span(raw, raw + width),
                     Span(start, start + len(encoded)), onehot, onehot, _counts(part.info, kind),
                     tuple(n for _, n in groups(part.info)), part.info.kind == "multi_binary", rank,
                     len(parts),
@@ -211,6 +214,13 @@ class Layout:
         """Whether entropies are summed exactly."""
         kinds = [getattr(unbound(part.dist)[0], "entropy_kind", "exact") for part in self.parts]
         return self.prefixes is not None and all(kind == "exact" for kind in kinds)
+
+
+def _drawing(dist: Any) -> Callable[[Any, Any], Any]:
+    cls, options = unbound(dist)
+    if not hasattr(cls, "draw"):  # a class of its own kind
+        return lambda inputs, model: dist(inputs, model).sample()
+    return partial(cls.draw, **options) if options else cls.draw  # type: ignore[no-any-return]
 
 
 def _counts(info: SpaceInfo, kind: str) -> tuple[int, ...]:

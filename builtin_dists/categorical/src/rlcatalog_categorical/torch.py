@@ -93,6 +93,12 @@ class Categorical(ActionDistribution):
 
         return MultiCategorical.side_by_side(members)
 
+    @classmethod
+    def draw(cls, inputs: Any, model: Any = None, **options: Any) -> Any:
+        if options or cls is not Categorical:
+            return super().draw(inputs, model, **options)
+        return race(inputs.softmax(-1)).squeeze(-1)
+
     def sample(self) -> Tensor:
         """Draw int64 `[B]`, anew at each call."""
         return self._remembered(race(self._probs()))
