@@ -86,15 +86,18 @@ class ModelV2:
             policy_loss: The algorithm's loss: a scalar, or a list of scalars.
             loss_inputs: The training batch; `"obs"` is encoded (see `restore_original_dimensions`).
         """
-        return policy_loss if self.held is None else self.held.custom_loss(policy_loss, loss_inputs)
+        for model in self._inside().values():
+            policy_loss = model.custom_loss(policy_loss, loss_inputs)
+        return policy_loss
 
     def metrics(self) -> dict[str, Any]:
         """Return scalars to report beside the learner's own."""
-        return {} if self.held is None else self.held.metrics()
+        inside = self._inside().items()
+        return {f"{where}{name}": value for where, model in inside for name, value in model.metrics().items()}
 
     def update_ops(self) -> list[Callable[[], Any]]:
         """Return callables that a training loop runs once after each optimiser step."""
-        return [] if self.held is None else self.held.update_ops()
+        return [operation for model in self._inside().values() for operation in model.update_ops()]
 
     def get_initial_state(self) -> list[Any]:
         """Return the state at the start of an episode: unbatched arrays or tensors; empty for a model without."""
@@ -181,6 +184,11 @@ class ModelV2:
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
+    def _inside(self) -> dict[str, ModelV2]:
+        """Return the models this one is built around, by what stands before the names of their metrics."""
+        found = {"": self.held, "value: ": getattr(self, "value_trunk", None)}
+        return {where: model for where, model in found.items() if isinstance(model, ModelV2)}
+
     #: Inside a head: what that leaves of the observations it is given.
     _rest: Rest | None = None
     _has_context = False
@@ -231,6 +239,19 @@ def last_values(model: Any, features: Any) -> Any:
         reason = "call the model first" if model.outputs is not None else "it was built as a trunk"
         raise StaleOutputError(f"{type(model).__name__} has no value estimate: {reason}.")
     return model.outputs.values(features)
+
+
+def check_features(trunk: Any, width: Any) -> None:
+    """Raise unless a trunk's features are as wide as it has announced.
+
+    Raises:
+        ModelContractError: They are not.
+    """
+    if width != trunk.num_outputs:
+        raise ModelContractError(
+            f"{type(trunk).__name__} announced num_outputs={trunk.num_outputs} and its forward() returned {width}"
+            " values per row."
+        )
 
 
 def check_values(model: Any, shape: Any) -> None:

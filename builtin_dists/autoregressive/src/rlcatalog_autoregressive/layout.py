@@ -220,7 +220,7 @@ def _drawing(dist: Any) -> Callable[[Any, Any], Any]:
     cls, options = unbound(dist)
     if not hasattr(cls, "draw"):  # a class of its own kind
         return lambda inputs, model: dist(inputs, model).sample()
-    return partial(cls.draw, **options) if options else cls.draw  # type: ignore[no-any-return]
+    return partial(cls.draw, **options) if options else cls.draw
 
 
 def _counts(info: SpaceInfo, kind: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from rlcatalog.layers import DenseSpec, output_plan
 from rlcatalog.model import last_values
 from rlcatalog.structures import parts_of
 from rlcatalog.tf.model import TFModelV2
-from rlcatalog.tf.nn import Dense, Outputs
+from rlcatalog.tf.nn import Dense, Outputs, features_of
 from rlcatalog.tf.ops import flatten_rows
 from rlcatalog_autoregressive.ends import nothing_left, served_layout
 from rlcatalog_autoregressive.joint import JointDistribution
@@ -62,25 +62,25 @@ class AutoregressiveModel(TFModelV2):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.trunk, self.value_trunk = trunk, value_trunk
         assert trunk.num_outputs is not None
-        self.trunk_width = trunk.num_outputs
+        width = trunk.num_outputs
         self.outputs = None
         self._features: Any = None
         if num_outputs is None:
-            self.num_outputs = self.trunk_width
+            self.num_outputs = width
             return
         layout = served_layout(action_dist, num_outputs)
-        self.outputs = Outputs(output_plan(self.model_config, self.trunk_width, [], layout.params))
-        self.to_context = Dense(self.trunk_width, DenseSpec(layout.hiddens[0]))
+        self.outputs = Outputs(output_plan(self.model_config, width, [], layout.params))
+        self.to_context = Dense(width, DenseSpec(layout.hiddens[0]))
         self.conditionals = Conditionals(layout)
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the inputs of the distribution; see `ModelV2.forward`."""
-        x, state = self._features_of(self.trunk, input_dict, state, seq_lens)
+        x, state = features_of(self.trunk, input_dict, state, seq_lens)
         if self.outputs is None:
             return x, state
         self._features = x
         if self.value_trunk is not None:
-            self._features, _ = self._features_of(self.value_trunk, input_dict, [], None)
+            self._features, _ = features_of(self.value_trunk, input_dict, [], None)
         return tf.concat([self.outputs(x), self.to_context(x)], axis=1), state
 
     def value_function(self) -> Any:
@@ -90,16 +90,6 @@ class AutoregressiveModel(TFModelV2):
     def get_initial_state(self) -> list[Any]:
         """Return the trunk's state at the start of an episode."""
         return self.trunk.get_initial_state()
-
-    def _features_of(self, trunk: Any, input_dict: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        x, state = trunk(input_dict, state, seq_lens)
-        x = flatten_rows(x)
-        if x.shape[1] != self.trunk_width:
-            raise ModelContractError(
-                f"{type(trunk).__name__} announced num_outputs={self.trunk_width} and its forward() returned"
-                f" {x.shape[1]} values per row."
-            )
-        return x if x.dtype.is_floating else tf.cast(x, tf.float32), state
 
 
 # --- operations ------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from rlcatalog.layers import DenseSpec, output_plan
 from rlcatalog.model import last_values
 from rlcatalog.structures import parts_of
 from rlcatalog.torch.model import TorchModelV2
-from rlcatalog.torch.nn import Outputs, dense
+from rlcatalog.torch.nn import Outputs, dense, features_of
 from rlcatalog_autoregressive.ends import nothing_left, served_layout
 from rlcatalog_autoregressive.joint import JointDistribution
 from rlcatalog_autoregressive.layout import Part
@@ -65,25 +65,25 @@ class AutoregressiveModel(TorchModelV2):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.trunk, self.value_trunk = trunk, value_trunk
         assert trunk.num_outputs is not None
-        self.trunk_width = trunk.num_outputs
+        width = trunk.num_outputs
         self.outputs = None
         self._features: Tensor | None = None
         if num_outputs is None:
-            self.num_outputs = self.trunk_width
+            self.num_outputs = width
             return
         layout = served_layout(action_dist, num_outputs)
-        self.outputs = Outputs(output_plan(self.model_config, self.trunk_width, [], layout.params))
-        self.to_context = dense(self.trunk_width, DenseSpec(layout.hiddens[0]))
+        self.outputs = Outputs(output_plan(self.model_config, width, [], layout.params))
+        self.to_context = dense(width, DenseSpec(layout.hiddens[0]))
         self.conditionals = Conditionals(layout)
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the inputs of the distribution; see `ModelV2.forward`."""
-        x, state = self._features_of(self.trunk, input_dict, state, seq_lens)
+        x, state = features_of(self.trunk, input_dict, state, seq_lens)
         if self.outputs is None:
             return x, state
         self._features = x
         if self.value_trunk is not None:
-            self._features, _ = self._features_of(self.value_trunk, input_dict, [], None)
+            self._features, _ = features_of(self.value_trunk, input_dict, [], None)
         return torch.cat([self.outputs(x), self.to_context(x)], dim=1), state
 
     def value_function(self) -> Tensor:
@@ -93,17 +93,6 @@ class AutoregressiveModel(TorchModelV2):
     def get_initial_state(self) -> list[Any]:
         """Return the trunk's state at the start of an episode."""
         return self.trunk.get_initial_state()
-
-    def _features_of(self, trunk: Any, input_dict: Any, state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
-        x, state = trunk(input_dict, state, seq_lens)
-        if x.dim() != 2:
-            x = x.flatten(1)
-        if x.shape[1] != self.trunk_width:
-            raise ModelContractError(
-                f"{type(trunk).__name__} announced num_outputs={self.trunk_width} and its forward() returned"
-                f" {x.shape[1]} values per row."
-            )
-        return x if x.is_floating_point() else x.float(), state
 
 
 # --- operations ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from rlcatalog.layers import OutputPlan
 from rlcatalog.memories import Past
 from rlcatalog.model import last_values
 from rlcatalog.tf.model import TFModelV2
-from rlcatalog.tf.nn import Outputs
+from rlcatalog.tf.nn import Outputs, features_of
 from rlcatalog.tf.ops import flatten_rows
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.tf import Transformer
@@ -74,7 +74,7 @@ class AttentionWrapper(_Model):
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        x, _ = self.trunk(input_dict, [], None)
+        x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
             past = [_flat(view) for view in self.past.of_input(input_dict)]
             x = tf.concat([x, *past], axis=1)

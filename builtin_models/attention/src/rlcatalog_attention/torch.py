@@ -13,7 +13,7 @@ from rlcatalog.layers import OutputPlan
 from rlcatalog.memories import Past
 from rlcatalog.model import last_values
 from rlcatalog.torch.model import TorchModelV2
-from rlcatalog.torch.nn import Outputs
+from rlcatalog.torch.nn import Outputs, features_of
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.torch import Transformer
 
@@ -79,7 +79,7 @@ class AttentionWrapper(_Model):
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        x, _ = self.trunk(input_dict, [], None)
+        x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
             past = [view.reshape(len(x), -1) for view in self.past.of_input(input_dict)]
             x = torch.cat([x, *past], dim=1)

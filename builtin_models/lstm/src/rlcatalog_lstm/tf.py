@@ -7,11 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from rlcatalog.errors import ModelContractError
 from rlcatalog.model import last_values
 from rlcatalog.tf.model import TFModelV2
-from rlcatalog.tf.nn import Outputs, initial_value
-from rlcatalog.tf.ops import flatten_rows
+from rlcatalog.tf.nn import Outputs, features_of, initial_value
 from rlcatalog.tf.sequences import add_time_dimension
 from rlcatalog_lstm.config import CellPlan, Initial, past_of, plan
 
@@ -150,13 +148,7 @@ class LSTMWrapper(TFModelV2):
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits of sequences; see `ModelV2.forward`."""
-        x, _ = self.trunk(input_dict, [], None)
-        x = tf.cast(flatten_rows(x), tf.float32)
-        if x.shape[1] != self.trunk.num_outputs:
-            raise ModelContractError(
-                f"{type(self.trunk).__name__} announced num_outputs={self.trunk.num_outputs} and its forward()"
-                f" returned {x.shape[1]} values per row."
-            )
+        x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
             widths = [width for width in (self.past.width - self.past.rewards, self.past.rewards) if width]
             views = zip(self.past.of_input(input_dict), widths, strict=True)

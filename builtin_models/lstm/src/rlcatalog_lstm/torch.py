@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rlcatalog.errors import ModelContractError
 from rlcatalog.model import last_values
 from rlcatalog.torch.model import TorchModelV2
-from rlcatalog.torch.nn import Outputs, initialize
+from rlcatalog.torch.nn import Outputs, features_of, initialize
 from rlcatalog.torch.sequences import add_time_dimension, sequence_mask
 from rlcatalog_lstm.config import CellPlan, Initial, past_of, plan
 
@@ -142,8 +142,7 @@ class LSTMWrapper(TorchModelV2):
         self.past = past_of(self.model_config, action_space)
         self.view_requirements.update(self.past.views())
         assert trunk.num_outputs is not None
-        self.trunk_width = trunk.num_outputs
-        layers = plan(self.model_config, self.trunk_width, self.past, num_outputs)
+        layers = plan(self.model_config, trunk.num_outputs, self.past, num_outputs)
         self.num_outputs = layers.outputs.outputs
         self.trunk = trunk
         self.cell = LSTMCell(layers.cell)
@@ -152,16 +151,7 @@ class LSTMWrapper(TorchModelV2):
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits of sequences; see `ModelV2.forward`."""
-        x, _ = self.trunk(input_dict, [], None)
-        if x.dim() != 2:
-            x = x.flatten(1)
-        if x.shape[1] != self.trunk_width:
-            raise ModelContractError(
-                f"{type(self.trunk).__name__} announced num_outputs={self.trunk_width} and its forward() returned"
-                f" {x.shape[1]} values per row."
-            )
-        if x.dtype is not torch.float32:
-            x = x.float()
+        x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
             x = torch.cat([x, *(view.reshape(x.shape[0], -1) for view in self.past.of_input(input_dict))], dim=1)
         if not state:

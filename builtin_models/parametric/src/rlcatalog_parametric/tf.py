@@ -6,11 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from rlcatalog.errors import ModelContractError
 from rlcatalog.masks import ActionMasks, groups
 from rlcatalog.model import last_values
 from rlcatalog.tf.model import TFModelV2
-from rlcatalog.tf.nn import Outputs
+from rlcatalog.tf.nn import Outputs, features_of
 from rlcatalog.tf.ops import flatten_rows
 from rlcatalog.tf.sequences import sequence_mask
 from rlcatalog_parametric.columns import read
@@ -58,12 +57,12 @@ class ParametricActionsHead(TFModelV2):
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        features, new_state = self._run_trunk(self.trunk, input_dict, state, seq_lens)
+        features, new_state = features_of(self.trunk, input_dict, state, seq_lens)
         if self.outputs is None:
             return features, new_state
         self._features = features
         if self.value_trunk is not None:
-            self._features, _ = self._run_trunk(self.value_trunk, input_dict, [], seq_lens)
+            self._features, _ = features_of(self.value_trunk, input_dict, [], seq_lens)
         output, allowed = self.outputs(features), None
         if self.layout.claims:
             allowed = self._allowed(input_dict["obs"])
@@ -80,22 +79,6 @@ class ParametricActionsHead(TFModelV2):
     def get_initial_state(self) -> list[Any]:
         """Return the trunk's state at the start of an episode."""
         return self.trunk.get_initial_state()
-
-    def update_ops(self) -> list[Any]:
-        """Return those of the trunks."""
-        return [op for trunk in (self.trunk, self.value_trunk) if trunk is not None for op in trunk.update_ops()]
-
-    def _run_trunk(
-        self, trunk: TFModelV2, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
-    ) -> tuple[Any, list[Any]]:
-        x, new_state = trunk(input_dict, state, seq_lens)
-        x = tf.cast(flatten_rows(x), tf.float32)
-        if x.shape[1] != trunk.num_outputs:
-            raise ModelContractError(
-                f"{type(trunk).__name__} announced num_outputs={trunk.num_outputs} and its forward() returned"
-                f" {x.shape[1]} values per row."
-            )
-        return x, new_state
 
     def _compared(self, intent: Any, shown: Any, allowed: Any) -> Any:
         """Return the dot products `[B, n]` of intents `[B, E]` with embeddings `[B, n, E]`."""

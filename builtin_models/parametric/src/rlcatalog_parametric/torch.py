@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcatalog.errors import ModelContractError
 from rlcatalog.masks import ActionMasks
 from rlcatalog.model import last_values
 from rlcatalog.torch.model import TorchModelV2
-from rlcatalog.torch.nn import Outputs
+from rlcatalog.torch.nn import Outputs, features_of
 from rlcatalog.torch.sequences import sequence_mask
 from rlcatalog_parametric.columns import read
 from rlcatalog_parametric.config import plan
@@ -51,8 +50,7 @@ class ParametricActionsHead(TorchModelV2):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.layout, self._shown, self._masks = read(obs_space, action_space, self.model_config)
         assert trunk.num_outputs is not None
-        self.trunk_width = trunk.num_outputs
-        layers = plan(self.model_config, self.layout, self.trunk_width, num_outputs)
+        layers = plan(self.model_config, self.layout, trunk.num_outputs, num_outputs)
         self.num_outputs = layers.outputs if self.layout.embeddings is None else self.layout.actions
         self.action_dist = action_dist
         self.trunk = trunk
@@ -65,12 +63,12 @@ class ParametricActionsHead(TorchModelV2):
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        features, new_state = self._run_trunk(self.trunk, input_dict, state, seq_lens)
+        features, new_state = features_of(self.trunk, input_dict, state, seq_lens)
         if self.outputs is None:
             return features, new_state
         self._features = features
         if self.value_trunk is not None:
-            self._features, _ = self._run_trunk(self.value_trunk, input_dict, [], seq_lens)
+            self._features, _ = features_of(self.value_trunk, input_dict, [], seq_lens)
         output, allowed = self.outputs(features), None
         if self.layout.claims:
             allowed = self._allowed(input_dict["obs"], seq_lens)
@@ -85,23 +83,6 @@ class ParametricActionsHead(TorchModelV2):
     def get_initial_state(self) -> list[Any]:
         """Return the trunk's state at the start of an episode."""
         return self.trunk.get_initial_state()
-
-    def update_ops(self) -> list[Any]:
-        """Return those of the trunks."""
-        return [op for trunk in (self.trunk, self.value_trunk) if trunk is not None for op in trunk.update_ops()]
-
-    def _run_trunk(
-        self, trunk: TorchModelV2, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
-    ) -> tuple[Tensor, list[Any]]:
-        x, new_state = trunk(input_dict, state, seq_lens)
-        if x.dim() != 2:
-            x = x.flatten(1)
-        if x.shape[1] != self.trunk_width:
-            raise ModelContractError(
-                f"{type(trunk).__name__} announced num_outputs={self.trunk_width} and its forward() returned"
-                f" {x.shape[1]} values per row."
-            )
-        return x if x.dtype is torch.float32 else x.float(), new_state
 
     def _compared(self, intent: Tensor, shown: Any, allowed: Tensor | None) -> Tensor:
         """Return the dot products `[B, n]` of intents `[B, E]` with embeddings `[B, n, E]`."""

@@ -9,7 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from rlcatalog.layers import DenseSpec, OutputPlan, output_spec
+from rlcatalog.model import check_features
 from rlcatalog.neutral import INITIALIZERS, activation_name, initializer_name
+from rlcatalog.tf.ops import flatten_rows
 
 ACTIVATIONS: dict[str, Callable[[Any], Any] | None] = {
     "linear": None,
@@ -96,6 +98,21 @@ def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
         return value if dtype is None else tf.cast(value, dtype)
 
     return initialize
+
+
+def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    """Run the trunk of a memory or head; return its features `[B, width]`, in a dtype of weights, and its new state.
+
+    Raises:
+        ModelContractError: The features are not as wide as the trunk has announced.
+    """
+    x, new_state = trunk(input_dict, state, seq_lens)
+    x = flatten_rows(x)
+    check_features(trunk, x.shape[1])
+    return x if x.dtype in _OF_WEIGHTS else tf.cast(x, tf.float32), new_state
+
+
+_OF_WEIGHTS = (tf.float32, tf.float16, tf.bfloat16)
 
 
 class Dense:

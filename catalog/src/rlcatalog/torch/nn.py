@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.layers import DenseSpec, OutputPlan, output_spec
+from rlcatalog.model import check_features
 from rlcatalog.neutral import INITIALIZERS, activation_name, initializer_name
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
@@ -86,6 +87,23 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any]) -> None:
         _INITIALIZERS[name](tensor, **{**INITIALIZERS[name], **config})
     else:
         name(tensor, **config)
+
+
+def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
+    """Run the trunk of a memory or head; return its features `[B, width]`, in a dtype of weights, and its new state.
+
+    Raises:
+        ModelContractError: The features are not as wide as the trunk has announced.
+    """
+    x, new_state = trunk(input_dict, state, seq_lens)
+    if x.dim() != 2:
+        x = x.flatten(1)
+    if x.shape[1] != trunk.num_outputs:
+        check_features(trunk, x.shape[1])
+    return x if x.dtype in _OF_WEIGHTS else x.float(), new_state
+
+
+_OF_WEIGHTS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Linear(nn.Linear):
