@@ -54,6 +54,9 @@ class Duet(gym.Env):
         return np.ones(1, np.float32), float(surprised), self.round == 2, False, {}
 
 
+gym.register("Duet-v0", Duet)
+
+
 def train(framework: str, joint: bool, iterations: int, seed: int = 0) -> PPO:
     """Train with the head, or with independent choices, and return the algorithm."""
     model = {"use_autoregressive": joint, "fcnet_hiddens": [16]}

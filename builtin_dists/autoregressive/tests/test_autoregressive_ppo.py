@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -60,3 +65,19 @@ def test_ppo_scores_what_is_stored_as_it_was_drawn_and_learns_from_it(ar, framew
     assert [name for name in before if np.array_equal(before[name], after[name])] == []
     assert len(algo.evaluate(3)) == 3
     algo.stop()
+
+
+def test_the_command_line_trains_and_evaluates(tmp_path):
+    """In the example's environment, with the key alone."""
+    examples = Path(__file__).resolve().parents[3] / "examples"
+    where, out = "autoregressive_action_dist:Duet-v0", str(tmp_path / "run")
+
+    def command(*arguments):
+        line = [sys.executable, "-m", "rlcatalog", *arguments]
+        return subprocess.run(line, cwd=examples, capture_output=True, text=True, check=True).stdout
+
+    asked = ["--model", "use_autoregressive=true", "--model", "fcnet_hiddens=[8]"]
+    assert json.loads(command("explain", where, *asked, "--json"))["head"]["chosen"] == "autoregressive"
+    small = ["--set", "rollout_length=32", "--set", "minibatch_size=64"]
+    command("train", where, "--steps", "256", "--out", out, *asked, *small)
+    assert "mean return" in command("evaluate", out, "--episodes", "2")

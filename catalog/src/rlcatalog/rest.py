@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -58,18 +57,13 @@ class Rest:
                 info = info.without(key)
             self.preprocessor = preprocessor.child(info)
         starts = {leaf.path: leaf.start for leaf in preprocessor.leaves()}
+        #: Where its columns stand in the whole, neighbours joined.
         self._columns: list[tuple[int, int]] = []
         for child in kept:
             if child.size:
-                start = starts[child.leaves()[0].path]
-                self._columns.append((start, start + child.size))
-        merged = self._columns[:1]
-        for before, after in pairwise(self._columns):
-            if before[1] == after[0]:
-                merged[-1] = (merged[-1][0], after[1])
-            else:
-                merged.append(after)
-        self._columns = merged
+                first = starts[child.leaves()[0].path]
+                start = self._columns.pop()[0] if self._columns and self._columns[-1][1] == first else first
+                self._columns.append((start, first + child.size))
 
     @property
     def paths(self) -> list[str]:

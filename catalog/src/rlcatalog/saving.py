@@ -73,7 +73,7 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
     if policy.filter is not None:
         files[FILTER] = to_bytes(_contiguous(policy.filter.get_state()))
     parts = {slot: resolution.choices[slot].component for slot in _PINNED}
-    preprocessors = dict(_preprocessors(policy.preprocessor))
+    preprocessors = dict(codecs_of(policy.preprocessor))
     action_dists = {node.place: node.component for node in resolution.actions.walk()}
     used = [c for c in (*parts.values(), *preprocessors.values(), *action_dists.values()) if c is not None]
     manifest = Manifest(
@@ -81,10 +81,10 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
         format_version=FORMAT_VERSION,
         rlcatalog=rlcatalog.__version__,
         framework=policy.framework,
-        config=resolution.config.given | _settled(resolution),
-        parts={slot: _address(component) for slot, component in parts.items() if component is not None},
-        preprocessors={path: _address(component) for path, component in preprocessors.items()},
-        action_dists={path: _address(component) for path, component in action_dists.items()},
+        config=resolution.config.given | settled_keys(resolution),
+        parts={slot: address_of(component) for slot, component in parts.items() if component is not None},
+        preprocessors={path: address_of(component) for path, component in preprocessors.items()},
+        action_dists={path: address_of(component) for path, component in action_dists.items()},
         versions={c.distribution: c.version for c in sorted(used, key=lambda c: c.distribution) if c.distribution},
         observation_space=space_to_json(policy.observation_space),
         action_space=space_to_json(policy.action_space),
@@ -191,15 +191,15 @@ def _space(manifest: Manifest, key: str, source: Path, given: Any) -> Any:
         raise SavedPolicyError(f"{source / MANIFEST}: its {key} cannot be read: {error}") from error
 
 
-def _preprocessors(preprocessor: Preprocessor) -> Iterator[tuple[str, Component]]:
+def codecs_of(preprocessor: Preprocessor) -> Iterator[tuple[str, Component]]:
     """Yield path and component of a preprocessor and of its children."""
     assert preprocessor.component is not None
     yield preprocessor.info.path, preprocessor.component
     for child in preprocessor.children:
-        yield from _preprocessors(child)
+        yield from codecs_of(child)
 
 
-def _settled(resolution: Resolution) -> dict[str, Any]:
+def settled_keys(resolution: Resolution) -> dict[str, Any]:
     """Return the config keys that name what the model's parts found in the catalog."""
     found: dict[str, Any] = {}
     for slot in MODEL_SLOTS:
@@ -211,7 +211,8 @@ def _settled(resolution: Resolution) -> dict[str, Any]:
     return found
 
 
-def _address(component: Component) -> str:
+def address_of(component: Component) -> str:
+    """Return `"distribution/name"`, by which a component is found again."""
     return f"{component.distribution}/{component.name}" if component.distribution else component.name
 
 

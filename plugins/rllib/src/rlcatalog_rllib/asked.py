@@ -9,9 +9,9 @@ from typing import Any
 
 from rlcatalog import Policy, default_catalog
 from rlcatalog.errors import CatalogError
-from rlcatalog.preprocessing import Preprocessor
 from rlcatalog.registry import Component
 from rlcatalog.resolution import Resolution
+from rlcatalog.saving import address_of, codecs_of, settled_keys
 from rlcatalog.slots import MODEL_SLOTS
 
 #: Under this key a module's `model_config` names the chosen parts.
@@ -68,19 +68,14 @@ def choose(obs_space: Any, action_space: Any, model: Mapping[str, Any] | None) -
     chosen = list(_chosen(resolution))
     if any(component.in_process for _, component in chosen):
         return Asked({**resolution.config.given, **explicit})  # a class goes along; its name would not be known
-    settled: dict[str, Any] = {}
-    for slot in MODEL_SLOTS:
-        component = resolution.choices[slot].component
-        if component is not None and getattr(component.declaration, "settled", None) is not None:
-            rest = resolution.rest if slot != "head" else None
-            request = resolution.request if rest is None else rest.request(resolution.request)
-            settled |= component.ask("settled", request, returns=dict)
     pins: dict[str, Any] = {"preprocessors": {}, "action_dists": {}}
     for (kind, place), component in chosen:
-        address = f"{component.distribution}/{component.name}"
+        address = address_of(component)
         (pins if kind == "slot" else pins[kind])[place] = address
     versions = {component.distribution: component.version for _, component in chosen}
-    return Asked({**resolution.config.given, **settled, **explicit}, pins, dict(sorted(versions.items())))
+    return Asked(
+        {**resolution.config.given, **settled_keys(resolution), **explicit}, pins, dict(sorted(versions.items()))
+    )
 
 
 def make(asked: Asked, obs_space: Any, action_space: Any) -> Policy:
@@ -124,16 +119,10 @@ def _chosen(resolution: Resolution) -> Iterator[tuple[tuple[str, str], Component
         component = resolution.choices[slot].component
         if component is not None:
             yield ("slot", slot), component
-    yield from _preprocessors(resolution.preprocessor)
+    for path, component in codecs_of(resolution.preprocessor):
+        yield ("preprocessors", path), component
     for node in resolution.actions.walk():
         yield ("action_dists", node.place), node.component
-
-
-def _preprocessors(preprocessor: Preprocessor) -> Iterator[tuple[tuple[str, str], Component]]:
-    assert preprocessor.component is not None
-    yield ("preprocessors", preprocessor.info.path), preprocessor.component
-    for child in preprocessor.children:
-        yield from _preprocessors(child)
 
 
 def _addresses(pins: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
