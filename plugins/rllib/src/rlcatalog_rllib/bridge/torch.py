@@ -34,9 +34,8 @@ def outputs(module: Any) -> Engine:
         actions = torch.from_numpy(raw_actions[:, 0] if policy.adapter.scalar else raw_actions)
         with torch.no_grad():
             batch = {"obs": obs, "actions": actions}
-            dist: Any = module.get_train_action_dist_cls().from_logits(
-                module.forward_train(batch)["action_dist_inputs"]
-            )
+            params = module.forward_train(batch)["action_dist_inputs"]
+            dist: Any = module.get_train_action_dist_cls().from_logits(params)
             drawn = module.forward_inference({"obs": obs})["actions"].numpy()
             return Outputs(
                 policy.adapter.adapt(drawn.reshape(raw_actions.shape)),
