@@ -52,20 +52,35 @@ def test_padding_there_and_back():
             pad_sequences(ROWS, lengths, length)
 
 
+def repeating_the_last(lengths, length):
+    """Return ROWS padded with each sequence's last row, by a loop."""
+    padded, first = [], 0
+    for n in lengths:
+        padded.append([ROWS[first + min(t, n - 1)] for t in range(length)])
+        first += n
+    return np.array(padded, np.float32).reshape(len(lengths), length, 2)
+
+
+@pytest.mark.parametrize("length", [None, 9])
 @pytest.mark.parametrize("lengths", [LENGTHS, [4, 4], [1] * 8, [8]])
-def test_the_frameworks_pad_alike(lengths):
+def test_the_frameworks_pad_alike(lengths, length):
     lengths = np.array(lengths, np.int32)
-    expected = pad_sequences(ROWS, lengths)
-    by_torch = TorchPadding(lengths, 8, torch.device("cpu"))
-    by_tf = TFPadding(tf.constant(lengths))
+    to = length or int(lengths.max())
+    zeros, expected = pad_sequences(ROWS, lengths, to), repeating_the_last(lengths, to)
+    by_torch = TorchPadding(lengths, to, torch.device("cpu"))
+    by_tf = TFPadding(tf.constant(lengths), length)
     for padding, rows in ((by_torch, torch.from_numpy(ROWS)), (by_tf, tf.constant(ROWS))):
         padded = padding.fill({"a": (rows,)})["a"][0]
         np.testing.assert_array_equal(np.asarray(padded).reshape(expected.shape), expected)
-        np.testing.assert_array_equal(np.asarray(padding.take(padded)), ROWS)
+        np.testing.assert_array_equal(np.asarray(padding.take({"a": (padded,)})["a"][0]), ROWS)
+        np.testing.assert_array_equal(np.asarray(padding.zeros(rows)).reshape(zeros.shape), zeros)
         values = padding.take(padded[:, 0])
         np.testing.assert_array_equal(np.asarray(values), ROWS[:, 0])
-        # One value every three rows of a sequence.
-        np.testing.assert_array_equal(np.asarray(padding.fill(rows, 3)), expected[:, ::3].reshape(-1, 2))
+        # One value every three rows of a sequence, as a model is shown it, and of those the real ones.
+        every = padding.fill(rows, 3)
+        np.testing.assert_array_equal(np.asarray(every), expected[:, ::3].reshape(-1, 2))
+        real = np.split(ROWS, np.cumsum(lengths)[:-1])
+        np.testing.assert_array_equal(np.asarray(padding.take(every, 3)), np.concatenate([one[::3] for one in real]))
 
 
 def test_tensorflow_pads_inside_a_trace():
@@ -73,13 +88,30 @@ def test_tensorflow_pads_inside_a_trace():
     def there_and_back(rows, lengths):
         padding = TFPadding(lengths)
         padded = padding.fill(rows)
-        assert padded.shape.as_list() == [None, 2]
-        return padded, padding.take(padded)
+        zeros = padding.zeros(rows)
+        assert padded.shape.as_list() == zeros.shape.as_list() == [None, 2]
+        return padded, padding.take(padded), zeros
 
     for lengths in (LENGTHS, [2, 6]):
-        padded, back = there_and_back(ROWS, np.array(lengths, np.int32))
-        np.testing.assert_array_equal(padded, pad_sequences(ROWS, lengths).reshape(-1, 2))
+        padded, back, zeros = there_and_back(ROWS, np.array(lengths, np.int32))
+        np.testing.assert_array_equal(padded, repeating_the_last(lengths, max(lengths)).reshape(-1, 2))
+        np.testing.assert_array_equal(zeros, pad_sequences(ROWS, lengths).reshape(-1, 2))
         np.testing.assert_array_equal(back, ROWS)
+
+
+@pytest.mark.parametrize("convert", [torch.as_tensor, tf.constant])
+def test_where_the_padding_is_in_rows_and_lengths(convert):
+    """Rows and lengths as a model is called with them; none where every place is real."""
+    padding = TorchPadding if convert is torch.as_tensor else TFPadding
+    rows = convert(np.arange(12.0))
+    found = padding.of(convert([3, 1, 4]), rows)
+    np.testing.assert_array_equal(np.asarray(found.take(rows)), [0, 1, 2, 4, 8, 9, 10, 11])
+    np.testing.assert_array_equal(np.asarray(padding.of(convert([3, 2]), rows).take(rows)), [0, 1, 2, 6, 7])
+    assert padding.of(convert([4, 4, 4]), rows) is None
+    assert padding.of(convert([1] * 12), rows) is None
+    for lengths in ([5, 4, 3], [4, 4, 0], [4, 4, 2, 1, 1]):
+        with pytest.raises(ModelContractError, match=r"seq_lens: expected lengths from 1 to \d, as 12 rows hold"):
+            padding.of(convert(lengths), rows)
 
 
 def test_the_time_axis_and_masks_of_the_frameworks():

@@ -79,7 +79,7 @@ def test_without_a_state_it_begins_with_zeros(framework, lstm):
 def test_a_length_that_cannot_be_is_refused(lstm):
     model = lstm.model("torch")
     for lengths in ([2, 5, 0], [2, 6, 1]):
-        with pytest.raises(ModelContractError, match=r"seq_lens: expected lengths from 1 to 5, found \[2, "):
+        with pytest.raises(ModelContractError, match=r"seq_lens: expected lengths from 1 to 5, .*found \[2, "):
             lstm.run(model, {"obs": X.reshape(-1, 3)}, STATE, lengths)
 
 

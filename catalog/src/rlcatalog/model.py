@@ -10,6 +10,7 @@ import numpy as np
 
 from rlcatalog.errors import ModelContractError, StaleOutputError
 from rlcatalog.restoring import is_structure, preprocessor_of, tensor_ops
+from rlcatalog.values import first_tensor
 from rlcatalog.views import ViewRequirement
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ class ModelV2:
 
     `model(input_dict, state, seq_lens)` restores the observation's structure, calls `forward` and remembers its
     output. A model built with `num_outputs=None` is a trunk: it has no logits or value layers and announces the width
-    of its output in `self.num_outputs`.
+    of its output in `self.num_outputs`. A trunk without a state of its own maps rows: of padded sequences it is shown
+    the real steps only, and its output is padded with zeros.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -52,6 +54,8 @@ class ModelV2:
         self.time_major = bool(self.model_config.get("_time_major", False))
         self.view_requirements = {"obs": ViewRequirement(shift=0, space=obs_space)}
         self._last_output: Any = None
+        #: Without a state, it maps rows: no padding is shown to it.
+        self._is_trunk = num_outputs is None
         preprocessor = preprocessor_of(obs_space)
         structured = preprocessor is not None and preprocessor.structured
         self._preprocessor = preprocessor if structured else None
@@ -64,9 +68,10 @@ class ModelV2:
         """Compute the output for a batch. Override this, not `__call__`.
 
         Args:
-            input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, and any view asked for; while
-                acting also `"single_steps"`: True, as each row is a sequence of one step; in `Policy.evaluate` over
-                sequences `"outputs_only"`: True, as nobody reads the returned state, which may be an empty list.
+            input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, `"seq_lens"` over sequences, and
+                any view asked for; while acting also `"single_steps"`: True, as each row is a sequence of one step; in
+                `Policy.evaluate` over sequences `"outputs_only"`: True, as nobody reads the returned state, which may
+                be an empty list. `Policy.evaluate` pads a sequence with copies of its last step.
             state: State tensors `[B, ...]`, as many as `get_initial_state()` returns.
             seq_lens: Sequence lengths `[B]`, int32, or None.
 
@@ -127,6 +132,13 @@ class ModelV2:
             state = _states_in(inputs) if "state_in_0" in inputs else []
         if seq_lens is None:
             seq_lens = inputs.get("seq_lens")
+        else:
+            inputs["seq_lens"] = seq_lens  # for a trunk that is called without
+        padding = None
+        if self._is_trunk and seq_lens is not None and not inputs.get("single_steps"):
+            padding = self._padding(inputs["obs"], seq_lens)
+            if padding is not None:
+                inputs, seq_lens = self._real_rows(inputs, padding), None
         obs = inputs["obs"]
         if self._preprocessor is not None and not is_structure(obs):
             inputs.setdefault("obs_flat", obs)
@@ -148,10 +160,10 @@ class ModelV2:
                 f"{type(self).__name__}.forward() must return its state as a list, found {type(new_state).__name__}."
             )
         self._remember(output)
-        return output, new_state or state
+        return output if padding is None else padding.zeros(output), new_state or state
 
     def last_output(self) -> Any:
-        """Return the output of the last call.
+        """Return the output of the last call; of a trunk behind a memory, that for the real rows.
 
         Raises:
             StaleOutputError: The model was not called yet (for TensorFlow: or not in this trace).
@@ -199,6 +211,23 @@ class ModelV2:
 
     def _run(self, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         return self.forward(inputs, state, seq_lens)
+
+    def _padding(self, obs: Any, seq_lens: Any) -> Any:
+        """Return where the padding stands in rows that this model should not see it in, or None."""
+        if list(self.get_initial_state()):
+            return None
+        return self._padding_of(seq_lens, first_tensor(obs))
+
+    def _real_rows(self, inputs: dict[str, Any], padding: Any) -> dict[str, Any]:
+        """Return a model's input without the rows of padding."""
+        found = {name: value for name, value in inputs.items() if name != "seq_lens"}
+        repeats = {name: view.batch_repeat_value for name, view in self.view_requirements.items()}
+        for name in {"obs", "obs_flat", *repeats} & found.keys():
+            found[name] = padding.take(found[name], repeats.get(name, 1))
+        return found
+
+    def _padding_of(self, seq_lens: Any, rows: Any) -> Any:
+        raise NotImplementedError
 
     def _flat(self, obs: Any) -> Any:
         """Return an unstructured observation as [B, size]; a structure is its own flat form."""

@@ -128,6 +128,25 @@ def views_of(policy: Policy, batch: Mapping[str, Any]) -> dict[str, Any]:
     return {name: given[name] for name in names}
 
 
+def padded_length(lengths: Array, rows: int) -> int:
+    """Return the length that sequences are padded to in `rows` rows.
+
+    Args:
+        lengths: Their lengths `[S]`.
+        rows: Number of rows, padding included.
+
+    Raises:
+        ModelContractError: The rows cannot be shared out evenly, or a length is not between 1 and that.
+    """
+    length, left = divmod(rows, max(len(lengths), 1))
+    if left or lengths.max(initial=0) > length or lengths.min(initial=1) < 1:
+        raise ModelContractError(
+            f"seq_lens: expected lengths from 1 to {length}, as {rows} rows hold {len(lengths)} padded sequences, found"
+            f" {lengths.tolist()[:20]}."
+        )
+    return length
+
+
 def _check_lengths(lengths: Array, rows: int, length: int) -> None:
     if lengths.sum() != rows or lengths.max(initial=0) > length or lengths.min(initial=1) < 1:
         raise ModelContractError(

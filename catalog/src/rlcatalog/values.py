@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -94,6 +94,22 @@ class OneOfValues(Structure):
 
     tag: Any
     branches: tuple[Any, ...]
+
+
+def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a structure of arrays or tensors with each of them changed; what has no shape is left as it is."""
+    if isinstance(values, list):
+        return [map_tensors(value, change) for value in values]
+    return _map(
+        values, lambda leaf: change(leaf) if hasattr(leaf, "shape") else leaf, lambda value: map_tensors(value, change)
+    )
+
+
+def first_tensor(values: Any) -> Any:
+    """Return the first array or tensor in a structure, to read a batch's size from."""
+    found: list[Any] = []
+    map_tensors(values, found.append)
+    return found[0]
 
 
 def _items(repeated: RepeatedValues, index: tuple[int, ...]) -> list[Any]:

@@ -14,6 +14,7 @@ from rlcatalog.model import last_values
 from rlcatalog.tf.model import TFModelV2
 from rlcatalog.tf.nn import Outputs, features_of
 from rlcatalog.tf.ops import flatten_rows
+from rlcatalog.tf.sequences import sequence_mask
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.tf import Transformer
 
@@ -29,6 +30,10 @@ class _Model(TFModelV2):
 
     def _forward(self, x: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Map `[S * T, inputs]` to the output."""
+        if seq_lens is not None and not input_dict.get("single_steps"):
+            # Padding may be no number, which even a weight of 0 would spread.
+            real = sequence_mask(seq_lens, tf.shape(x)[0] // tf.shape(seq_lens)[0])
+            x = tf.where(tf.reshape(real, [-1, 1]), x, 0.0)
         features, state = self.transformer(x, state, seq_lens, bool(input_dict.get("is_training", False)))
         if self.outputs is None:
             return features, state

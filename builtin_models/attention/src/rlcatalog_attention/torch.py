@@ -14,6 +14,7 @@ from rlcatalog.memories import Past
 from rlcatalog.model import last_values
 from rlcatalog.torch.model import TorchModelV2
 from rlcatalog.torch.nn import Outputs, features_of
+from rlcatalog.torch.sequences import sequence_mask
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.torch import Transformer
 
@@ -31,6 +32,10 @@ class _Model(TorchModelV2):
         self, x: Tensor, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
     ) -> tuple[Tensor, list[Any]]:
         """Map `[S * T, inputs]` to the output."""
+        if seq_lens is not None and len(seq_lens) != len(x):
+            # Padding may be no number, which even a weight of 0 would spread.
+            real = sequence_mask(seq_lens, len(x) // len(seq_lens))
+            x = torch.where(real.view(-1, 1), x, 0.0)
         features, state = self.transformer(x, state, seq_lens, bool(input_dict.get("is_training", False)))
         if self.outputs is None:
             return features, state

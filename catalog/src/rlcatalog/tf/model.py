@@ -13,6 +13,7 @@ import tensorflow as tf
 from rlcatalog.errors import StaleOutputError
 from rlcatalog.model import ModelV2, check_weights
 from rlcatalog.tf.ops import flatten_rows
+from rlcatalog.tf.sequences import Padding
 from rlcatalog.tf.variables import Found, find, raw
 
 
@@ -98,6 +99,9 @@ class TFModelV2(ModelV2):
 
     def _flatten(self, obs: Any) -> Any:
         return flatten_rows(obs)
+
+    def _padding_of(self, seq_lens: Any, rows: Any) -> Padding | None:
+        return Padding.of(seq_lens, rows)
 
     def _remember(self, output: Any) -> None:
         self._last_output = output

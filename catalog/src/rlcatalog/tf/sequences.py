@@ -6,41 +6,70 @@ from typing import Any
 
 import tensorflow as tf
 
+from rlcatalog.sequences import padded_length
+from rlcatalog.values import map_tensors
+
 
 class Padding:
-    """Where the rows of sequences stand once they are padded to the longest; its parts may be traced.
+    """Where the rows of sequences stand once all are padded to one length; its parts may be traced.
 
     Args:
-        lengths: Lengths of the sequences `[S]`, int32.
+        lengths: Lengths of the sequences `[S]`, int32, each from 1 to `length`.
+        length: Length they are padded to; the longest one's when None.
     """
 
-    def __init__(self, lengths: Any) -> None:
-        self.sequences, self.length = tf.shape(lengths)[0], tf.reduce_max(lengths)
-        self._places = tf.where(tf.sequence_mask(lengths, self.length))
+    def __init__(self, lengths: Any, length: Any = None) -> None:
+        self.lengths = lengths
+        self.length = tf.maximum(tf.reduce_max(lengths), 0) if length is None else length
+
+    @classmethod
+    def of(cls, seq_lens: Any, rows: Any) -> Padding | None:
+        """Return the padding in padded rows `[S * T, ...]`, or None where there is none (eagerly alone it is known).
+
+        Raises:
+            ModelContractError: The lengths do not fit the rows (eagerly).
+        """
+        lengths = tf.cast(seq_lens, tf.int32)
+        if tf.executing_eagerly():
+            if len(lengths) == len(rows):
+                return None
+            found = lengths.numpy()
+            length = padded_length(found, len(rows))
+            return cls(lengths, length) if (found < length).any() else None
+        return cls(lengths, tf.shape(rows)[0] // tf.maximum(tf.shape(lengths)[0], 1))
 
     def fill(self, rows: Any, repeat: int = 1) -> Any:
-        """Return rows `[R, ...]`, or a structure of such, padded: `[S * L, ...]`.
+        """Return rows `[R, ...]`, or a structure of such, padded: `[S * T, ...]`.
+
+        Padding repeats a sequence's last row, so that a model meets no row there that it might not meet elsewhere.
 
         Args:
             rows: The rows.
             repeat: Keep one row in that many of each sequence.
         """
-        if isinstance(rows, dict):
-            return {name: self.fill(part, repeat) for name, part in rows.items()}
-        if isinstance(rows, tuple):
-            return tuple(self.fill(part, repeat) for part in rows)
-        inner = tf.shape(rows)[1:]
-        padded = tf.scatter_nd(
-            self._places, rows, tf.cast(tf.concat([[self.sequences, self.length], inner], axis=0), tf.int64)
-        )
-        if repeat > 1:
-            padded = padded[:, ::repeat]
-        return tf.ensure_shape(tf.reshape(padded, tf.concat([[-1], inner], axis=0)), [None, *rows.shape[1:]])
+        ends = tf.cumsum(self.lengths)[:, None] - 1
+        places = tf.minimum(ends + 1 - self.lengths[:, None] + tf.range(0, self.length, repeat), ends)
+        return map_tensors(rows, lambda part: tf.gather(part, tf.reshape(places, [-1])))
 
-    def take(self, padded: Any) -> Any:
-        """Return the rows `[R, ...]` of padded ones."""
-        shape = tf.concat([[self.sequences, self.length], tf.shape(padded)[1:]], axis=0)
-        return tf.ensure_shape(tf.gather_nd(tf.reshape(padded, shape), self._places), [None, *padded.shape[1:]])
+    def zeros(self, rows: Any) -> Any:
+        """Return rows `[R, ...]` padded with zeros."""
+        shape = tf.concat([[tf.shape(self.lengths)[0] * self.length], tf.shape(rows)[1:]], axis=0)
+        padded = tf.scatter_nd(self._places(1)[:, None], rows, tf.cast(shape, tf.int64))
+        return tf.ensure_shape(padded, [None, *rows.shape[1:]])
+
+    def take(self, padded: Any, repeat: int = 1) -> Any:
+        """Return the rows `[R, ...]` of padded ones, or of a structure of such.
+
+        Args:
+            padded: The padded rows.
+            repeat: They hold one row in that many of each sequence.
+        """
+        places = self._places(repeat)
+        return map_tensors(padded, lambda part: tf.gather(part, places))
+
+    def _places(self, repeat: int) -> Any:
+        real = tf.sequence_mask(-(-self.lengths // repeat), -(-self.length // repeat))
+        return tf.where(tf.reshape(real, [-1]))[:, 0]
 
 
 def add_time_dimension(rows: Any, seq_lens: Any, *, time_major: bool = False) -> Any:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from rlcatalog.model import ModelV2, check_weights
+from rlcatalog.torch.sequences import Padding
 
 _MISSING: Any = object()
 
@@ -103,6 +104,9 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 
     def _flatten(self, obs: torch.Tensor) -> torch.Tensor:
         return obs.reshape(obs.shape[0], math.prod(obs.shape[1:]))  # -1 fits no empty batch
+
+    def _padding_of(self, seq_lens: Any, rows: torch.Tensor) -> Padding | None:
+        return Padding.of(seq_lens, rows)
 
     def _remember(self, output: Any) -> None:
         self.__dict__["_last_output"] = output

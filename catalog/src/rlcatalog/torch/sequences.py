@@ -8,45 +8,78 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlcatalog.sequences import padded_length
 from rlcatalog.sequences import sequence_mask as _mask
+from rlcatalog.values import map_tensors
 
 
 class Padding:
-    """Where the rows of sequences stand once they are padded to the longest.
+    """Where the rows of sequences stand once all are padded to one length.
 
     Args:
-        lengths: Lengths of the sequences `[S]`.
-        rows: Their sum.
+        lengths: Lengths of the sequences `[S]`, each from 1 to `length`.
+        length: Length they are padded to.
         device: Where the rows are.
     """
 
-    def __init__(self, lengths: np.ndarray[Any, Any], rows: int, device: torch.device) -> None:
-        self.sequences, self.length = len(lengths), int(lengths.max(initial=0))
-        self._places: Tensor | None = None
-        if self.sequences * self.length != rows:
-            self._places = torch.from_numpy(np.flatnonzero(_mask(lengths))).to(device)
+    def __init__(self, lengths: np.ndarray[Any, Any], length: int, device: torch.device) -> None:
+        self.lengths, self.length, self.device = lengths, length, device
+        #: Whether any place is padding.
+        self.needed = bool((lengths < length).any())
+
+    @classmethod
+    def of(cls, seq_lens: Any, rows: Tensor) -> Padding | None:
+        """Return the padding in padded rows `[S * T, ...]`, or None where there is none.
+
+        Raises:
+            ModelContractError: The lengths do not fit the rows.
+        """
+        if len(seq_lens) == len(rows):
+            return None
+        lengths = np.asarray(seq_lens.cpu() if isinstance(seq_lens, Tensor) else seq_lens)
+        padding = cls(lengths, padded_length(lengths, len(rows)), rows.device)
+        return padding if padding.needed else None
 
     def fill(self, rows: Any, repeat: int = 1) -> Any:
-        """Return rows `[R, ...]`, or a structure of such, padded: `[S * L, ...]`.
+        """Return rows `[R, ...]`, or a structure of such, padded: `[S * T, ...]`.
+
+        Padding repeats a sequence's last row, so that a model meets no row there that it might not meet elsewhere.
 
         Args:
             rows: The rows.
             repeat: Keep one row in that many of each sequence.
         """
-        if isinstance(rows, dict):
-            return {name: self.fill(part, repeat) for name, part in rows.items()}
-        if isinstance(rows, tuple):
-            return tuple(self.fill(part, repeat) for part in rows)
-        padded: Tensor = rows
-        if self._places is not None:
-            padded = rows.new_zeros(self.sequences * self.length, *rows.shape[1:]).index_copy_(0, self._places, rows)
-        if repeat > 1:
-            padded = padded.view(self.sequences, self.length, *rows.shape[1:])[:, ::repeat].flatten(0, 1)
-        return padded
+        if not self.needed and repeat == 1:
+            return rows
+        t = np.arange(0, self.length, repeat)
+        ends = np.cumsum(self.lengths)[:, None] - 1
+        places = self._index(np.minimum((ends + 1 - self.lengths[:, None]) + t, ends))
+        return map_tensors(rows, lambda part: part.index_select(0, places))
 
-    def take(self, padded: Tensor) -> Tensor:
-        """Return the rows `[R, ...]` of padded ones."""
-        return padded if self._places is None else padded.index_select(0, self._places)
+    def zeros(self, rows: Tensor) -> Tensor:
+        """Return rows `[R, ...]` padded with zeros."""
+        if not self.needed:
+            return rows
+        padded = rows.new_zeros(len(self.lengths) * self.length, *rows.shape[1:])
+        return padded.index_copy_(0, self._index(np.flatnonzero(self._mask(1))), rows)
+
+    def take(self, padded: Any, repeat: int = 1) -> Any:
+        """Return the rows `[R, ...]` of padded ones, or of a structure of such.
+
+        Args:
+            padded: The padded rows.
+            repeat: They hold one row in that many of each sequence.
+        """
+        if not self.needed:
+            return padded
+        places = self._index(np.flatnonzero(self._mask(repeat)))
+        return map_tensors(padded, lambda part: part.index_select(0, places))
+
+    def _mask(self, repeat: int) -> np.ndarray[Any, Any]:
+        return _mask(-(-self.lengths // repeat), -(-self.length // repeat))
+
+    def _index(self, places: np.ndarray[Any, Any]) -> Tensor:
+        return torch.from_numpy(places.reshape(-1).astype(np.int64)).to(self.device)
 
 
 def add_time_dimension(rows: Tensor, seq_lens: Tensor, *, time_major: bool = False) -> Tensor:
