@@ -113,6 +113,52 @@ def test_padded_sequences_are_scored_as_the_policy_scores_them_unpadded(bench, n
         torch.testing.assert_close(p.grad, theirs[name].grad, atol=1e-4, rtol=1e-4)
 
 
+class Unit(TorchModelV2):
+    """A trunk that padding of zeros would spoil: it divides by the norm of its input, and keeps batch statistics."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.num_outputs = 6
+        self.norm = torch.nn.BatchNorm1d(4, momentum=1.0)
+        self.layer = torch.nn.Linear(4, 6)
+
+    def forward(self, input_dict, state, seq_lens):
+        x = self.norm(input_dict["obs_flat"].float())
+        self.features = self.layer(x / x.norm(dim=1, keepdim=True))
+        return self.features, state
+
+    def custom_loss(self, policy_loss, loss_inputs):
+        self.shown = loss_inputs
+        return policy_loss + self.features.square().mean() * 1e-3
+
+
+@pytest.mark.parametrize("name", ["lstm", "attention"])
+def test_padding_reaches_no_trunk_and_no_loss_of_a_model(bench, name):
+    config = bench.config(cartpole, {**SEEING[name], "custom_model": Unit}, envs=2, fragment=13)
+    runner = bench.runner(config)
+    learner = bench.learner(config, runner)
+    module = learner.module["default_policy"]
+    batch = bench.batch(learner, runner.sample())
+    lengths = batch["seq_lens"]
+    real = torch.arange(5) < lengths[:, None]
+    assert not real.all()
+    module.train()
+    out = module.forward_train(batch)
+    (out["action_dist_inputs"][real].sum() + out["embeddings"][real].sum()).backward()
+    assert all(torch.isfinite(p.grad).all() for p in module.model.parameters())
+    rows = batch["obs"][real]
+    torch.testing.assert_close(module.model.trunk.norm.running_mean, rows.mean(dim=0), rtol=1e-4, atol=1e-5)
+    for p in module.parameters():
+        p.grad = None
+    loss = module.compute_self_supervised_loss(
+        learner=learner, module_id="default_policy", config=config, batch=batch, fwd_out=out
+    )
+    assert torch.isfinite(loss)
+    shown = module.model.trunk.shown
+    torch.testing.assert_close(shown["obs"], rows)
+    assert len(module.model.trunk.features) == len(shown["actions"]) == len(shown["advantages"]) == int(lengths.sum())
+
+
 def test_views_begin_anew_with_each_episode(bench):
     config = bench.config(lambda: Anything(gym.spaces.Discrete(4)), SEEING["lstm, past"], envs=3, fragment=20)
     for episode in together(bench.runner(config).sample()):

@@ -16,6 +16,7 @@ from torch import Tensor
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError
 from rlcatalog.model import ModelV2, check_values
+from rlcatalog.torch.sequences import Padding
 from rlcatalog_rllib.asked import Asked, make
 from rlcatalog_rllib.checkpoints import IDENTITY, check_same, check_weights, identity
 from rlcatalog_rllib.dists.torch import CatalogDistribution
@@ -34,6 +35,7 @@ class Rows:
         shape: Leading axes of the batch: `(N,)`, or `(S, T)` for S sequences of T steps.
         lengths: Lengths of the sequences `[S]`, or None for a model without memory.
         states: The memory each begins with.
+        padding: Where the padding of sequences stands, or None where there is none.
     """
 
     obs: Tensor
@@ -42,6 +44,7 @@ class Rows:
     shape: tuple[int, ...]
     lengths: Tensor | None
     states: list[Tensor]
+    padding: Padding | None = None
 
 
 class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSupervisedLossAPI):
@@ -103,8 +106,11 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         lengths = batch.get(Columns.SEQ_LENS)
         if lengths is None:
             lengths = torch.full(shape[:1], shape[1], dtype=torch.int32, device=obs.device)
-        return Rows(folded(obs), None if mask is None else folded(mask), folded(views), shape,
-                    lengths.to(torch.int32), states)  # fmt: skip
+        lengths, obs, views = lengths.to(torch.int32), folded(obs), folded(views)
+        padding = Padding.of(lengths, obs)
+        if padding is not None:  # Ray's padding is zeros; a model is to meet no observation that was never made
+            obs, views = padding.fill(padding.take(obs)), padding.fill(padding.take(views))
+        return Rows(obs, None if mask is None else folded(mask), views, shape, lengths, states, padding)
 
     def run_model(self, model: Any, rows: Rows, training: bool, masked: bool = True) -> tuple[Tensor, list[Any]]:
         """Return outputs `[N, size]`, action masks baked in, and what the model returned as its new state."""
@@ -145,14 +151,19 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         self, *, learner: Any, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any],
         **kwargs: Any,
     ) -> Tensor:  # fmt: skip
-        """Return the learner's own loss, with what the model adds to it (`custom_loss`), and report its `metrics`."""
+        """Return the learner's own loss, with what the model adds to it (`custom_loss`), and report its `metrics`.
+
+        A model is shown the batch's real rows, without the padding of sequences.
+        """
         loss = learner.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
         if self._has_loss:
             rows = self.rows(batch)
-            inputs = {name: folded(value) if self._state_names and name not in _PER_SEQUENCE else value
-                      for name, value in batch.items() if name != Columns.OBS}  # fmt: skip
+            steps = {name: value for name, value in batch.items() if name not in _PER_SEQUENCE}
+            steps = {**(folded(steps) if self._state_names else steps), Columns.OBS: rows.obs}
+            if rows.padding is not None:
+                steps = rows.padding.take(steps)
             # One element: RLlib's models go over a list of losses, others add to a scalar.
-            found = self.model.custom_loss(loss.reshape(1), {**inputs, Columns.OBS: rows.obs})
+            found = self.model.custom_loss(loss.reshape(1), {**batch, **steps})
             loss = torch.stack([term.sum() for term in found]).sum() if isinstance(found, list | tuple) else found.sum()
         if self._has_metrics and (metrics := self.model.metrics()):
             learner.metrics.log_dict(metrics, key=(module_id, "model"), window=1)
