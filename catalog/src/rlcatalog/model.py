@@ -68,8 +68,9 @@ class ModelV2:
         """Compute the output for a batch. Override this, not `__call__`.
 
         Args:
-            input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, `"seq_lens"` over sequences, and
-                any view asked for; while acting also `"single_steps"`: True, as each row is a sequence of one step; in
+            input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, `"seq_lens"` over sequences,
+                and any view asked for; while acting also `"single_steps"`: True, as each row is a sequence of one step,
+                and in `Policy.values` `"values_only"`: True, as no action is chosen and none need be allowed; in
                 `Policy.evaluate` over sequences `"outputs_only"`: True, as nobody reads the returned state, which may
                 be an empty list. `Policy.evaluate` pads a sequence with copies of its last step.
             state: State tensors `[B, ...]`, as many as `get_initial_state()` returns.

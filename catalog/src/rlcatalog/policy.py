@@ -13,7 +13,7 @@ from rlcatalog.action_inputs import ActionForm
 from rlcatalog.adapters import ActionAdapter
 from rlcatalog.carried import Memory, State
 from rlcatalog.distribution import stored_class
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.filtering import make_filter
 from rlcatalog.masks import ActionMasks
 from rlcatalog.model import ModelV2
@@ -81,6 +81,9 @@ class Engine(Protocol):
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
     ) -> tuple[Any, ...]:
         """Return raw actions `[B, width]`, logp, value or None, inputs and new memory, as NumPy arrays."""
+
+    def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
+        """Return value estimates `[B]`; no action distribution is made."""
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Return the evaluation of a training batch."""
@@ -214,6 +217,27 @@ class Policy:
         raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
         state = State(self.memory.after(memory, returned), self.views.after(history, encoded, raw), seen)
         return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
+
+    def values(self, encoded: Array, state: Any = None, *, prev_reward: Any = None) -> Array:
+        """Return value estimates `[B]`, float32, where nobody acts: of an episode's last observation, say.
+
+        No action is drawn and no action mask is asked for: a row in which nothing is allowed will do.
+
+        Args:
+            encoded: Observations that `preprocess` returned.
+            state: The state the last `act` returned; None at the start of all episodes. It stays as it was.
+            prev_reward: Rewards `[B]` of the last step, for models that ask for them.
+
+        Raises:
+            NotServedError: The model has no value branch.
+        """
+        if not self.has_value:
+            raise NotServedError(f"values: {type(self.model).__name__} has no value_function().")
+        if not self._carries:
+            return self._engine.values(encoded, {}, ())
+        memory, history, _ = self._carried(state, len(encoded))
+        seen = self.views.see(self.views.rewarded(history, prev_reward), encoded) if self._looks_back else {}
+        return self._engine.values(encoded, {name: seen[name] for name in self.views.acting}, memory)
 
     def _carried(self, state: State | None, rows: int) -> State:
         if state is None:

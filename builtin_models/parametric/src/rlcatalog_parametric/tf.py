@@ -19,7 +19,8 @@ from rlcatalog_parametric.config import plan
 class ParametricActionsHead(TFModelV2):
     """Logits for actions that the observation describes; the structure is the PyTorch model's, name by name.
 
-    Inside a `tf.function` a row that allows nothing raises TensorFlow's InvalidArgumentError, unless `is_training`.
+    Inside a caller's own `tf.function` a row that allows nothing raises TensorFlow's InvalidArgumentError, unless
+    `is_training`.
 
     Args:
         obs_space: See `TFModelV2`.
@@ -66,7 +67,7 @@ class ParametricActionsHead(TFModelV2):
         output, allowed = self.outputs(features), None
         if self.layout.claims:
             allowed = self._allowed(input_dict["obs"])
-        if allowed is not None and self._masks is not None:
+        if allowed is not None and self._masks is not None and not input_dict.get("values_only"):
             self._check(self._masks, allowed, input_dict, seq_lens)
         if self.layout.embeddings is not None:
             output = self._compared(output, input_dict["obs"][self.layout.embeddings], allowed)

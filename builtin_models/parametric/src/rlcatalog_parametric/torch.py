@@ -71,7 +71,9 @@ class ParametricActionsHead(TorchModelV2):
             self._features, _ = features_of(self.value_trunk, input_dict, [], seq_lens)
         output, allowed = self.outputs(features), None
         if self.layout.claims:
-            allowed = self._allowed(input_dict["obs"], seq_lens)
+            allowed = self._allowed(input_dict["obs"])
+            if allowed is not None and self._masks is not None and not input_dict.get("values_only"):
+                self._check(self._masks, allowed, seq_lens)
         if self.layout.embeddings is not None:
             output = self._compared(output, input_dict["obs"][self.layout.embeddings], allowed)
         return output if allowed is None else self.action_dist.masked(output, allowed), new_state
@@ -93,7 +95,7 @@ class ParametricActionsHead(TorchModelV2):
             embeddings = torch.where(allowed.unsqueeze(2), embeddings, 0.0)
         return torch.bmm(embeddings, intent.unsqueeze(2)).squeeze(2)
 
-    def _allowed(self, obs: Any, seq_lens: Any) -> Tensor | None:
+    def _allowed(self, obs: Any) -> Tensor | None:
         """Return which values are allowed, booleans `[B, m]`; None where the observation does not say."""
         allowed: Tensor | None = None
         if self._shown is not None:
@@ -106,11 +108,11 @@ class ParametricActionsHead(TorchModelV2):
             lengths = obs[self.layout.embeddings].lengths
             listed = torch.arange(self.layout.actions, device=lengths.device) < lengths.unsqueeze(1)
             allowed = listed if allowed is None else allowed & listed
-        if allowed is not None and self._masks is not None and not torch.compiler.is_compiling():
-            self._check(self._masks, allowed, seq_lens)
         return allowed
 
     def _check(self, masks: ActionMasks, allowed: Tensor, seq_lens: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         rows = allowed.shape[0]
         if seq_lens is not None and len(seq_lens) != rows:  # padding allows nothing
             allowed = allowed | ~sequence_mask(seq_lens, rows // len(seq_lens)).view(rows, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,8 @@ class TFEngine:
         self.has_value = policy.has_value
         dtype = np.dtype(policy.encoded_space.dtype)
         self.dtype = np.dtype(np.float32) if dtype == np.float64 else dtype
-        self._traced: dict[tuple[bool, bool], Any] = {}
+        #: What was traced: acting by (explore, masked), values by None.
+        self._traced: dict[tuple[bool, bool] | None, Any] = {}
         #: The memory acting returned last, as arrays and as tensors.
         self._last: tuple[Any, list[Any]] = (None, [])
         if unbuilt(model):  # what is traced or trained must have its variables
@@ -59,15 +60,16 @@ class TFEngine:
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
-        act = self._traced.get((explore, mask is not None)) or self._trace(explore, mask is not None)
-        if obs.dtype != self.dtype:
-            obs = obs.astype(self.dtype)
-        arguments = tf.nest.flatten(self.tree({"obs": obs, **views}))
-        arrays, tensors = self._last
-        arguments += tensors if memory is arrays else [tf.constant(part) for part in memory]
+        act = self._traced.get((explore, mask is not None)) or self._trace_act(explore, mask is not None)
+        arguments = self._arguments(obs, views, memory)
         if mask is not None:
             arguments.append(tf.constant(mask))
-        raw, logp, value, inputs, *returned = act(*arguments)
+        try:
+            raw, logp, value, inputs, *returned = act(*arguments)
+        except tf.errors.InvalidArgumentError:
+            # A model's check: in a trace it can only fail as an operation, eagerly it says what is wrong.
+            self._runner(self._acting(explore), mask is not None)(*arguments)
+            raise
         return (
             raw.numpy(),
             logp.numpy(),
@@ -76,33 +78,55 @@ class TFEngine:
             self._kept(returned),
         )
 
+    def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
+        """Return value estimates, as a NumPy array; no distribution is made."""
+        traced = self._traced.get(None)
+        if traced is None:
+            traced = self._traced[None] = self._trace(self._runner(self._estimates))
+        return traced(*self._arguments(obs, views, memory)).numpy()  # type: ignore[no-any-return]
+
+    def _arguments(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> list[Any]:
+        """Return the inputs and the memory as a trace takes them."""
+        if obs.dtype != self.dtype:
+            obs = obs.astype(self.dtype)
+        arrays, tensors = self._last
+        found = tensors if memory is arrays else [tf.constant(part) for part in memory]
+        return [*tf.nest.flatten(self.tree({"obs": obs, **views})), *found]
+
     def _kept(self, returned: list[Any]) -> tuple[Array, ...]:
         arrays = tuple(part.numpy() for part in returned)
         self._last = (arrays, returned)
         return arrays
 
-    def _trace(self, explore: bool, masked: bool) -> Any:
-        """Trace one variant of acting: its arguments are the inputs and memory, flattened, and, if masked, the mask."""
-        example = self.tree(self._example())
-        signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(example)]
-        if masked:
-            signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
-
-        def act(*arguments: Any) -> tuple[Any, ...]:
-            mask = arguments[-1] if masked else None
-            input_dict, memory = tf.nest.pack_sequence_as(example, arguments[: len(arguments) - masked])
-            with tf.device(self.device):
-                return self._forward(input_dict, memory, mask, explore)
-
-        traced = tf.function(act, input_signature=signature, autograph=False).get_concrete_function()
+    def _trace_act(self, explore: bool, masked: bool) -> Any:
+        traced = self._trace(self._runner(self._acting(explore), masked), masked)
         self._traced[explore, masked] = traced
         return traced
 
+    def _trace(self, run: Callable[..., Any], masked: bool = False) -> Any:
+        """Trace what `_runner` returned."""
+        signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self.tree(self._example()))]
+        if masked:
+            signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
+        return tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
+
+    def _runner(self, run: Callable[[dict[str, Any], list[Any], Any], Any], masked: bool = False) -> Callable[..., Any]:
+        """Return a function of inputs, memory and mask as one of these, flattened; the mask only if masked."""
+        example = self.tree(self._example())
+
+        def flat(*arguments: Any) -> Any:
+            mask = arguments[-1] if masked else None
+            input_dict, memory = tf.nest.pack_sequence_as(example, arguments[: len(arguments) - masked])
+            with tf.device(self.device):
+                return run(input_dict, memory, mask)
+
+        return flat
+
+    def _acting(self, explore: bool) -> Callable[[dict[str, Any], list[Any], Any], Any]:
+        return lambda input_dict, memory, mask: self._forward(input_dict, memory, mask, explore)
+
     def _forward(self, input_dict: dict[str, Any], memory: list[Any], mask: Any, explore: bool) -> tuple[Any, ...]:
-        seq_lens = tf.ones([tf.shape(input_dict["obs"])[0]], tf.int32) if memory else None
-        inputs, returned = self.model(
-            {**input_dict, "is_training": False, "single_steps": True}, list(memory), seq_lens
-        )
+        inputs, returned = self._one_step(input_dict, memory)
         if mask is not None:
             inputs = self.dist_class.masked(inputs, mask)
         dist = self.dist_class(inputs, self.model)
@@ -110,6 +134,18 @@ class TFEngine:
         raw, logp = self._score(dist, sample)
         value = self._values() if self.has_value else tf.constant(0.0)
         return raw, logp, value, params_given(dist, sample), *(returned if memory else ())
+
+    def _estimates(self, input_dict: dict[str, Any], memory: list[Any], mask: Any) -> Any:
+        self._one_step({**input_dict, "values_only": True}, memory)
+        return self._values()
+
+    def _one_step(self, input_dict: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
+        """Run the model on one step of each episode."""
+        seq_lens = tf.ones([tf.shape(input_dict["obs"])[0]], tf.int32) if memory else None
+        found: tuple[Any, list[Any]] = self.model(
+            {**input_dict, "is_training": False, "single_steps": True}, list(memory), seq_lens
+        )
+        return found
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""

@@ -66,6 +66,16 @@ class TorchEngine:
                 self._last = (found, new_state)
             return raw, self.numpy(logp), value, self.numpy(params_given(dist, sample)), found
 
+    def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
+        """Return value estimates, as a NumPy array; no distribution is made."""
+        if self.model.training:
+            self.model.eval()
+        with torch.inference_mode():
+            input_dict = {"obs": self.tensor(obs), **{name: self.tree(view) for name, view in views.items()}}
+            flags = {"is_training": False, "single_steps": True, "values_only": True}
+            self.model({**input_dict, **flags}, self._states(memory), self._single_steps(len(obs)) if memory else None)
+            return self.numpy(self._values())
+
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
         model = self.model
@@ -176,7 +186,7 @@ class TorchEngine:
         rows = len(batch["obs"])
         lengths = lengths_of(batch, rows)
         memory = memory_of(self.policy, batch, len(lengths))
-        padding = Padding(lengths, rows, self.device)
+        padding = Padding(lengths, int(lengths.max(initial=0)), self.device)
         return torch.from_numpy(lengths).to(self.device), padding, [self.tensor(part) for part in memory]
 
 
