@@ -15,7 +15,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
 test learn: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test learn lint bench docs clean
+.PHONY: demo test learn lint bench mutate docs clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -36,6 +36,10 @@ lint: $(VENV)/.dev  ## style, types, and the generated file
 
 bench: $(VENV)/.dev  ## speed, as ratios to hand-written floors measured in the same run
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+mutate: N = 100
+mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its tests notice? `make mutate P=plugins/ppo`
+	$(BIN)/python tools/mutate.py $(P) --n $(N) --seed $(SEED) $(MUTATE_ARGS)
 
 docs: $(VENV)/.dev  ## regenerate what is generated: install hints and the key table
 	$(BIN)/python tools/first_party.py
