@@ -7,9 +7,10 @@ import pytest
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
 
+import sb3_contrib
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-from sb3_contrib import MaskablePPO, RecurrentPPO
+from sb3_contrib import MaskablePPO
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from sb3_contrib.common.wrappers import ActionMasker
 from stable_baselines3 import A2C, PPO
@@ -18,8 +19,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 import rlcatalog
 from rlcatalog.errors import ActionMaskError
-from rlcatalog.torch import RecurrentNetwork
-from rlcatalog_sb3 import CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, export, for_sb3
+from rlcatalog.torch import RecurrentNetwork, TorchModelV2
+from rlcatalog_sb3 import CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, export, for_sb3
 
 QUICK = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu"}
 
@@ -233,6 +234,59 @@ def test_a_saved_recurrent_policy_predicts_as_the_exported_one_acts(tmp_path):
         np.testing.assert_allclose(state[0][0], stepper.state.memory[0], atol=1e-6)
         done = rng.random(3) < 0.3
     assert evaluate_policy(loaded, make_vec_env("CartPole-v1", 2), 2)[0] > 5
+
+
+class Unit(TorchModelV2):
+    """A trunk that padding of zeros would spoil: it divides by the norm of its input, and keeps batch statistics."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.num_outputs = 6
+        self.norm, self.layer = torch.nn.BatchNorm1d(4, momentum=1.0), torch.nn.Linear(4, 6)
+
+    def forward(self, input_dict, state, seq_lens):
+        x = self.norm(input_dict["obs_flat"].float())
+        return self.layer(x / x.norm(dim=1, keepdim=True)), state
+
+
+class Stacked(gym.ObservationWrapper):
+    """CartPole's observation as the one entry of a Dict."""
+
+    def __init__(self):
+        super().__init__(gym.make("CartPole-v1"))
+        self.observation_space = gym.spaces.Dict({"all": self.env.observation_space})
+
+    def observation(self, observation):
+        return {"all": observation}
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", Stacked])
+def test_padding_of_recurrent_ppo_reaches_no_trunk(env):
+    kwargs = {"model_config": {**LSTM, "custom_model": Unit}}
+    model = RecurrentPPO(CatalogRecurrentPolicy, make_vec_env(env, 2, seed=0), policy_kwargs=kwargs, **QUICK)
+    model.learn(64)
+    assert all(torch.isfinite(p).all() for p in model.policy.parameters())
+    model.policy.set_training_mode(True)
+    padded = 0
+    for data in model.rollout_buffer.get(30):
+        model.policy.evaluate_actions(data.observations, data.actions.flatten(), data.lstm_states, data.episode_starts)
+        obs, real = data.observations, data.mask > 0
+        rows = (obs["all"] if isinstance(obs, dict) else obs)[real]
+        torch.testing.assert_close(model.policy.model.trunk.norm.running_mean, rows.mean(dim=0), rtol=1e-4, atol=1e-5)
+        padded += int((~real).sum())
+    assert padded
+
+
+def test_where_the_loop_does_not_tell_statistics_are_warned_of_once():
+    kwargs = {"model_config": {**LSTM, "custom_model": Unit}}
+    envs = make_vec_env("CartPole-v1", 2, seed=0)
+    model = sb3_contrib.RecurrentPPO(CatalogRecurrentPolicy, envs, policy_kwargs=kwargs, **QUICK)
+    with pytest.warns(UserWarning, match=r"batch statistics.*Use rlcatalog_sb3\.RecurrentPPO") as found:
+        model.learn(64)
+    assert len(found) == 1
+    # Models without statistics are served in silence.
+    kwargs = {"model_config": LSTM}
+    sb3_contrib.RecurrentPPO(CatalogRecurrentPolicy, envs, policy_kwargs=kwargs, **QUICK).learn(64)
 
 
 class Counter(RecurrentNetwork):

@@ -11,6 +11,7 @@ _LAZY = {
     "CatalogPolicy": "policies.torch",
     "CatalogRecurrentPolicy": "recurrent.torch",
     "FlattenSpaces": "wrapper",
+    "RecurrentPPO": "recurrent.algorithm",
     "export": "exporting.torch",
     "for_sb3": "wrapper",
     "outputs": "bridge.torch",
@@ -22,6 +23,7 @@ __all__ = [
     "CatalogPolicy",
     "CatalogRecurrentPolicy",
     "FlattenSpaces",
+    "RecurrentPPO",
     "export",
     "for_sb3",
     "outputs",
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from rlcatalog_sb3.features.torch import CatalogExtractor
     from rlcatalog_sb3.maskable import CatalogMaskablePolicy
     from rlcatalog_sb3.policies.torch import CatalogPolicy
+    from rlcatalog_sb3.recurrent.algorithm import RecurrentPPO
     from rlcatalog_sb3.recurrent.torch import CatalogRecurrentPolicy
     from rlcatalog_sb3.wrapper import FlattenSpaces, for_sb3
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlcatalog.errors import ConfigError, MissingPluginError, UnknownNameError, nearest
 
-#: Name → (package, policy of this package); None: one of Stable-Baselines3's own over a CatalogExtractor.
+#: Name → (module of the algorithm, policy of this package); None: one of theirs over a CatalogExtractor.
 ALGORITHMS: dict[str, tuple[str, str | None]] = {
     "PPO": ("stable_baselines3", "policies.torch:CatalogPolicy"),
     "A2C": ("stable_baselines3", "policies.torch:CatalogPolicy"),
@@ -16,7 +16,7 @@ ALGORITHMS: dict[str, tuple[str, str | None]] = {
     "SAC": ("stable_baselines3", None),
     "TD3": ("stable_baselines3", None),
     "MaskablePPO": ("sb3_contrib", "maskable:CatalogMaskablePolicy"),
-    "RecurrentPPO": ("sb3_contrib", "recurrent.torch:CatalogRecurrentPolicy"),
+    "RecurrentPPO": ("rlcatalog_sb3.recurrent.algorithm", "recurrent.torch:CatalogRecurrentPolicy"),
 }
 
 
@@ -38,13 +38,13 @@ def make(name: str, env: Any, model: Mapping[str, Any], **settings: Any) -> Any:
         raise UnknownNameError(
             f"Unknown algorithm {name!r}.{nearest(name, ALGORITHMS)} Known: {', '.join(ALGORITHMS)}."
         )
-    package, place = ALGORITHMS[name]
+    home, place = ALGORITHMS[name]
     try:
-        algorithm = getattr(importlib.import_module(package), name)
+        algorithm = getattr(importlib.import_module(home), name)
     except ImportError as error:
+        package, extra = ("stable-baselines3", "") if home == "stable_baselines3" else ("sb3-contrib", "[contrib]")
         raise MissingPluginError(
-            f"{name} comes with {package.replace('_', '-')}, which is not installed: pip install"
-            f" 'rlcatalog-sb3{'[contrib]' if package == 'sb3_contrib' else ''}'."
+            f"{name} comes with {package}, which is not installed: pip install 'rlcatalog-sb3{extra}'."
         ) from error
     policy: Any = "MlpPolicy"
     policy_kwargs = {**settings.pop("policy_kwargs", {})}

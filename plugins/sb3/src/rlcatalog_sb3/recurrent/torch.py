@@ -1,7 +1,8 @@
-"""`CatalogRecurrentPolicy`: a policy for sb3-contrib's RecurrentPPO with the catalog's LSTM."""
+"""`CatalogRecurrentPolicy`: a policy for RecurrentPPO with the catalog's LSTM."""
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor
 
+from rlcatalog.torch.sequences import Padding
 from rlcatalog_sb3.distribution import CatalogDistribution
 from rlcatalog_sb3.policies.torch import CatalogParts
 
@@ -17,14 +19,23 @@ States = tuple[Tensor, ...]
 
 
 class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
-    """A policy for RecurrentPPO: `policy_kwargs={"model_config": {"use_lstm": True}}`.
+    """A policy for `rlcatalog_sb3.RecurrentPPO`: `policy_kwargs={"model_config": {"use_lstm": True}}`.
+
+    sb3-contrib's own RecurrentPPO serves as well, but for models that keep batch statistics: it does not say which rows
+    of a batch are padding.
 
     Any model whose state is two vectors of one size will do, one of the user's own as well. What the loop does not
     carry (previous actions and rewards, attention, views of the past) is refused by the config key that asks for it.
     The value reads the memory's output, so that actor and critic share one state.
+
+    Attributes:
+        seq_lens: Lengths `[S]` of the sequences that `evaluate_actions` is called with next; None where the loop does
+            not tell.
     """
 
     _recurrent, _adapts = True, False
+    seq_lens: Tensor | None = None
+    _warned = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -93,10 +104,14 @@ class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
         count = states[0].shape[1]
         starts = episode_starts.reshape(count, -1)
         steps = starts.shape[1]
+        told, self.seq_lens = self.seq_lens, None
         if steps == 1 or not starts[:, 1:].any():  # sb3-contrib cuts sequences where an episode begins
-            lengths = torch.full((count,), steps, dtype=torch.int32, device=encoded.device)
+            lengths = self._all_real(count, steps) if told is None else told
+            padding = Padding.of(lengths, encoded)
+            if padding is not None:  # theirs is zeros; a model is to meet no observation that was never made
+                encoded = padding.fill(padding.take(encoded))
             inputs = {"obs": encoded, "is_training": True, "outputs_only": True}
-            outputs, _ = self.parts.model(inputs, _restarted(states, starts[:, 0]), lengths)
+            outputs, _ = self.parts.model(inputs, _restarted(states, starts[:, 0]), lengths.to(encoded.device))
             return outputs, self.parts.values()
         timed = encoded.reshape(count, steps, *encoded.shape[1:])
         found: list[Tensor] = []
@@ -106,6 +121,18 @@ class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
             found.append(output)
             values.append(self.parts.values())
         return torch.stack(found, 1).flatten(0, 1), torch.stack(values, 1).flatten(0, 1)
+
+    def _all_real(self, count: int, steps: int) -> Tensor:
+        """Return the lengths of sequences in which nothing is known to be padding."""
+        if steps > 1 and not self._warned and any(hasattr(module, "running_mean") for module in self.model.modules()):
+            self._warned = True
+            warnings.warn(
+                "sb3-contrib's RecurrentPPO does not say which rows are padding, and this model keeps batch statistics,"
+                " which count them. Use rlcatalog_sb3.RecurrentPPO in its place.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return torch.full((count,), steps, dtype=torch.int32)
 
 
 def _restarted(states: States, starts: Tensor) -> list[Tensor]:
