@@ -12,3 +12,5 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 settings.register_profile("same", derandomize=True)
 settings.register_profile("random")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+pytest_plugins = ["learning"]  # tests/support

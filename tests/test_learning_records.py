@@ -1,0 +1,132 @@
+"""The arithmetic behind the marks of tests of learning, and what runs them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from learning import TOLERATED, OverSeeds, chance_below, fingerprint, play, random_play
+
+# --- the arithmetic --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seeds", [1, 3, 5])
+@pytest.mark.parametrize("mark", [430, 470, 495])
+def test_the_chance_of_a_low_median_is_that_of_a_bootstrap(seeds, mark):
+    """Draw returns with replacement and noise of width 1.06 sigma n^(-1/5) beside them; count low medians."""
+    returns, rng = np.array([500, 499, 480, 500, 455, 490, 500, 470, 498, 500.0]), np.random.default_rng(0)
+    draws = rng.choice(returns, (200_000, seeds))
+    draws += rng.normal(0, 1.06 * returns.std(ddof=1) * 10**-0.2, draws.shape)
+    assert chance_below(returns, mark, seeds, 0.0) == pytest.approx(np.mean(np.median(draws, 1) < mark), abs=0.004)
+
+
+def test_returns_that_are_all_the_same_leave_the_least_width():
+    assert chance_below([500.0] * 10, 475, 1, 25.0) == pytest.approx(0.158655, abs=1e-6)  # one standard deviation
+    assert chance_below([500.0] * 10, 475, 3, 5.0) < 1e-12
+
+
+def test_one_bad_seed_of_ten_spoils_a_median_of_five():
+    assert chance_below([500.0] * 9 + [280.0], 475, 5, 5.0) > TOLERATED
+    assert chance_below([500.0] * 19 + [280.0], 475, 3, 5.0) > TOLERATED
+
+
+# --- the harness -----------------------------------------------------------------------------------------------------
+
+SOURCE = '''
+LR = 0.1
+
+def test_learns(over_seeds):
+    """Say something."""
+    over_seeds(lambda seed: seed * LR, chance=0)
+
+def helper():
+    return 1
+'''
+
+
+@pytest.fixture
+def case(tmp_path):
+    """A test file of its own: `case(...)` makes what its test is given."""
+    path = tmp_path / "test_it.py"
+    path.write_text(SOURCE)
+    return lambda **how: OverSeeds(path, "test_learns[a]", **how)
+
+
+def test_a_sweep_is_written_continued_and_begun_anew_where_settings_changed(case, tmp_path):
+    seen, path = [], tmp_path / "test_it.json"
+    case(sweep=2)(lambda seed: seen.append(seed) or 2.0, chance=lambda: 1.0)
+    OverSeeds(tmp_path / "test_it.py", "test_learns[b]", sweep=1)(lambda seed: 7.0, chance=0.5)
+    case(sweep=3)(lambda seed: seen.append(seed) or 3.0, chance=4.0)
+    assert seen == [1000, 1001, 1002]
+    kept = json.loads(path.read_text())
+    assert kept["test_learns[a]"]["returns"] == {"1000": 2.0, "1001": 2.0, "1002": 3.0}
+    assert (kept["test_learns[a]"]["chance"], kept["test_learns[b]"]["returns"]) == (1.0, {"1000": 7.0})
+    assert kept["test_learns[a]"]["versions"]["gymnasium"]
+    (tmp_path / "test_it.py").write_text(SOURCE.replace("0.1", "0.2"))
+    case(sweep=1)(lambda seed: 5.0, chance=4.0)
+    assert json.loads(path.read_text())["test_learns[a]"]["returns"] == {"1000": 5.0}
+
+
+@pytest.mark.parametrize(("mark", "passes"), [({"at_least": 4}, True), ({"at_least": 5}, False),
+                                              ({"at_most": 4}, True), ({"at_most": 3}, False)])  # fmt: skip
+def test_the_median_over_shifted_seeds_is_held_against_the_mark(case, mark, passes):
+    made = case(shift=100)
+    made.record.write(seeds=3, chance=0, returns={"1000": 4.0}, **mark)
+    paid, seen = {100: 9.0, 101: 4.0, 102: 0.0}, []
+
+    def train(seed):
+        seen.append(seed)
+        return paid[seed]
+
+    if passes:
+        case(shift=100)(train, chance=0)
+    else:
+        with pytest.raises(AssertionError, match=r"median 4\.0"):
+            case(shift=100)(train, chance=0)
+    assert seen == [100, 101, 102]
+
+
+def test_a_test_without_a_record_says_how_to_make_one(case):
+    with pytest.raises(LookupError, match=r"test_it\.json knows no sweep of test_learns\[a\]; run it with --sweep 10"):
+        case()(float, chance=0)
+
+
+def test_what_a_test_refers_to_is_in_its_fingerprint_and_nothing_else(tmp_path):
+    path = tmp_path / "test_it.py"
+
+    def of(source):
+        path.write_text(source)
+        return fingerprint(path, "test_learns")
+
+    first = of(SOURCE)
+    assert of(SOURCE.replace("chance=0)", "chance = (0))  # guessing")) == first
+    assert of(SOURCE.replace("Say something.", "Say more.")) == first
+    assert of(SOURCE.replace("return 1", "return 2")) == first
+    assert of(SOURCE.replace("0.1", "0.2")) != first
+    assert of(SOURCE.replace("seed * LR", "seed + LR")) != first
+    assert of(SOURCE.replace("seed * LR", "seed * LR + helper()")) != first
+
+
+def test_each_environment_plays_its_share_to_the_end():
+    """Episodes of 1, 2, 3 ... steps that pay 1 each: five episodes of each of 20 environments pay 3 on average."""
+    import gymnasium as gym
+
+    import rlcatalog
+
+    class Growing(gym.Env):
+        observation_space, action_space = gym.spaces.Box(0, 1, (2,)), gym.spaces.Discrete(2)
+        length = 0
+
+        def reset(self, *, seed=None, options=None):
+            self.length += 1
+            self.left = self.length
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            self.left -= 1
+            return np.zeros(2, np.float32), 1.0, self.left == 0, False, {}
+
+    policy = rlcatalog.build(env=Growing(), config={"fcnet_hiddens": [4]}, framework="torch")
+    assert play(policy, Growing, 100) == 3.0
+    assert random_play(Growing, 5) == 3.0
