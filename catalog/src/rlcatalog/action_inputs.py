@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.adapters import raw_width
+from rlcatalog.adapters import integer_span, is_integer_box, raw_width
 from rlcatalog.spaceinfo import SpaceInfo
 from rlcatalog.structures import one_hot
 
@@ -83,10 +83,8 @@ def _encoder(info: SpaceInfo, kinds: Mapping[str, str]) -> Callable[[Array], Arr
             return out
 
         return one_hots
-    if info.kind == "box" and np.dtype(info.dtype or "float32").kind in "iub":  # raw values count from 0
-        assert info.low is not None
-        assert info.high is not None
-        spread = np.maximum(info.high.astype(np.float64) - info.low, 1.0).reshape(-1)
+    if is_integer_box(info):  # raw values count from 0
+        spread = np.maximum(integer_span(info).astype(np.float64), 1.0).reshape(-1)
         return lambda raw: raw / spread
     return lambda raw: raw
 

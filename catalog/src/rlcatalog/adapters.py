@@ -6,6 +6,7 @@ their bounds, casts and restores the structure, so that every adapted sample lie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +17,7 @@ from rlcatalog.errors import NotServedError, UnsupportedSpaceError
 from rlcatalog.spaceinfo import SpaceInfo
 
 Array = np.ndarray[Any, Any]
+_INT64_MAX = np.iinfo(np.int64).max
 
 
 class ActionAdapter:
@@ -27,6 +29,9 @@ class ActionAdapter:
             clips) in the dimensions that have two finite bounds.
         kinds: Path → `ActionDistribution.raw_kind` of the leaves' distributions; `"values"` where missing.
 
+    Raises:
+        UnsupportedSpaceError: A leaf has no flat form, or has more whole numbers than a float32 beside it can hold.
+
     Attributes:
         width: Number of raw values of one action.
         scalar: Whether the space is a single Discrete, whose raw actions distributions take as `[B]`.
@@ -35,6 +40,7 @@ class ActionAdapter:
     def __init__(self, info: SpaceInfo, bounds: str = "clip", kinds: Mapping[str, str] | None = None) -> None:
         self.info, self.bounds, self.kinds = info, bounds, kinds or {}
         self.width = raw_width(info, self.kinds)
+        _refuse_inexact(info, self.kinds)
         self.scalar = info.kind == "discrete" and self.kinds.get(info.path) != "onehot"
         #: Maps raw actions to the environment's: an array `[B, ...]`, or a structure of such for Tuple and Dict.
         self.adapt = _adapter(info, bounds, self.kinds)
@@ -102,27 +108,88 @@ def _adapter(info: SpaceInfo, bounds: str, kinds: Mapping[str, str]) -> Callable
             return dict(zip(info.keys, adapted, strict=True)) if info.kind == "dict" else adapted
 
         return structure
-    shape, dtype = (-1, *(info.shape or ())), np.dtype(info.dtype or "float32")
+    shape, dtype = info.shape or (), np.dtype(info.dtype or "float32")
     if info.kind == "multi_discrete":
-        offset = np.asarray(info.start)
-        return lambda raw: (raw.reshape(shape) + offset).astype(dtype)
+        assert info.nvec is not None
+        return _counted(np.asarray(info.start, dtype), info.nvec.astype(np.uint64) - np.uint64(1))
+    if is_integer_box(info):
+        return _counted(np.asarray(info.low), integer_span(info))
     if info.kind == "box":
         return _box(info, "clip" if kinds.get(info.path) == "bounded" else bounds, shape, dtype)
-    return lambda raw: raw.reshape(shape).astype(dtype)
+    return lambda raw: raw.reshape(len(raw), *shape).astype(dtype)
+
+
+def _refuse_inexact(info: SpaceInfo, kinds: Mapping[str, str]) -> None:
+    """Raise where a leaf has more whole numbers than float32 can hold, as which they are stored beside floats."""
+    counts = {leaf.path: _count(leaf, kinds) for leaf in info.walk() if not leaf.children}
+    path = max(counts, key=counts.__getitem__, default="")
+    if path and counts[path] > _FLOAT32_COUNT and not all(counts.values()):
+        raise UnsupportedSpaceError(
+            f"{path}: {counts[path]:,} values cannot be told apart beside floats, where float32 holds"
+            f" {_FLOAT32_COUNT:,}; narrow its bounds, or leave the floats out of the action space."
+        )
+
+
+def _count(leaf: SpaceInfo, kinds: Mapping[str, str]) -> int:
+    """Return how many values a leaf's raw numbers count, 0 where they are floats."""
+    if leaf.kind == "discrete":
+        return 0 if kinds.get(leaf.path) == "onehot" else int(leaf.n or 0)
+    if leaf.kind == "multi_discrete":
+        assert leaf.nvec is not None
+        return int(leaf.nvec.max(initial=1))
+    if is_integer_box(leaf):
+        return int(integer_span(leaf).max(initial=0)) + 1
+    return 2 if leaf.kind == "multi_binary" else 0
+
+
+#: Whole numbers from 0 up that float32 holds without a gap.
+_FLOAT32_COUNT = 2**24 + 1
+
+
+def is_integer_box(info: SpaceInfo) -> bool:
+    """Whether a space is a Box of integers or bools, whose raw values count from 0."""
+    return info.kind == "box" and np.dtype(info.dtype or "float32").kind in "iub"
+
+
+def integer_span(info: SpaceInfo) -> Array:
+    """Return the highest raw values of a Box of integers: its bounds' distances, uint64, which always holds them."""
+    assert info.low is not None
+    assert info.high is not None
+    span: Array = info.high.astype(np.uint64) - info.low.astype(np.uint64)  # modulo 2^64, as all that follows
+    return span
+
+
+def _counted(low: Array, span: Array) -> Callable[[Array], Array]:
+    """Return the map from raw values that count from 0 to `low` and above, exact for every integer dtype."""
+    first, dtype, shape = low.astype(np.uint64), low.dtype, low.shape
+
+    def adapt(raw: Array) -> Array:
+        return (first + np.minimum(_counts(raw.reshape(len(raw), *shape)), span)).astype(dtype)
+
+    return adapt
+
+
+def _counts(raw: Array) -> Array:
+    """Return raw values as whole numbers from 0, uint64; floats, as they are stored beside floats, are rounded."""
+    if raw.dtype.kind == "f":
+        raw = np.minimum(np.rint(raw.astype(np.float64)), _BELOW_2_64)
+    return raw.astype(np.uint64) if raw.dtype.kind in "ub" else np.maximum(raw, 0).astype(np.uint64)
+
+
+#: The highest float64 that is a uint64.
+_BELOW_2_64 = np.nextafter(2.0**64, 0)
 
 
 def _box(info: SpaceInfo, bounds: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[Array], Any]:
     assert info.low is not None
     assert info.high is not None
     low, high = info.low, info.high
-    if dtype.kind in "iub":  # raw values count from 0
-        return lambda raw: np.clip(np.rint(raw.reshape(shape)) + low.astype("int64"), low, high).astype(dtype)
     scale, middle = _affine(info) if bounds == "affine" else (None, None)
     # Without bounds, what the dtype can hold bounds the value; it is cut before it is cast.
     low, high = np.maximum(low, np.finfo(dtype).min), np.minimum(high, np.finfo(dtype).max)
 
     def adapt(raw: Array) -> Array:
-        value = raw.reshape(shape)
+        value = raw.reshape(len(raw), *shape)
         if scale is not None:
             value = value * scale + middle
         return np.minimum(np.maximum(value, low), high).astype(dtype, copy=False)  # type: ignore[no-any-return]
@@ -144,17 +211,19 @@ def _invert(info: SpaceInfo, action: Any, bounds: str, kinds: Mapping[str, str])
         return np.concatenate(
             [_invert(child, part, bounds, kinds) for child, part in zip(info.children, parts, strict=True)], axis=1
         )
+    if is_integer_box(info):
+        assert info.low is not None
+        action = np.asarray(action, info.low.dtype)  # a list of large numbers would become floats
+        flat = action.reshape(len(action), info.low.size).astype(np.uint64) - info.low.reshape(-1).astype(np.uint64)
+        return flat if integer_span(info).max(initial=0) > _INT64_MAX else flat.astype(np.int64)
     action = np.asarray(action)
-    flat = (len(action), -1)
+    flat = (len(action), math.prod(info.shape or ()))
     if kinds.get(info.path) == "onehot":
         return np.eye(int(info.n or 0), dtype=np.float32)[(action - info.start).reshape(-1)]
     if info.kind in ("discrete", "multi_discrete"):
         return (action - info.start).reshape(flat)
     if info.kind != "box" or kinds.get(info.path) == "bounded":
         return action.reshape(flat)
-    assert info.low is not None
-    if np.dtype(info.dtype or "float32").kind in "iub":
-        return (action.astype("int64") - info.low.astype("int64")).reshape(flat)
     if bounds != "affine":
         raise NotServedError(f"{info.path}: clipping has no inverse; the raw action must be kept when it is drawn.")
     scale, middle = _affine(info)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog import SpaceInfo
-from rlcatalog.adapters import raw_width
+from rlcatalog.adapters import integer_span, is_integer_box, raw_width
 from rlcatalog.config import part as config_part
 from rlcatalog.distribution import DistPart, unbound
 from rlcatalog.masks import groups
@@ -250,8 +250,8 @@ def _columns(info: SpaceInfo, raw: int, kind: str, bounds: str) -> Iterator[Colu
     shifts, scales = np.zeros(width), np.ones(width)
     if info.kind == "box" and info.low is not None and info.high is not None:
         low, high = (np.ravel(bound).astype(np.float64) for bound in (info.low, info.high))
-        if np.dtype(info.dtype or "float32").kind in "iub":  # raw values count from 0
-            scales = 1.0 / np.maximum(high - low, 1.0)
+        if is_integer_box(info):  # raw values count from 0
+            scales = 1.0 / np.maximum(integer_span(info).reshape(-1).astype(np.float64), 1.0)
         elif kind == "bounded" or bounds == "clip":  # an affine adapter's raw values are about [-1, 1] already
             with np.errstate(over="ignore", invalid="ignore"):
                 middle, half = low / 2 + high / 2, high / 2 - low / 2
