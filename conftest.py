@@ -4,9 +4,14 @@ import os
 
 from hypothesis import settings
 
+from rlcatalog.load_order import before_tensorflow
+
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+# Tests use TensorFlow and PyTorch's optimisers side by side; the order that is safe is made here, before any of them.
+before_tensorflow()
 
 # The same examples at each run: what `make test` says depends on the code alone. HYPOTHESIS_PROFILE=random explores.
 settings.register_profile("same", derandomize=True)

@@ -46,9 +46,7 @@ def torch_model() -> type:
 
 def tf_model() -> type:
     """Return the model in TensorFlow, where `input_dict["is_training"]` says it."""
-    import tensorflow as tf
-
-    from rlcatalog.tf import TFModelV2
+    from rlcatalog.tf import TFModelV2, tf
 
     class BatchNormModel(TFModelV2):
         """Two normalised dense layers and two ends; Keras keeps the moving statistics up to date."""

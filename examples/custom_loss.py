@@ -57,9 +57,7 @@ def torch_model() -> type:
 
 def tf_model() -> type:
     """Return the model in TensorFlow, where the traced loss holds operations that read."""
-    import tensorflow as tf
-
-    from rlcatalog.tf import Categorical, FullyConnectedNetwork, TFModelV2
+    from rlcatalog.tf import Categorical, FullyConnectedNetwork, TFModelV2, tf
 
     class ImitatingModel(TFModelV2):
         """The same in TensorFlow."""

@@ -25,8 +25,9 @@ def interfaces(framework: str) -> tuple[type, type, Any]:
         from model_apis.torch import TorchContActionQModel, TorchDuelingQModel
 
         return TorchDuelingQModel, TorchContActionQModel, torch.from_numpy
-    import tensorflow as tf
     from model_apis.tf import ContActionQModel, DuelingQModel
+
+    from rlcatalog.tf import tf
 
     return DuelingQModel, ContActionQModel, tf.constant
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import keras
-import tensorflow as tf
-
 from rlcatalog import ModelCatalog
-from rlcatalog.tf import TFModelV2, normc_initializer
+from rlcatalog.tf import TFModelV2, keras, normc_initializer, tf
 from rlcatalog_ppo import PPO
 
 

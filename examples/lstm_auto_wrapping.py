@@ -47,9 +47,7 @@ def torch_model() -> type:
 
 def tf_model() -> type:
     """Return the trunk in TensorFlow."""
-    import tensorflow as tf
-
-    from rlcatalog.tf import TFModelV2
+    from rlcatalog.tf import TFModelV2, tf
 
     class NormedModel(TFModelV2):
         """The same in TensorFlow."""

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
-import keras
 import numpy as np
-import tensorflow as tf
 
 import rlcatalog
+from rlcatalog.tf import keras, tf
 
 
 @dataclass(frozen=True)

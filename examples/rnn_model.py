@@ -65,9 +65,7 @@ def torch_model() -> type:
 
 def tf_model() -> type:
     """Return the model in TensorFlow."""
-    import tensorflow as tf
-
-    from rlcatalog.tf import RecurrentNetwork, sequence_mask
+    from rlcatalog.tf import RecurrentNetwork, sequence_mask, tf
 
     class GRUModel(RecurrentNetwork):
         """The same, of Keras layers; their mask makes a sequence stand still after its end."""

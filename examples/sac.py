@@ -89,8 +89,9 @@ def build(obs_space: Any, action_space: Any, framework: str, model: Any, q_model
 
         torch.manual_seed(seed)
     else:
-        import tensorflow as tf
         from model_apis.tf import ContActionQModel
+
+        from rlcatalog.tf import tf
 
         tf.keras.utils.set_random_seed(seed)
     dist_class, size = ModelCatalog.get_action_dist(action_space, model, "squashed_gaussian", framework)
@@ -172,7 +173,7 @@ def torch_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Call
 
 def tf_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return `act(obs, explore) -> [B, ...]` and `update(batch)`, both traced."""
-    import tensorflow as tf
+    from rlcatalog.tf import tf
 
     actor, dist_class, critics, targets = nets
     log_alpha = tf.Variable(0.0)

@@ -64,9 +64,7 @@ def torch_model() -> type:
 
 def tf_model() -> type:
     """Return the model in TensorFlow."""
-    import tensorflow as tf
-
-    from rlcatalog.tf import TFModelV2
+    from rlcatalog.tf import TFModelV2, tf
 
     class AutoencodingModel(TFModelV2):
         """The same in TensorFlow."""

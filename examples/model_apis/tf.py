@@ -10,10 +10,9 @@ import math
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from gymnasium.spaces import Box
 
-from rlcatalog.tf import FullyConnectedNetwork, TFModelV2
+from rlcatalog.tf import FullyConnectedNetwork, TFModelV2, tf
 
 
 class QModel(TFModelV2):

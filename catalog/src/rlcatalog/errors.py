@@ -29,6 +29,10 @@ class PluginWarning(CatalogWarning):
     """A plugin could not be used; the others work."""
 
 
+class LoadOrderWarning(CatalogWarning, RuntimeWarning):
+    """TensorFlow was imported before triton, which may end the process at PyTorch's optimisers."""
+
+
 # --- plugins -------------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from rlcatalog.errors import (
     UnknownNameError,
     nearest,
 )
+from rlcatalog.load_order import before_tensorflow
 from rlcatalog.loader import Loaded, PluginRecord
 
 #: Framework → the module whose presence says that it is installed.
@@ -139,6 +140,8 @@ class Component:
             return self.objects[framework]
         target = self.declaration.targets[framework]
         module, _, attribute = target.partition(":")
+        if framework == "tf":
+            before_tensorflow()
         try:
             return getattr(importlib.import_module(module), attribute)
         except (Exception, SystemExit) as error:

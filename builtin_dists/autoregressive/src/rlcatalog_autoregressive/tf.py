@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from rlcatalog.errors import ActionMaskError, ModelContractError
 from rlcatalog.layers import DenseSpec, output_plan
 from rlcatalog.model import last_values
 from rlcatalog.structures import parts_of
+from rlcatalog.tf import tf
 from rlcatalog.tf.model import TFModelV2
 from rlcatalog.tf.nn import Dense, Outputs, features_of
 from rlcatalog.tf.ops import flatten_rows

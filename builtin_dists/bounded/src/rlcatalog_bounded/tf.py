@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from rlcatalog import SpaceInfo
 from rlcatalog.distribution import ActionDistribution, same_kind
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog.intervals import frozen, interval, read_bounds
+from rlcatalog.tf import tf
 from rlcatalog_bounded.plugin import (
     DIRICHLET_INPUTS,
     LEAST_CONCENTRATION,

@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from rlcatalog import SpaceInfo
 from rlcatalog.config import part
 from rlcatalog.distribution import ActionDistribution, same_kind
 from rlcatalog.errors import ConfigError
+from rlcatalog.tf import tf
 from rlcatalog_categorical.config import CategoricalConfig
 from rlcatalog_categorical.plugin import size
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
 from rlcatalog import SpaceInfo
 from rlcatalog.distribution import ActionDistribution
 from rlcatalog.errors import NotServedError
+from rlcatalog.tf import tf
 from rlcatalog_deterministic.plugin import size
 
 

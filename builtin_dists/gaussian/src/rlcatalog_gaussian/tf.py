@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from rlcatalog import SpaceInfo
 from rlcatalog.distribution import ActionDistribution, BoundDistribution, same_kind
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.intervals import frozen, interval, read_bounds
+from rlcatalog.tf import tf
 from rlcatalog_gaussian.config import clipping, limits
 from rlcatalog_gaussian.plugin import MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD, size, squashed_size
 

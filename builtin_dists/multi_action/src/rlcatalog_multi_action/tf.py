@@ -8,8 +8,8 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from rlcatalog.tf import tf
 from rlcatalog_multi_action.composite import CompositeDistribution
 from rlcatalog_multi_action.layout import Cut
 

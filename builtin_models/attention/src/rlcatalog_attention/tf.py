@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow as tf
-
 from rlcatalog.layers import OutputPlan
 from rlcatalog.memories import Past
 from rlcatalog.model import last_values
+from rlcatalog.tf import tf
 from rlcatalog.tf.model import TFModelV2
 from rlcatalog.tf.nn import Outputs, features_of
 from rlcatalog.tf.ops import flatten_rows

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
 from rlcatalog.model import last_values
 from rlcatalog.restoring import is_structure
+from rlcatalog.tf import tf
 from rlcatalog.tf.model import TFModelV2
 from rlcatalog.tf.nn import DenseStack, Outputs
 from rlcatalog_complex_input.building import NetsInside, build_nets, plan_for

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tensorflow as tf
-
 from rlcatalog.model import last_values
+from rlcatalog.tf import tf
 from rlcatalog.tf.model import TFModelV2
 from rlcatalog.tf.nn import DenseStack, Outputs
 from rlcatalog_fcnet.config import plan

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from rlcatalog.model import last_values
+from rlcatalog.tf import tf
 from rlcatalog.tf.model import TFModelV2
 from rlcatalog.tf.nn import Outputs, features_of, initial_value
 from rlcatalog.tf.sequences import add_time_dimension

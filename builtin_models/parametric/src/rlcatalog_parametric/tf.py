@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
 from rlcatalog.masks import ActionMasks, groups
 from rlcatalog.model import last_values
+from rlcatalog.tf import tf
 from rlcatalog.tf.model import TFModelV2
 from rlcatalog.tf.nn import Outputs, features_of
 from rlcatalog.tf.ops import flatten_rows

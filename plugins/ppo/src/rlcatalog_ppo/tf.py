@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from rlcatalog import Policy
+from rlcatalog.tf import keras, tf
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import loss_inputs
 from rlcatalog_ppo.loss import losses

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from rlcatalog import Policy
+from rlcatalog.load_order import before_torch_optimizers
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import loss_inputs
 from rlcatalog_ppo.loss import Losses, losses
@@ -45,6 +46,7 @@ class TorchOptimizer:
         self.policy, self.config = policy, config
         self.model: Any = policy.model
         self.parameters = self.model.trainable_variables()
+        before_torch_optimizers()
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, eps=1e-5, fused=True)
 
     def step(self, batch: dict[str, Any], lr: float, kl_coeff: float) -> tuple[torch.Tensor, dict[str, Any]]:

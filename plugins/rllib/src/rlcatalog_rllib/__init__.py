@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rlcatalog.load_order import before_tensorflow
+
 if TYPE_CHECKING:
     from rlcatalog_rllib.actor_critic.torch import CatalogRLModule
     from rlcatalog_rllib.bridge.torch import outputs
@@ -49,6 +51,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    before_tensorflow()  # RLlib imports TensorFlow where it is installed
     value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     globals()[name] = value
     return value

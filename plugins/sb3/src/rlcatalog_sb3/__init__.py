@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rlcatalog.load_order import before_tensorflow
+
 _LAZY = {
     "CatalogExtractor": "features.torch",
     "CatalogMaskablePolicy": "maskable",
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    before_tensorflow()  # Stable-Baselines3 imports TensorBoard where it is installed, and TensorBoard TensorFlow
     value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     globals()[name] = value
     return value

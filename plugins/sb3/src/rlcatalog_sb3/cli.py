@@ -13,6 +13,7 @@ import rlcatalog
 from rlcatalog.cli_values import key_values
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError
+from rlcatalog.load_order import before_tensorflow
 
 #: What a run's folder holds; `rlcatalog evaluate` reads the first two.
 CONFIG, POLICY, ALGORITHM = "config.json", "policy", "algorithm.zip"
@@ -39,6 +40,7 @@ def train_sb3(
     threads: Annotated[int, typer.Option(min=1, help="Threads; small networks are fastest with one.")] = 1,
 ) -> None:
     """Train a policy with Stable-Baselines3; leaves progress.csv, config.json, the algorithm and the saved policy."""
+    before_tensorflow()  # see rlcatalog_sb3
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.logger import configure
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from rlcatalog.layers import DenseSpec
+from rlcatalog.tf import tf
 from rlcatalog.tf.nn import Dense, activation, initial_value
 from rlcatalog_autoregressive.layout import Layout, Part
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from rlcatalog import SpaceInfo
 from rlcatalog.distribution import same_kind
+from rlcatalog.tf import tf
 from rlcatalog.tf.ops import fill_forbidden
 from rlcatalog_categorical.plugin import slate_nvec, slates_size
 from rlcatalog_categorical.slates.table import slates_of

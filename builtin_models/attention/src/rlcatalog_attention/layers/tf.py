@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import tensorflow as tf
-
+from rlcatalog.tf import tf
 from rlcatalog.tf.nn import Dense, DenseStack, initial_value
 from rlcatalog.tf.variables import find
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances

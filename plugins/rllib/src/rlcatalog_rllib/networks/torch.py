@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError
+from rlcatalog.load_order import before_torch_optimizers
 from rlcatalog.model import ModelV2, check_values
 from rlcatalog.torch.sequences import Padding
 from rlcatalog_rllib.asked import Asked, make
@@ -61,6 +62,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
     def setup(self) -> None:
         """Build the parts; called by Ray."""
+        before_torch_optimizers()  # the learner makes one for this module
         asked = Asked.of(self.model_config)
         self.policy = make(asked, original_space(self.observation_space), self.action_space)
         check_served(self.policy)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rlcatalog import SpaceInfo, default_catalog
 from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog.load_order import before_torch_optimizers
 from rlcatalog_sb3.flattening import check_form, is_float_box
 from rlcatalog_sb3.observing.torch import encoder, structure
 from rlcatalog_sb3.refusals import refuse_filter
@@ -47,6 +48,7 @@ class CatalogExtractor(CombinedExtractor):
         model_config: Mapping[str, Any] | None = None,
         normalized_image: bool = False,
     ) -> None:
+        before_torch_optimizers()  # the algorithm makes one for the net it builds around this
         catalog, origin = default_catalog(), origin_of(observation_space)
         config = origin.config if model_config is None and origin is not None else model_config
         values = catalog.parse_config(config).values

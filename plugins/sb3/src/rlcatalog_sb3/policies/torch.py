@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog.load_order import before_torch_optimizers
 from rlcatalog_sb3.distribution import CatalogDistribution
 from rlcatalog_sb3.parts.torch import Parts
 from rlcatalog_sb3.refusals import refuse_unused
@@ -76,6 +77,7 @@ class CatalogParts(BasePolicy):
         # "Squashed" actions are unscaled by the policy, which is where the adapter belongs.
         self._squash_output = self.parts.adapts and self._adapts
         self.model = self.parts.model
+        before_torch_optimizers()
         self.optimizer = optimizer_class(self.parameters(), lr=lr_schedule(1), **optimizer_kwargs)  # type: ignore[call-arg]
         if operations := self.parts.model.update_ops():
 
