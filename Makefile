@@ -1,6 +1,9 @@
 # The verbs of daily work. `make demo` and `make test` set up all they need in .venv, with plain pip.
 
-PYTHON ?= python3.11
+# The first that runs: a name on the path may be the shim of a version that is not there, or lack what venv needs.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	"$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
+	&& echo "$$python" && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
@@ -49,6 +52,8 @@ clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/pip:
+	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 that runs and has venv was found on the path." \
+	"Install one, or name yours: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.build: requirements/build.txt | $(BIN)/pip
