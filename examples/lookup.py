@@ -23,7 +23,7 @@ def main() -> None:
     found = policy.explain().as_dict()
     for slot in ("preprocessor", "model", "action_dist"):
         print(f"{slot}: {found[slot]['chosen']} of {found[slot]['distribution']}, because {found[slot]['reason']}")
-    stepper = policy.stepper(4)
+    stepper = policy.stepper(envs)
     obs, _ = envs.reset(seed=0)
     done = None
     for _ in range(10):

@@ -8,7 +8,8 @@ import pytest
 
 import rlcatalog
 from rlcatalog import ActionDistribution, ModelCatalog, ModelV2, Policy, Preprocessor, Step
-from rlcatalog.policy import Evaluation, Stepper
+from rlcatalog.policy import Evaluation
+from rlcatalog.stepper import Stepper
 from rlcatalog.tf import RecurrentTFModelV2, TFModelV2
 from rlcatalog.torch import RecurrentNetwork, TorchModelV2
 
@@ -28,7 +29,8 @@ def signature(function):
     [
         (Policy.act, ["self", "obs", "state=None", "*prev_reward=None", "*mask=None", "*explore=True"]),
         (Policy.evaluate, ["self", "batch"]),
-        (Policy.stepper, ["self", "n"]),
+        (Policy.values, ["self", "encoded", "state=None", "*prev_reward=None"]),
+        (Policy.stepper, ["self", "n", "autoreset=None"]),
         (Policy.to, ["self", "device"]),
         (Policy.save, ["self", "directory"]),
         (Stepper.step, ["self", "obs", "*done=None", "*prev_reward=None", "*mask=None", "*explore=True"]),

@@ -52,8 +52,12 @@ class ActionMasks:
         self.size = int(counts.sum())
         self._starts = np.cumsum(counts) - counts
 
-    def of(self, obs: Any) -> Array | None:
+    def of(self, obs: Any, idle: Array | None = None) -> Array | None:
         """Return the masks `[B, size]` in a batch of observations, or None where they hold none.
+
+        Args:
+            obs: The batch.
+            idle: See `matrix`.
 
         Raises:
             ObservationError: The key is missing.
@@ -65,7 +69,7 @@ class ActionMasks:
             found = [one[self.key] for one in obs] if isinstance(obs, list) else obs[self.key]
         except (KeyError, TypeError, IndexError) as error:
             raise ObservationError(f"obs: expected a dict with the action mask under {self.key!r}.") from error
-        return self.matrix(found)
+        return self.matrix(found, idle=idle)
 
     def without(self, obs: Any) -> Any:
         """Return a batch of observations without their masks."""
@@ -75,7 +79,7 @@ class ActionMasks:
             return [{key: value for key, value in one.items() if key != self.key} for one in obs]
         return {key: value for key, value in obs.items() if key != self.key}
 
-    def matrix(self, mask: Any, batch_size: int | None = None) -> Array:
+    def matrix(self, mask: Any, batch_size: int | None = None, idle: Array | None = None) -> Array:
         """Return masks in Gymnasium's format, batched, as one boolean matrix `[B, size]`.
 
         Args:
@@ -84,6 +88,7 @@ class ActionMasks:
                 nothing) for a child without a mask; in place of any of these, or of a part, the columns `[B, m]`
                 themselves. A list with one mask per row will do as well.
             batch_size: Number of rows, where it is known.
+            idle: Rows in which no action will be taken, booleans `[B]`: there, everything is allowed.
 
         Raises:
             NotServedError: The action space has nothing that could be masked.
@@ -95,6 +100,8 @@ class ActionMasks:
         matrix = self._columns(self.action, _by_column(mask), batch_size)
         if matrix is None:
             raise ActionMaskError(f"mask: {self.action.path}: expected a mask, found {mask!r}.")
+        if idle is not None:
+            matrix = matrix | idle[:, None]
         allowed = np.logical_or.reduceat(matrix, self._starts, axis=1)
         if not allowed.all():
             row, group = (int(i) for i in np.argwhere(~allowed)[0])

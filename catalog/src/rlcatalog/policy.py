@@ -20,6 +20,7 @@ from rlcatalog.model import ModelV2
 from rlcatalog.registry import require_framework
 from rlcatalog.resolution import Explanation, Resolution
 from rlcatalog.slots import MODEL_SLOTS
+from rlcatalog.stepper import Stepper
 from rlcatalog.trajectory import Views
 
 if TYPE_CHECKING:
@@ -206,16 +207,16 @@ class Policy:
         if not self._carries:
             raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
             return Step(self.adapter.adapt(raw), raw, logp, value, inputs, None)
-        memory, history, _ = self._carried(state, len(encoded))
+        memory, history, _, past = self._carried(state, len(encoded))
         if not self._looks_back:
             raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
-            state = State(self.memory.after(memory, returned), history, {})
+            state = self._next(memory, returned, past, history, {})
             return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
         history = self.views.rewarded(history, prev_reward)
         seen = self.views.see(history, encoded)
         shown = {name: seen[name] for name in self.views.acting}
         raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
-        state = State(self.memory.after(memory, returned), self.views.after(history, encoded, raw), seen)
+        state = self._next(memory, returned, past, self.views.after(history, encoded, raw), seen)
         return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
 
     def values(self, encoded: Array, state: Any = None, *, prev_reward: Any = None) -> Array:
@@ -235,13 +236,19 @@ class Policy:
             raise NotServedError(f"values: {type(self.model).__name__} has no value_function().")
         if not self._carries:
             return self._engine.values(encoded, {}, ())
-        memory, history, _ = self._carried(state, len(encoded))
+        memory, history, *_ = self._carried(state, len(encoded))
         seen = self.views.see(self.views.rewarded(history, prev_reward), encoded) if self._looks_back else {}
         return self._engine.values(encoded, {name: seen[name] for name in self.views.acting}, memory)
 
+    def _next(
+        self, memory: tuple[Array, ...], returned: tuple[Array, ...], past: tuple[Array, ...], history: Any, seen: Any
+    ) -> State:
+        memory, past = self.memory.after(memory, returned, past)
+        return State(memory, history, seen, past)
+
     def _carried(self, state: State | None, rows: int) -> State:
         if state is None:
-            return State(self.memory.start(rows), self.views.start(rows), {})
+            return State(self.memory.start(rows), self.views.start(rows), {}, self.memory.begin(rows))
         if not isinstance(state, State) or len(state.history.t) != rows:
             found = f"{len(state.history.t)} rows" if isinstance(state, State) else type(state).__name__
             raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {found}.")
@@ -257,13 +264,17 @@ class Policy:
         encoded = self.preprocessor.transform_batch(self._seen(obs))
         return encoded if self.filter is None else self.filter(encoded, update=update)
 
-    def action_mask(self, obs: Any) -> Array | None:
+    def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
         """Return the action masks in a batch of observations, boolean `[B, m]`, or None where they hold none.
+
+        Args:
+            obs: A batch of observations, or a list of single ones.
+            idle: Rows in which no action will be taken, booleans `[B]`: there, everything is allowed.
 
         Raises:
             ActionMaskError: A mask has the wrong form, or allows nothing in some row.
         """
-        return self.masks.of(obs)
+        return self.masks.of(obs, idle)
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions under the current weights, for training.
@@ -290,11 +301,18 @@ class Policy:
         """Return a state with new episodes in some rows, by indices `[k]` or booleans `[B]`."""
         if state is None:
             return None
-        return State(self.memory.restart(state.memory, rows), self.views.restart(state.history, rows), state.seen)
+        memory, past = self.memory.restart(state, rows)
+        return State(memory, self.views.restart(state.history, rows), state.seen, past)
 
-    def stepper(self, n: int) -> Stepper:
-        """Return an object that acts in `n` environments and keeps their states."""
-        return Stepper(self, n)
+    def stepper(self, n: Any, autoreset: Any = None) -> Stepper:
+        """Return an object that acts in several environments and keeps their states.
+
+        Args:
+            n: Their number, or the vector environment.
+            autoreset: When episodes begin anew, `"same_step"`, `"next_step"` or `"disabled"` (see `Stepper`); when
+                missing, as the vector environment does it, or `"same_step"` for a number.
+        """
+        return Stepper(self, n, autoreset)
 
     # --- the object ------------------------------------------------------------------------------------------------
 
@@ -350,44 +368,3 @@ class Policy:
         from rlcatalog.tf.engine import TFEngine
 
         return TFEngine(self)
-
-
-class Stepper:
-    """Acts in `n` environments and keeps their states.
-
-    Args:
-        policy: The policy.
-        n: Number of environments.
-    """
-
-    def __init__(self, policy: Policy, n: int) -> None:
-        self.policy, self.n = policy, n
-        self.state = policy.initial_state(n)
-
-    def reset(self, rows: Any = None) -> None:
-        """Start new episodes: in the given rows (indices or a boolean mask), or in all.
-
-        Args:
-            rows: Indices `[k]` or booleans `[n]`.
-        """
-        if rows is None:
-            self.state = self.policy.initial_state(self.n)
-        else:
-            self.state = self.policy.restart(self.state, rows)
-
-    def step(self, obs: Any, *, done: Any = None, prev_reward: Any = None, mask: Any = None,
-             explore: bool = True) -> Step:  # fmt: skip
-        """Act, after starting new episodes where the last ones are done.
-
-        Args:
-            obs: Observations of all environments.
-            done: Booleans `[n]`: where the observation is the first of a new episode.
-            prev_reward: Rewards `[n]` of the last step.
-            mask: Action masks.
-            explore: Sample; else take the most likely action.
-        """
-        if done is not None and self.state is not None and np.any(done):
-            self.reset(np.asarray(done, bool))
-        step = self.policy.act(obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore)
-        self.state = step.state
-        return step
