@@ -11,6 +11,7 @@ import argparse
 import compileall
 import contextlib
 import dataclasses
+import gc
 import importlib
 import importlib.util
 import json
@@ -306,6 +307,7 @@ def main() -> int:
     parser.add_argument("--tree", type=Path, default=ROOT, help="another checkout to change and test")
     parser.add_argument("--minutes", type=float, default=29, help="stop after that long (default: 29)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes side by side")
+    parser.add_argument("--tests", nargs="+", help="test files to use, not all of the package's")
     parser.add_argument("--again", type=Path, help="only what survived in this report of an earlier run")
     parser.add_argument("--report", type=Path, help="write what became of each mutant there, as JSON")
     asked = parser.parse_args()
@@ -338,6 +340,8 @@ def _preload() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     os.dup2(kept, 2)
+    gc.collect()
+    gc.freeze()  # pytest collects garbage several times, and each would look through all of TensorFlow
 
 
 def _package(
@@ -357,7 +361,7 @@ def _package(
     print(f"{package}: {len(chosen)} of {len(every)} mutants of {len(files)} files", flush=True)
     same = [m for m in chosen if _key(m) in known]
     trying = [m for m in chosen if _key(m) not in known]
-    tests = collect(tree, tree.tests(package)) if trying else []
+    tests = collect(tree, asked.tests or tree.tests(package)) if trying else []
     counts = Counter({"equivalent": len(same)})
     entries = [{**dataclasses.asdict(m), "became": "equivalent", "by": known[_key(m)], "seconds": 0.0} for m in same]
     for mutant, became, by, seconds in try_mutants(tree, package, trying, tests, deadline):
