@@ -161,10 +161,12 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
             " announce the width of its output in self.num_outputs."
         )
     trunk.num_outputs = int(trunk.num_outputs)  # a product of a shape is NumPy's
-    if getattr(outer, "is_memory", False) and list(trunk.get_initial_state()):
+    views = [name for name in trunk.view_requirements if name.startswith("state_in_")]
+    if getattr(outer, "is_memory", False) and (views or list(trunk.get_initial_state())):
+        why = f"it has the view {views[0]!r}" if views else "get_initial_state() is not empty"
         raise NotServedError(
-            f"{type(trunk).__name__} is recurrent itself (get_initial_state() is not empty); {outer.__name__} cannot be"
-            " wrapped around it. Switch the memory off in the config."
+            f"{type(trunk).__name__} is recurrent itself ({why}); {outer.__name__} cannot be wrapped around it. Switch"
+            " the memory off in the config."
         )
     return trunk
 

@@ -88,7 +88,7 @@ class ViewRequirement:
 def _steps(shift: Any) -> list[int]:
     if isinstance(shift, int | np.integer):
         return [int(shift)]
-    if isinstance(shift, list):
+    if isinstance(shift, list) and shift and all(isinstance(step, int | np.integer) for step in shift):
         return [int(step) for step in shift]
     try:
         first, last, *rest = (int(part) for part in shift.split(":"))
@@ -97,6 +97,6 @@ def _steps(shift: Any) -> list[int]:
             raise ValueError
     except (AttributeError, ValueError):
         raise ConfigError(
-            f"shift: expected a number, a list of numbers or 'from:to[:step]' with from <= to, found {shift!r}."
+            f"shift: expected a whole number, a list of such or 'from:to[:step]' with from <= to, found {shift!r}."
         ) from None
     return list(range(first, last + 1, step))

@@ -23,6 +23,7 @@ from rlcatalog.errors import (
 from rlcatalog.torch import FullyConnectedNetwork
 from rlcatalog_rllib.asked import Asked, make
 from rlcatalog_rllib.filters import merged, since
+from rlcatalog_rllib.serving import check_served
 
 OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
 
@@ -201,3 +202,18 @@ def test_a_filter_learns_while_exploring_and_its_runners_share_what_they_learned
     assert int(local._env_to_module.merge_states(again)["EncodeObservations"]["filter"]["n"]) == sum(seen)
     with pytest.raises(ModelContractError, match=r"export\(\) needs the algorithm"):
         rlcatalog_rllib.export(runners[0].module)
+
+
+class Skipping(FullyConnectedNetwork):
+    """Asks for its state of two steps ago."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        space = gym.spaces.Box(-1, 1, (3,), np.float32)
+        self.view_requirements["state_in_0"] = ViewRequirement("state_out_0", shift=-2, space=space)
+
+
+def test_views_of_states_that_leave_some_out_are_refused():
+    policy = make(Asked({"custom_model": Skipping}), OBS, ACTIONS)
+    with pytest.raises(NotServedError, match=r"Skipping has a view of its states that leaves some.*shift='-n:-1'"):
+        check_served(policy)

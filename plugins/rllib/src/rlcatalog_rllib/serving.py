@@ -22,6 +22,11 @@ def check_served(policy: Policy) -> None:
             f"{who} asks for the view {names}, which only a finished rollout has: RLlib's learners get what was known"
             " when the action was taken. Train it with rlcatalog-ppo, or leave the view out."
         )
+    if policy.memory.skips:
+        raise NotServedError(
+            f"{who} has a view of its states that leaves some of the last ones out, which are kept beside what RLlib"
+            " takes for a module's state. Ask for all of them, shift='-n:-1', or train it with rlcatalog-ppo."
+        )
     if policy.model.update_ops():
         raise NotServedError(
             f"{who}.update_ops() are to run after each optimiser step; RLlib's learners call nothing of a module's own"

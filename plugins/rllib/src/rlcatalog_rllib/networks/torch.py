@@ -144,7 +144,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
             new.shape != old.shape for new, old in zip(returned, rows.states, strict=True)
         ):
             before, after = ([part.cpu().numpy() for part in parts] for parts in (rows.states, returned))
-            returned = [torch.as_tensor(part, device=rows.obs.device) for part in memory.after(before, after)]
+            returned = [torch.as_tensor(part, device=rows.obs.device) for part in memory.after(before, after)[0]]
         return dict(zip(self._state_names, returned, strict=True))
 
     # --- training --------------------------------------------------------------------------------------------------
