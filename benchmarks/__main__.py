@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from benchmarks.harness import HEADER
+from rlcatalog.load_order import before_tensorflow
 
 #: Each in a process of its own: the frameworks' thread settings and imports must not meet.
 PARTS = (
@@ -21,6 +22,7 @@ OWN_TABLES = ("ppo", "sb3", "rllib")
 def main(names: list[str]) -> int:
     """Run the named parts."""
     if len(names) == 1:
+        before_tensorflow()  # some parts meet PyTorch's optimisers
         if names[0] not in OWN_TABLES:
             print(HEADER, flush=True)
         importlib.import_module(f"benchmarks.cases_{names[0]}").run()

@@ -22,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Top-level modules of each framework.
 FRAMEWORK_MODULES = {"torch": {"torch"}, "tf": {"tensorflow", "keras"}}
 
+#: Names under which the kernel hands a framework on.
+HANDED_ON = {"torch": set(), "tf": {"rlcatalog.tf.tf", "rlcatalog.tf.keras"}}
+
 
 @dataclass(frozen=True)
 class Package:
@@ -142,8 +145,9 @@ def violations(source: str, path: Path, module: str) -> list[str]:
         for framework, names in FRAMEWORK_MODULES.items():
             own = found.within(f"rlcatalog.{framework}") or found.within(f"{module}.{framework}")
             # Neutral code hands over to a framework's part inside a function, once it knows which one is wanted.
-            handed_over = own and mine is None and not found.top_level
-            if (found.root in names or own) and mine != framework and not handed_over:
+            itself = found.root in names or found.name in HANDED_ON[framework]
+            handed_over = own and mine is None and not found.top_level and not itself
+            if (itself or own) and mine != framework and not handed_over:
                 where = f"{mine} code" if mine else "framework-neutral code"
                 wrong.append(f"{path}:{found.line}: {where} imports {found.name}")
         if path.name == "plugin.py" and found.top_level:
@@ -171,6 +175,8 @@ OFFENDERS = [
     ("def f():\n    from tensorflow import keras", "rlcatalog_fcnet/plugin.py", "rlcatalog_fcnet", "tensorflow.keras"),
     ("import keras", "rlcatalog/policy.py", "rlcatalog", "framework-neutral code imports keras"),
     ("import tensorflow as tf", "rlcatalog/torch/nn.py", "rlcatalog", "torch code imports tensorflow"),
+    ("def f():\n    from rlcatalog.tf import tf", "rlcatalog_fcnet/config.py", "rlcatalog_fcnet", "rlcatalog.tf.tf"),
+    ("from rlcatalog.tf import keras", "rlcatalog_fcnet/torch.py", "rlcatalog_fcnet", "imports rlcatalog.tf.keras"),
     ("import torch", "rlcatalog/tf/ops.py", "rlcatalog", "tf code imports torch"),
     ("import torch", "rlcatalog_fcnet/tf.py", "rlcatalog_fcnet", "tf code imports torch"),
     ("from rlcatalog.torch.nn import dense", "rlcatalog_fcnet/tf.py", "rlcatalog_fcnet", "imports rlcatalog.torch.nn"),
@@ -189,6 +195,7 @@ OFFENDERS = [
 INNOCENTS = [
     ("import torch\nfrom torch import nn\nfrom rlcatalog.torch.nn import dense", "rlcatalog_fcnet/torch.py"),
     ("import tensorflow as tf\nfrom rlcatalog.tf.nn import Dense\nimport keras", "rlcatalog_fcnet/tf.py"),
+    ("from rlcatalog.tf import keras, tf", "rlcatalog_fcnet/tf.py"),
     ("import math\nfrom rlcatalog import hookimpl\nimport rlcatalog.errors", "rlcatalog_fcnet/plugin.py"),
     ("def f():\n    from rlcatalog_fcnet.config import plan", "rlcatalog_fcnet/plugin.py"),
     ("def f():\n    from rlcatalog.torch.nn import dense\n    from .tf import Net", "rlcatalog_fcnet/config.py"),
@@ -230,7 +237,8 @@ def test_the_frameworks_are_used_somewhere():
             package.distribution
             for package in PACKAGES
             for path in package.source.rglob("*.py")
-            if any(found.root in names for found in imports(path.read_text(encoding="utf-8")))
+            for found in imports(path.read_text(encoding="utf-8"))
+            if found.root in names or found.name in HANDED_ON[framework]
         }
         assert {"rlcatalog", "rlcatalog-fcnet", "rlcatalog-categorical"} <= users, framework
 
