@@ -71,6 +71,10 @@ class TFModelV2(ModelV2):
             for item in self._found()
         }
 
+    def variable_axes(self) -> dict[str, tuple[int, ...] | None]:
+        """Return by name the axes that turn a variable, and what has its form, into its canonical layout, or None."""
+        return {item.name: item.axes for item in self._found()}
+
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Set all variables from arrays (see `ModelV2.set_weights`)."""
         found = self._found()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,6 +18,20 @@ Array = np.ndarray[Any, Any]
 FIGURES = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction", "grad_norm")
 
 
+class Moments(NamedTuple):
+    """State of Adam, the same in each framework.
+
+    Attributes:
+        step: Steps taken.
+        first: Running means of the gradients, by name of the weight, in the layout of the model's `get_weights`.
+        second: Those of their squares.
+    """
+
+    step: int
+    first: dict[str, Array]
+    second: dict[str, Array]
+
+
 class Optimizer(Protocol):
     """What a framework does."""
 
@@ -26,6 +40,12 @@ class Optimizer(Protocol):
 
     def means(self, figures: list[Any]) -> list[float]:
         """Return the means of the figures of several steps."""
+
+    def get_state(self) -> Moments:
+        """Return the optimiser's state."""
+
+    def set_state(self, state: Moments) -> None:
+        """Set the optimiser's state."""
 
 
 class Learner:

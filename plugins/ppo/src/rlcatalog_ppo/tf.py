@@ -10,7 +10,7 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.tf import keras, tf
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.learner import loss_inputs
+from rlcatalog_ppo.learner import Moments, loss_inputs
 from rlcatalog_ppo.loss import losses
 
 
@@ -39,6 +39,28 @@ def set_threads(count: int) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(count)
 
 
+class Adam(keras.optimizers.Adam):
+    """Adam with the epsilon of Kingma and Ba's algorithm 1, as PyTorch has it.
+
+    Keras adds its epsilon before the bias of the second moment is corrected: 1e-5 acts as 3e-4 at the first step.
+    """
+
+    @property
+    def epsilon(self) -> Any:
+        """The epsilon that, added where Keras adds it, is the given one after the correction of this step."""
+        beta = tf.constant(self.beta_2, tf.float64)
+        uncorrected = 1.0 - beta ** tf.cast(self.iterations + 1, tf.float64)
+        return tf.cast(self._epsilon * tf.sqrt(uncorrected), tf.float32)
+
+    @epsilon.setter
+    def epsilon(self, value: float) -> None:
+        self._epsilon = value
+
+    def moments(self) -> tuple[list[Any], list[Any]]:
+        """Return the variables that hold the first and the second moments, weight by weight."""
+        return self._momentums, self._velocities
+
+
 class TFOptimizer:
     """Takes optimiser steps (see `rlcatalog_ppo.learner.Optimizer`).
 
@@ -51,7 +73,7 @@ class TFOptimizer:
         self.policy, self.config = policy, config
         self.model: Any = policy.model
         self.variables = self.model.trainable_variables()
-        self.optimizer = keras.optimizers.Adam(learning_rate=config.lr, epsilon=1e-5)
+        self.optimizer = Adam(learning_rate=config.lr, epsilon=1e-5)
         self.optimizer.build(self.variables)
         #: Its value changes between updates; a number would be part of the trace.
         self.kl_coeff = tf.Variable(config.kl_coeff, trainable=False, dtype=tf.float32)
@@ -80,9 +102,11 @@ class TFOptimizer:
             if isinstance(loss, list | tuple):
                 loss = tf.add_n([tf.reduce_sum(term) for term in loss])
         gradients = tape.gradient(loss, self.variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]  # those of embeddings are sparse
         norm = tf.linalg.global_norm(gradients)
         if self.config.grad_clip is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, self.config.grad_clip, use_norm=norm)
+            scale = tf.minimum(self.config.grad_clip / (norm + 1e-6), 1.0)  # 1e-6 as PyTorch has it
+            gradients = [gradient * scale for gradient in gradients]
         self.optimizer.apply(gradients, self.variables)
         ratio = tf.exp(found.log_ratio)
         kl = tf.reduce_mean(ratio - 1 - found.log_ratio)
@@ -90,6 +114,27 @@ class TFOptimizer:
         figures = tf.stack([found.policy_loss, found.vf_loss, found.entropy, kl, clipped, norm])
         # A metric that is a tensor of this trace has no value outside of it.
         return figures, {name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)}
+
+    def get_state(self) -> Moments:
+        """Return the optimiser's state."""
+        first, second = (
+            {name: part.numpy() if axes is None else part.numpy().transpose(axes) for (name, axes), part in held}
+            for held in self._moments()
+        )
+        return Moments(int(self.optimizer.iterations.numpy()), first, second)
+
+    def set_state(self, state: Moments) -> None:
+        """Set the optimiser's state."""
+        self.optimizer.iterations.assign(state.step)
+        for values, held in zip((state.first, state.second), self._moments(), strict=True):
+            for (name, axes), part in held:
+                part.assign(values[name] if axes is None else values[name].transpose(np.argsort(axes)))
+
+    def _moments(self) -> list[list[Any]]:
+        """Return for each of the two moments pairs of (name, axes of its layout) and variable."""
+        axes = self.model.variable_axes()
+        names = [(name, axes[name]) for name in self.model.trainable_variables(as_dict=True)]
+        return [list(zip(names, part, strict=True)) for part in self.optimizer.moments()]
 
     def means(self, figures: list[Any]) -> list[float]:
         """Return the means of the figures of several steps."""

@@ -9,7 +9,7 @@ import torch
 from rlcatalog import Policy
 from rlcatalog.load_order import before_torch_optimizers
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.learner import loss_inputs
+from rlcatalog_ppo.learner import Moments, loss_inputs
 from rlcatalog_ppo.loss import Losses, losses
 from rlcatalog_ppo.rollout import each
 
@@ -75,6 +75,27 @@ class TorchOptimizer:
         kl = (ratio - 1 - found.log_ratio).mean()
         clipped = ((ratio - 1).abs() > self.config.clip_param).float().mean()
         return torch.stack([found.policy_loss, found.vf_loss, found.entropy, kl, clipped, norm])
+
+    def get_state(self) -> Moments:
+        """Return the optimiser's state."""
+        named, kept = self.model.trainable_variables(as_dict=True), self.optimizer.state
+        steps = [int(kept[p]["step"]) for p in named.values() if p in kept]
+
+        def moments(key: str) -> dict[str, Any]:
+            found = {name: kept[p][key] if p in kept else torch.zeros_like(p) for name, p in named.items()}
+            return {name: value.detach().cpu().numpy().copy() for name, value in found.items()}
+
+        return Moments(max(steps, default=0), moments("exp_avg"), moments("exp_avg_sq"))
+
+    def set_state(self, state: Moments) -> None:
+        """Set the optimiser's state."""
+        for name, p in self.model.trainable_variables(as_dict=True).items():
+            first, second = (
+                torch.as_tensor(moment[name].copy(), dtype=p.dtype, device=p.device)
+                for moment in (state.first, state.second)
+            )
+            step = torch.tensor(float(state.step), device=p.device)
+            self.optimizer.state[p] = {"step": step, "exp_avg": first, "exp_avg_sq": second}
 
     def means(self, figures: list[torch.Tensor]) -> list[float]:
         """Return the means of the figures of several steps."""

@@ -1,0 +1,156 @@
+"""PPO is one algorithm: the same weights, rows and config give the same optimiser step in PyTorch and TensorFlow."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+
+from rlcatalog_ppo import PPO
+from rlcatalog_ppo.learner import Moments, minibatches
+from rlcatalog_ppo.tf import Adam
+
+SMALL = {"num_envs": 4, "rollout_length": 16, "minibatch_size": 16, "seed": 0, "entropy_coeff": 0.01,
+         "vf_loss_coeff": 0.5}  # fmt: skip
+NET = {"fcnet_hiddens": [8], "max_seq_len": 5}
+MODELS = {
+    "fcnet": NET,
+    "lstm": {**NET, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True},
+    "attention": {**NET, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
+                  "attention_memory_inference": 6, "attention_memory_training": 6},
+    "autoregressive": {**NET, "use_autoregressive": True},
+}  # fmt: skip
+CONFIGS = {"plain": {"grad_clip": None}, "clipped": {"grad_clip": 0.05}, "divergence": {"kl_coeff": 0.5}}
+
+
+class Drift(gym.Env):
+    """Drifts with the actions; pays for staying near 0; is cut after some steps, or ends by itself."""
+
+    observation_space = Box(-10, 10, (3,), np.float32)
+
+    def __init__(self, config=None):
+        self.action_space = MultiDiscrete([3, 2]) if (config or {}).get("parts") else Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.x = 0, self.np_random.normal(size=3).astype(np.float32)
+        return self.x.copy(), {}
+
+    def step(self, action):
+        self.t += 1
+        self.x = (self.x + 0.3 * (np.sum(action) - 1.0) + 0.1 * self.np_random.normal(size=3)).astype(np.float32)
+        return self.x.copy(), -float(np.abs(self.x).mean()), bool(np.abs(self.x).max() > 4), self.t == 11, {}
+
+
+def pair(model, config):
+    """Return an algorithm in each framework, with the same weights, and minibatches of one rollout."""
+    env_config = {"parts": True} if model == "autoregressive" else {"parts": False}
+    config = {**SMALL, **config, "model": MODELS[model], "env_config": env_config}
+    algos = [PPO(lambda config: Drift(config), {**config, "framework": framework}) for framework in ("torch", "tf")]
+    algos[1].policy.model.set_weights(algos[0].policy.model.get_weights())
+    batch = algos[0]._collector.collect(16).batch(0.99, 0.95, dist_inputs=config.get("kl_coeff", 0) > 0)
+    rng = np.random.default_rng(0)
+    batch["logp"] += rng.normal(scale=0.2, size=64).astype(np.float32)  # ratios away from 1, some of them cut off
+    return algos, [list(minibatches(batch, 16, rng)) for _ in range(25)]
+
+
+def difference(algos, minibatch, lr):
+    """Take a step in each framework; return the norm of the difference of the weight changes, relative to theirs."""
+    moves = []
+    for algo in algos:
+        before = algo.policy.model.get_weights()
+        algo._learner.optimizer.step(minibatch, lr, algo._learner.kl_coeff)
+        after = algo.policy.model.get_weights()
+        moves.append(np.concatenate([(after[name].astype(float) - before[name]).ravel() for name in sorted(before)]))
+    assert np.abs(moves[0]).max() > 0.1 * lr
+    return np.linalg.norm(moves[1] - moves[0]) / np.linalg.norm(moves[0])
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_step_is_the_same_in_both_frameworks(model, config):
+    """The first, and the hundredth from the same weights and state of the optimiser; the learning rate falls."""
+    algos, epochs = pair(model, CONFIGS[config])
+    steps = [minibatch for epoch in epochs for minibatch in epoch][:100]
+    rates = [1e-3 * (1 - i / 120) for i in range(100)]
+    assert difference(algos, steps[0], rates[0]) <= 1e-4
+    ours, theirs = (algo._learner.optimizer for algo in algos)
+    for minibatch, lr in zip(steps[1:99], rates[1:99], strict=True):
+        ours.step(minibatch, lr, algos[0]._learner.kl_coeff)
+    algos[1].policy.model.set_weights(algos[0].policy.model.get_weights())
+    theirs.set_state(ours.get_state())
+    assert difference(algos, steps[99], rates[99]) <= 1e-4
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_the_state_of_the_optimiser_is_all_there_is(framework):
+    """Read, and set in a fresh optimiser, it goes on as if nothing had been between; it starts with nothing."""
+    algos, epochs = pair("lstm", {})
+    algo = algos[framework == "tf"]
+    optimizer, steps = algo._learner.optimizer, epochs[0] + epochs[1]
+    start = optimizer.get_state()
+    assert start.step == 0
+    assert not any(np.any(moment) for part in (start.first, start.second) for moment in part.values())
+    for minibatch in steps[:3]:
+        optimizer.step(minibatch, 1e-3, 0.0)
+    kept, weights = optimizer.get_state(), algo.policy.model.get_weights()
+    assert kept.step == 3
+    assert {name: moment.shape for name, moment in kept.first.items()} == {n: w.shape for n, w in weights.items()}
+    optimizer.step(steps[3], 1e-3, 0.0)
+    expected = algo.policy.model.get_weights()
+    fresh = algo._make_learner().optimizer
+    algo.policy.model.set_weights(weights)
+    fresh.set_state(kept)
+    fresh.step(steps[3], 1e-3, 0.0)
+    for name, weight in algo.policy.model.get_weights().items():
+        np.testing.assert_allclose(weight, expected[name], atol=1e-7, err_msg=name)
+    assert fresh.get_state().step == 4
+
+
+def by_hand(weight, gradients, lr, epsilon):
+    """Kingma and Ba 2015, algorithm 1."""
+    first = second = np.zeros_like(weight)
+    for t, gradient in enumerate(gradients, 1):
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        weight = weight - lr * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + epsilon)
+    return weight
+
+
+def test_adam_is_that_of_the_paper():
+    """For gradients about the size of epsilon, where it counts."""
+    import keras
+
+    gradients = np.random.default_rng(0).normal(scale=1e-3, size=(20, 5))
+    variable = keras.Variable(np.ones(5, np.float32))
+    optimizer = Adam(learning_rate=0.1, epsilon=1e-3)
+    optimizer.build([variable])
+    for gradient in gradients:
+        optimizer.apply([np.float32(gradient)], [variable])
+    expected = by_hand(np.ones(5), gradients, 0.1, 1e-3)
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-4)
+    assert np.abs(expected - 1).max() > 0.1
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize("clip", [None, 0.02, 1e6])
+def test_gradients_are_clipped_to_their_norm(framework, clip):
+    """The first moment after one step is a tenth of the gradient that the optimiser was given."""
+    algos, epochs = pair("fcnet", {"grad_clip": clip})
+    optimizer = algos[framework == "tf"]._learner.optimizer
+    figures, _ = optimizer.step(epochs[0][0], 1e-3, 0.0)
+    norm = float(figures[-1])
+    given = np.sqrt(sum(np.sum((10 * moment.astype(float)) ** 2) for moment in optimizer.get_state().first.values()))
+    assert norm > 0.1  # what is reported is the norm before
+    np.testing.assert_allclose(given, min(norm, clip or np.inf), rtol=1e-3)
+
+
+def test_moments_are_those_of_the_names_in_get_weights():
+    """In TensorFlow kernels lie the other way round."""
+    algos, epochs = pair("fcnet", {"grad_clip": None})
+    for algo in algos:
+        algo._learner.optimizer.step(epochs[0][0], 1e-3, 0.0)
+    states = [algo._learner.optimizer.get_state() for algo in algos]
+    assert isinstance(states[0], Moments)
+    assert states[0].first.keys() == states[1].first.keys()
+    for name, moment in states[0].first.items():
+        np.testing.assert_allclose(states[1].first[name], moment, rtol=1e-3, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(states[1].second[name], states[0].second[name], rtol=2e-3, atol=1e-8, err_msg=name)
