@@ -68,12 +68,13 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
     """Stack single observations into a batch; dicts by key, tuples by position.
 
     Raises:
-        ValueError: Their structures or shapes differ from the space's, or there are none.
+        ValueError: Their structures or shapes differ from the space's.
         KeyError: A key is missing.
         TypeError: An observation has no length.
     """
     if info.kind == "dict":
-        _same_lengths(observations, len(info.keys))  # with a look-up of each key below: the same keys
+        if observations:
+            _same_lengths(observations, len(info.keys))  # with a look-up of each key below: the same keys
         return {
             key: stack(child, [obs[key] for obs in observations])
             for key, child in zip(info.keys, info.children, strict=True)
@@ -82,10 +83,12 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
         for obs in observations:
             if not isinstance(obs, tuple | list):  # the keys of a dict would pass for its values
                 raise TypeError(f"{type(obs).__name__} instead of a tuple")
-        columns = zip(*observations, strict=True)
+        columns = zip(*observations, strict=True) if observations else [()] * len(info.children)
         return tuple(stack(child, list(column)) for child, column in zip(info.children, columns, strict=True))
     if info.shape is None:
         return tuple(observations)
+    if not observations:
+        return np.zeros((0, *info.shape), info.dtype)
     if info.shape == ():
         stacked = np.array(observations)
     else:  # several times as fast as np.stack, which looks at each array's shape in Python

@@ -144,6 +144,8 @@ class ActionMasks:
             array = np.asarray(mask)
         except ValueError:  # lists of different lengths
             self._refuse(info, expected, mask)
+        if array.shape == (0,):  # of no rows
+            array = array.reshape(0, width)
         if info.kind == "multi_binary" and array.ndim and array.shape[1:] == info.shape:
             bits = array.reshape(len(array), -1)
             array = np.stack([bits != 1, bits != 0], axis=2)

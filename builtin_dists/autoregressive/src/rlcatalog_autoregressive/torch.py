@@ -18,6 +18,7 @@ from rlcatalog.model import last_values
 from rlcatalog.structures import parts_of
 from rlcatalog.torch.model import TorchModelV2
 from rlcatalog.torch.nn import Outputs, dense, features_of
+from rlcatalog.torch.ops import flatten_rows
 from rlcatalog_autoregressive.ends import nothing_left, served_layout
 from rlcatalog_autoregressive.joint import JointDistribution
 from rlcatalog_autoregressive.layout import Part
@@ -122,7 +123,7 @@ def actions(pieces: list[Tensor]) -> Tensor:
     """Return the raw values of parts, `[B]` or `[B, w]`, side by side: int64 where all are whole, else float32."""
     if all(piece.dtype is torch.int64 and piece.dim() == 1 for piece in pieces):
         return torch.stack(pieces, dim=1)
-    rows = [piece.reshape(piece.shape[0], -1) for piece in pieces]
+    rows = [flatten_rows(piece) for piece in pieces]
     if len({row.dtype for row in rows}) > 1:
         rows = [row if row.dtype is torch.float64 else row.float() for row in rows]
     return torch.cat(rows, dim=1)

@@ -13,7 +13,7 @@ from rlcatalog.tf import tf
 from rlcatalog.tf.model import TFModelV2
 from rlcatalog.tf.nn import Outputs, features_of
 from rlcatalog.tf.ops import flatten_rows
-from rlcatalog.tf.sequences import sequence_mask
+from rlcatalog.tf.sequences import sequence_mask, steps_of
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.tf import Transformer
 
@@ -31,7 +31,7 @@ class _Model(TFModelV2):
         """Map `[S * T, inputs]` to the output."""
         if seq_lens is not None and not input_dict.get("single_steps"):
             # Padding may be no number, which even a weight of 0 would spread.
-            real = sequence_mask(seq_lens, tf.shape(x)[0] // tf.shape(seq_lens)[0])
+            real = sequence_mask(seq_lens, steps_of(x, seq_lens))
             x = tf.where(tf.reshape(real, [-1, 1]), x, 0.0)
         features, state = self.transformer(x, state, seq_lens, bool(input_dict.get("is_training", False)))
         if self.outputs is None:

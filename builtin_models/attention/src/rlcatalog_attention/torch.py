@@ -14,6 +14,7 @@ from rlcatalog.memories import Past
 from rlcatalog.model import last_values
 from rlcatalog.torch.model import TorchModelV2
 from rlcatalog.torch.nn import Outputs, features_of
+from rlcatalog.torch.ops import flatten_rows
 from rlcatalog.torch.sequences import sequence_mask
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.torch import Transformer
@@ -86,7 +87,7 @@ class AttentionWrapper(_Model):
         """Compute the logits; see `ModelV2.forward`."""
         x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
-            past = [view.reshape(len(x), -1) for view in self.past.of_input(input_dict)]
+            past = [flatten_rows(view) for view in self.past.of_input(input_dict)]
             x = torch.cat([x, *past], dim=1)
         return self._forward(x, input_dict, state, seq_lens)
 

@@ -12,6 +12,7 @@ from rlcatalog.model import last_values
 from rlcatalog.restoring import is_structure
 from rlcatalog.torch.model import TorchModelV2
 from rlcatalog.torch.nn import DenseStack, Outputs
+from rlcatalog.torch.ops import flatten_rows
 from rlcatalog_complex_input.building import NetsInside, build_nets, plan_for
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.parts import Inputs, Ops, features, read, width
@@ -83,7 +84,7 @@ class _Hot(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Set one column per entry."""
-        return torch.eq(x.reshape(x.shape[0], -1)[:, self.entries], self.values).float()
+        return torch.eq(flatten_rows(x)[:, self.entries], self.values).float()
 
 
 def _only(taken: Tensor, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from rlcatalog.model import last_values
 from rlcatalog.tf import tf
 from rlcatalog.tf.model import TFModelV2
 from rlcatalog.tf.nn import Outputs, features_of, initial_value
-from rlcatalog.tf.sequences import add_time_dimension
+from rlcatalog.tf.sequences import add_time_dimension, steps_of
 from rlcatalog_lstm.config import CellPlan, Initial, past_of, plan
 
 
@@ -49,7 +49,7 @@ class LSTMCell:
             `outputs_only`, those at the end of the padding.
         """
         if outputs_only:  # the steps run through the padding, which takes less time than to stop at each end
-            real = tf.reshape(tf.sequence_mask(seq_lens, tf.shape(x)[0] // tf.shape(seq_lens)[0]), [-1, 1])
+            real = tf.reshape(tf.sequence_mask(seq_lens, steps_of(x, seq_lens)), [-1, 1])
             y, h, c = self._sequences(tf.where(real, x, 0.0), h, c, seq_lens, time_major, stops=False)
             return tf.where(real, y, 0.0), h, c
 

@@ -13,6 +13,7 @@ from rlcatalog.errors import ModelContractError
 from rlcatalog.model import last_values
 from rlcatalog.torch.model import TorchModelV2
 from rlcatalog.torch.nn import Outputs, features_of, initialize
+from rlcatalog.torch.ops import flatten_rows
 from rlcatalog.torch.sequences import add_time_dimension, sequence_mask
 from rlcatalog_lstm.config import CellPlan, Initial, past_of, plan
 
@@ -153,7 +154,7 @@ class LSTMWrapper(TorchModelV2):
         """Compute the logits of sequences; see `ModelV2.forward`."""
         x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
-            x = torch.cat([x, *(view.reshape(x.shape[0], -1) for view in self.past.of_input(input_dict))], dim=1)
+            x = torch.cat([x, *(flatten_rows(view) for view in self.past.of_input(input_dict))], dim=1)
         if not state:
             sequences = x.shape[0] if seq_lens is None else len(seq_lens)
             state = [part.expand(sequences, -1) for part in self.get_initial_state()]

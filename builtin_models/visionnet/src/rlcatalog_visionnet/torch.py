@@ -69,7 +69,7 @@ class Conv(nn.Conv2d):
             x = x[:, :, :height, :width]
         if not weight.is_contiguous():  # rows and columns before channels, as they lie in memory: no copies
             weight, x = weight.permute(0, 2, 3, 1), x.permute(0, 2, 3, 1)
-        return F.linear(x.reshape(x.shape[0], -1), weight.reshape(weight.shape[0], -1), self.bias)
+        return F.linear(x.flatten(1), weight.flatten(1), self.bias)
 
 
 class Pool(nn.Module):
@@ -121,7 +121,7 @@ class ConvStack(nn.Module):
             x = module(x)
         if self.activate is not None:
             x = self.activate(x)
-        return x.permute(0, 2, 3, 1).reshape(x.shape[0], -1)
+        return x.permute(0, 2, 3, 1).flatten(1)
 
 
 class ConvLogits(Conv):

@@ -60,6 +60,10 @@ class TFEngine:
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
+        if not len(obs):  # TensorFlow's compiled convolutions fail on no rows
+            mask = None if mask is None else np.ones((1, *mask.shape[1:]), np.bool_)
+            found = self.act(*self._one_row(obs, views), mask, explore)
+            return tuple(tf.nest.map_structure(lambda part: part[:0], found))
         act = self._traced.get((explore, mask is not None)) or self._trace_act(explore, mask is not None)
         arguments = self._arguments(obs, views, memory)
         if mask is not None:
@@ -80,10 +84,20 @@ class TFEngine:
 
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
         """Return value estimates, as a NumPy array; no distribution is made."""
+        if not len(obs):
+            return self.values(*self._one_row(obs, views))[:0]
         traced = self._traced.get(None)
         if traced is None:
             traced = self._traced[None] = self._trace(self._runner(self._estimates))
         return traced(*self._arguments(obs, views, memory)).numpy()  # type: ignore[no-any-return]
+
+    def _one_row(self, obs: Array, views: Mapping[str, Any]) -> tuple[Array, dict[str, Any], tuple[Array, ...]]:
+        """Return inputs like these, and a memory, of one row."""
+
+        def one(part: Array) -> Array:
+            return np.zeros((1, *part.shape[1:]), part.dtype)
+
+        return one(obs), tf.nest.map_structure(one, dict(views)), self.policy.memory.start(1)
 
     def _arguments(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> list[Any]:
         """Return the inputs and the memory as a trace takes them."""

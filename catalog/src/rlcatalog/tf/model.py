@@ -13,7 +13,7 @@ import tensorflow as tf
 from rlcatalog.errors import StaleOutputError
 from rlcatalog.model import ModelV2, check_weights
 from rlcatalog.tf.ops import flatten_rows
-from rlcatalog.tf.sequences import Padding
+from rlcatalog.tf.sequences import Padding, steps_of
 from rlcatalog.tf.variables import Found, find, raw
 
 
@@ -145,7 +145,7 @@ class RecurrentNetwork(TFModelV2):
         if seq_lens is None:
             seq_lens = tf.ones([rows], tf.int32)
         sequences = tf.shape(seq_lens)[0]
-        inputs = tf.reshape(flat, [sequences, rows // sequences, flat.shape[-1]])
+        inputs = tf.reshape(flat, [sequences, steps_of(flat, seq_lens), flat.shape[-1]])
         if self.is_time_major():
             inputs = tf.transpose(inputs, [1, 0, 2])
         output, new_state = self.forward_rnn(inputs, state, seq_lens)

@@ -83,10 +83,14 @@ def add_time_dimension(rows: Any, seq_lens: Any, *, time_major: bool = False) ->
     Returns:
         `[S, T, ...]`, or `[T, S, ...]`.
     """
-    sequences = tf.shape(seq_lens)[0]
-    shape = tf.concat([[sequences, tf.shape(rows)[0] // sequences], tf.shape(rows)[1:]], axis=0)
+    shape = tf.concat([[tf.shape(seq_lens)[0], steps_of(rows, seq_lens)], tf.shape(rows)[1:]], axis=0)
     timed = tf.ensure_shape(tf.reshape(rows, shape), [None, None, *rows.shape[1:]])
     return tf.transpose(timed, [1, 0, *range(2, timed.shape.rank)]) if time_major else timed
+
+
+def steps_of(rows: Any, seq_lens: Any) -> Any:
+    """Return T, the length to which the sequences in rows `[S * T, ...]` are padded; 1 where there are none."""
+    return tf.maximum(tf.shape(rows)[0] // tf.maximum(tf.shape(seq_lens)[0], 1), 1)
 
 
 def sequence_mask(seq_lens: Any, length: Any = None) -> Any:

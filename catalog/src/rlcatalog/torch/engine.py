@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from rlcatalog.model import check_values
 from rlcatalog.policy import Evaluation, Policy
 from rlcatalog.sequences import lengths_of, memory_of, views_of
 from rlcatalog.structures import parts_of
+from rlcatalog.torch.ops import flatten_rows
 from rlcatalog.torch.sequences import Padding
 
 Array = np.ndarray[Any, Any]
@@ -147,7 +149,7 @@ class TorchEngine:
         if raw.ndim == 1:
             raw = raw[:, None]
         elif raw.ndim != 2:
-            raw = raw.reshape(len(raw), -1)
+            raw = raw.reshape(len(raw), math.prod(raw.shape[1:]))
         if raw.shape[1] != self.width:
             raise ModelContractError(
                 f"{getattr(self.dist_class, '__name__', self.dist_class)}.sample() gave {raw.shape[1]} values per"
@@ -159,7 +161,7 @@ class TorchEngine:
         """Return a sample as one tensor: a structure's parts side by side, `[B, width]`."""
         if isinstance(sample, torch.Tensor):
             return sample
-        parts = [part.reshape(part.shape[0], -1) for part in parts_of(sample) or []]
+        parts = [flatten_rows(part) for part in parts_of(sample) or []]
         if len({part.dtype for part in parts}) > 1:  # float32 holds whole numbers that half precision would not
             parts = [part.float() for part in parts]
         return torch.cat(parts, dim=1)

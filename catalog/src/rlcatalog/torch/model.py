@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rlcatalog.model import ModelV2, check_weights
-from rlcatalog.torch.sequences import Padding
+from rlcatalog.torch.sequences import Padding, steps_of
 
 _MISSING: Any = object()
 
@@ -137,7 +137,7 @@ class RecurrentNetwork(TorchModelV2):
         flat = input_dict["obs_flat"].float()
         rows = flat.shape[0]
         sequences = rows if seq_lens is None else len(seq_lens)
-        flat = flat.reshape(sequences, rows // sequences, -1)
+        flat = flat.reshape(sequences, steps_of(rows, sequences), flat.shape[1])
         if self.is_time_major():
             flat = flat.transpose(0, 1)
         if seq_lens is None:
@@ -145,7 +145,7 @@ class RecurrentNetwork(TorchModelV2):
         output, new_state = self.forward_rnn(flat, state, seq_lens)
         if self.is_time_major():
             output = output.transpose(0, 1)
-        return output.reshape(rows, -1), list(new_state)
+        return output.reshape(rows, output.shape[-1]), list(new_state)
 
     def forward_rnn(
         self, inputs: torch.Tensor, state: list[torch.Tensor], seq_lens: torch.Tensor

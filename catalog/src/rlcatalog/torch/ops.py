@@ -17,6 +17,11 @@ def side_by_side(pieces: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat(pieces, dim=1)
 
 
+def flatten_rows(x: Tensor) -> Tensor:
+    """Return `[B]` or `[B, ...]` as `[B, n]`; B may be 0, which leaves no `-1` to be found out."""
+    return x[:, None] if x.ndim == 1 else x.flatten(1)
+
+
 def fill_forbidden(inputs: Tensor, mask: Tensor) -> Tensor:
     """Give inputs where `mask` is False the lowest finite value of their dtype."""
     return torch.where(mask.bool(), inputs, _LOWEST[inputs.dtype])

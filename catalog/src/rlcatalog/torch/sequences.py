@@ -94,8 +94,13 @@ def add_time_dimension(rows: Tensor, seq_lens: Tensor, *, time_major: bool = Fal
         `[S, T, ...]`, or `[T, S, ...]`.
     """
     sequences = len(seq_lens)
-    timed = rows.reshape(sequences, rows.shape[0] // sequences, *rows.shape[1:])
+    timed = rows.reshape(sequences, steps_of(rows.shape[0], sequences), *rows.shape[1:])
     return timed.transpose(0, 1) if time_major else timed
+
+
+def steps_of(rows: int, sequences: int) -> int:
+    """Return T, the length to which S sequences in S * T rows are padded; 1 where there are none."""
+    return rows // sequences if sequences else 1
 
 
 def sequence_mask(seq_lens: Tensor, length: int | None = None) -> Tensor:

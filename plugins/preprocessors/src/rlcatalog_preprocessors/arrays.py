@@ -136,6 +136,8 @@ class NoPreprocessor(ArrayPreprocessor):
             if self._unchecked:
                 self._check_rows(batch)
             array = np.asarray(batch, self._dtype)
+            if isinstance(batch, list) and not batch:
+                array = array.reshape(0, *self.shape)
             if not array.ndim or array.shape[1:] != self.shape:
                 raise ValueError(f"rows of shape {array.shape[1:]} instead of {self.shape}")
             return array

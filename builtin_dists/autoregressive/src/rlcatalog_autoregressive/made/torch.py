@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from rlcatalog.layers import DenseSpec
 from rlcatalog.torch.nn import activation, dense, initialize
+from rlcatalog.torch.ops import flatten_rows
 from rlcatalog_autoregressive.layout import Layout, Part
 
 
@@ -117,7 +118,7 @@ class Run:
         if part.onehot:  # its row of the weights is all there is to add
             self.sums += self.rows[part.place].index_select(0, value)
             return
-        columns = value.reshape(value.shape[0], -1).index_select(1, made.source[start:stop] - part.raw.start)
+        columns = flatten_rows(value).index_select(1, made.source[start:stop] - part.raw.start)
         chosen = (columns == made.value[start:stop]).to(made.actions.dtype)
         numbers = (columns.to(made.actions.dtype) - made.shift[start:stop]) * made.scale[start:stop]
         seen = torch.where(made.is_choice[start:stop], chosen, numbers)

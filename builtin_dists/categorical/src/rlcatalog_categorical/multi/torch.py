@@ -131,7 +131,7 @@ class MultiCategorical(ActionDistribution):
             values = torch.as_tensor(actions, device=device)
         rows = self.inputs.shape[0]
         check_actions(values.shape, rows, self.layout)
-        return values.long().reshape(rows, -1, 1)
+        return values.long().reshape(rows, len(self.layout.lens), 1)
 
     def entropy(self) -> Tensor:
         """Return the sum of the choices' entropies, `[B]`."""

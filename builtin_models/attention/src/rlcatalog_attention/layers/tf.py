@@ -7,6 +7,7 @@ from typing import Any
 
 from rlcatalog.tf import tf
 from rlcatalog.tf.nn import Dense, DenseStack, initial_value
+from rlcatalog.tf.sequences import steps_of
 from rlcatalog.tf.variables import find
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
 
@@ -49,7 +50,7 @@ class Transformer:
             seq_lens = tf.ones(tf.shape(rows)[:1], tf.int32)
         seq_lens = tf.cast(seq_lens, tf.int32)
         sequences = tf.shape(seq_lens)[0]
-        length = tf.shape(rows)[0] // sequences
+        length = steps_of(rows, seq_lens)
         if not state:
             state = [tf.repeat(part[None], sequences, axis=0) for part in self.initial_state()]
         memory, held = state[0], tf.cast(state[1], tf.float32)

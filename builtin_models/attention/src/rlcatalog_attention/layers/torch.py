@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.torch.nn import DenseStack, dense, initialize
+from rlcatalog.torch.sequences import steps_of
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
 
 
@@ -58,7 +59,7 @@ class Transformer(nn.Module):
             state = [part.expand(sequences, *part.shape) for part in self.initial_state()]
         memory, held = state
         x = self.input(rows)
-        length = rows.shape[0] // sequences
+        length = steps_of(rows.shape[0], sequences)
         # The keys are the memory's slots and the steps. The oldest slots hold nothing at first, [S, 1, slots + T, 1].
         place = self.places if length == 1 else torch.arange(self.slots + length, device=x.device)[:, None]
         empty = place < (self.slots - held).view(-1, 1, 1, 1)
@@ -70,7 +71,7 @@ class Transformer(nn.Module):
             hidden = hidden | self._outside(place[start:, 0] - start, length)
         inputs = []
         for index, unit in enumerate(self.units):
-            keys = torch.cat([memory[:, index], x.view(sequences, length, -1)], dim=1)
+            keys = torch.cat([memory[:, index], x.view(sequences, length, x.shape[1])], dim=1)
             inputs.append(keys)
             x = unit(x, _from(keys, 1, start), hidden, table)
         kept = inputs[0][:, None] if len(inputs) == 1 else torch.stack(inputs, dim=1)
