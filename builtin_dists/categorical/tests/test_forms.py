@@ -7,6 +7,7 @@ import importlib
 import numpy as np
 import pytest
 from gymnasium import spaces
+from scipy.special import log_softmax
 
 from rlcatalog import SpaceInfo
 from rlcatalog.errors import ConfigError, ModelContractError
@@ -54,6 +55,14 @@ def test_actions_of_several_choices_are_one_per_row_of_the_inputs(kit, rows):
     for wrong in (np.zeros((rows + 1, 2), np.int64), np.zeros((rows, 3), np.int64)):
         with pytest.raises(ModelContractError, match=rf"expected actions \[{rows}, 2\]"):
             dist.logp(kit.tensor(wrong))
+
+
+def test_a_single_choice_may_be_a_list_of_one(kit):
+    inputs = logits(4, 3)
+    dist = kit.load("multi", "MultiCategorical")(kit.tensor(inputs), input_lens=(3,))
+    values = np.array([2, 0, 1, 1])
+    expected = log_softmax(inputs, axis=1)[np.arange(4), values]
+    np.testing.assert_allclose(kit.array(dist.logp([kit.tensor(values)])), expected, rtol=1e-5)
 
 
 def test_the_parts_of_several_choices_are_as_wide_as_these(kit):

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from scipy import stats
 from scipy.special import log_softmax
 
+from rlcatalog import ModelCatalog
 from rlcatalog.tf import Categorical as TFCategorical
 from rlcatalog.tf import DiagGaussian as TFGaussian
 from rlcatalog.tf import MultiActionDistribution as TFMulti
@@ -48,3 +49,21 @@ def test_whole_numbers_and_others_inside_a_composite_left_whole_are_scored_as_th
     third = stats.norm.logpdf(FLAT[:, 2:], INPUTS[:, 5:7], np.exp(INPUTS[:, 7:])).sum(axis=1)
     found = dist.logp(tensor(FLAT))
     np.testing.assert_allclose(np.asarray(found), first + 2 * (second + third), rtol=1e-5)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_divergences_from_several_forbidding_parts_add_up_to_a_finite_number(framework):
+    """Each part's is the largest number of its dtype, where the other forbids what this one may do; two are beyond."""
+    multi, _, _, tensor = PARTS[framework]
+    space = spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])
+    cls, _ = ModelCatalog.get_action_dist(space, {}, framework=framework)
+    free, forbidding = np.zeros((2, 5), np.float32), np.zeros((2, 5), np.float32)
+    lowest = np.finfo(np.float32).min
+    forbidding[0, 0] = forbidding[0, 3:] = lowest
+    here, there = (cls(tensor(inputs)) for inputs in (free, forbidding))
+    assert isinstance(here, multi)
+    assert here.layout.several_masked
+    found = np.asarray(here.kl(there))
+    assert np.isfinite(found).all()
+    assert found[0] > 1e38
+    assert found[1] == pytest.approx(0, abs=1e-6)
