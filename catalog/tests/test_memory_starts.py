@@ -10,6 +10,7 @@ from gymnasium import spaces
 from torch import nn
 
 import rlcatalog
+from rlcatalog.errors import ModelContractError
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
 
@@ -108,3 +109,13 @@ def test_sequences_scored_without_a_state_begin_there(policy):
         value = policy.evaluate({**batch, **start}).value
         found = value.detach() if isinstance(value, torch.Tensor) else value
         np.testing.assert_array_equal(np.asarray(found), [FIRST[0][1]] * 3)
+
+
+def test_a_memory_of_other_parts_or_rows_is_refused(policy):
+    batch = {"obs": np.zeros((3, 2), np.float32), "raw_action": np.zeros((3, 1), np.int64), "seq_lens": [2, 1]}
+    first, second = (np.asarray(part) for part in policy.initial_state(2).memory)
+    for state in ([first], [first, second, second], [first[:1], second], [first, np.concatenate([second, second])]):
+        with pytest.raises(
+            ModelContractError, match=r"batch\['state'\]: expected 2 parts with a row for each of 2 seq"
+        ):
+            policy.evaluate({**batch, "state": state})

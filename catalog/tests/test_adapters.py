@@ -1,0 +1,73 @@
+"""Raw actions into those of a space and back, against maps written down by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlcatalog import SpaceInfo
+from rlcatalog.adapters import ActionAdapter
+from rlcatalog.errors import NotServedError
+
+HALF_OPEN = spaces.Box(
+    np.array([-2, 0, -np.inf, -np.inf], np.float32), np.array([6, np.inf, 3, np.inf], np.float32), dtype=np.float32
+)
+
+
+def adapter(space, bounds="clip", kinds=None):
+    return ActionAdapter(SpaceInfo.read(space, "action"), bounds, kinds)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_discrete_values_have_the_dtype_of_their_space_and_begin_where_it_does(dtype):
+    for start in (0, -3):
+        space = spaces.Discrete(4, start=start, dtype=dtype)
+        one, onehot = adapter(space), adapter(space, kinds={"action": "onehot"})
+        raw = np.array([[0], [3], [1]])
+        for made, given in ((one, raw), (onehot, np.eye(4, dtype=np.float32)[raw[:, 0]])):
+            found = made(given)
+            assert found.dtype == dtype
+            assert found.tolist() == [start, start + 3, start + 1]
+            np.testing.assert_array_equal(made.invert(found), given)
+
+
+def test_affine_bounds_map_the_interval_where_there_are_two_and_clip_elsewhere():
+    found = adapter(HALF_OPEN, "affine")
+    raw = np.array([[-1, -1, -1, -1], [0, 0.5, 0.5, 5], [1, 9, 9, -9], [2, 1, 1, 1]], np.float32)
+    expected = np.float32([[-2, 0, -1, -1], [2, 0.5, 0.5, 5], [6, 9, 3, -9], [6, 1, 1, 1]])
+    np.testing.assert_array_equal(found(raw), expected)
+    back = found.invert(found(raw[1:2]))
+    np.testing.assert_allclose(back, raw[1:2], rtol=1e-6)
+    assert back.dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_clipped_values_keep_their_dtype_and_shape_and_have_no_inverse(dtype):
+    found = adapter(spaces.Box(-1, 2, (2, 2), dtype))
+    adapted = found(np.array([[-5, -1, 0.5, 9]], np.float32))
+    assert adapted.dtype == dtype
+    np.testing.assert_array_equal(adapted, [[[-1, -1], [0.5, 2]]])
+    with pytest.raises(NotServedError, match="clipping has no inverse"):
+        found.invert(adapted)
+
+
+@pytest.mark.parametrize("kind", ["tuple", "dict"])
+def test_nested_actions_go_there_and_back(kind):
+    inner = [spaces.MultiDiscrete([2, 3], start=[5, -1]), spaces.Box(-2, 6, (2,), np.float32), spaces.MultiBinary(2)]
+    outer = spaces.Tuple(inner) if kind == "tuple" else spaces.Dict(dict(zip("cab", inner, strict=True)))
+    space = spaces.Tuple([spaces.Discrete(3, start=1), outer])
+    found = adapter(space, "affine")
+    assert found.width == 7
+    # A Dict has its keys in alphabetical order or in that of its making, as Gymnasium left them.
+    keys = list(outer.spaces) if kind == "dict" else [0, 1, 2]
+    pieces = {"MultiDiscrete": [1, 2], "Box": [0.5, -1.0], "MultiBinary": [0, 1]}
+    raw = [2, *(value for key in keys for value in pieces[type(outer[key]).__name__])]
+    adapted = found(np.array([raw, raw], np.float32))
+    expected = {"MultiDiscrete": [6, 1], "Box": [4.0, -2.0], "MultiBinary": [0, 1]}
+    assert adapted[0].tolist() == [3, 3]
+    for key in keys:
+        name = type(outer[key]).__name__
+        np.testing.assert_array_equal(adapted[1][key], [expected[name]] * 2)
+        assert adapted[1][key].dtype == outer[key].dtype
+    np.testing.assert_array_equal(found.invert(adapted), [raw, raw])
