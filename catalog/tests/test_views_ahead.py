@@ -66,7 +66,7 @@ def test_the_past_is_what_happened_in_the_same_episode():
         history = served.rewarded(history, None if t == 0 else REWARDS[t - 1])
         seen = served.see(history, OBS[t])
         for env in range(ENVS):
-            obs, actions, rewards = (_past(COLUMNS[name], t, env, ages[env]) for name in COLUMNS)
+            obs, rewards, actions = (_past(COLUMNS[name], t, env, ages[env]) for name in COLUMNS)
             np.testing.assert_array_equal(seen["past_obs"][env], [obs[-3], obs[-1], OBS[t, env]])
             np.testing.assert_array_equal(seen["past_actions"][env], [actions[-2][0], actions[-1][0]])
             np.testing.assert_array_equal(seen["past_rewards"][env], rewards[-1])
