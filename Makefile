@@ -16,9 +16,9 @@ PACKAGES := $(wildcard catalog/pyproject.toml builtin_models/*/pyproject.toml bu
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
-test learn: export OMP_NUM_THREADS ?= 1
+test learn sweep: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test learn lint bench mutate docs clean
+.PHONY: demo test learn sweep lint bench mutate docs clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -29,8 +29,12 @@ demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found th
 test: $(VENV)/.dev  ## all tests, a short learning run included
 	$(BIN)/python -m pytest -m "not learn" -n 2 --dist loadfile $(PYTEST_ARGS)
 
-learn: $(VENV)/.dev  ## long learning runs that must reach a known return
-	$(BIN)/python -m pytest -m learn $(PYTEST_ARGS)
+learn: $(VENV)/.dev  ## long learning runs, medians over seeds from SEED on; under an hour on two cores
+	SEED=$(SEED) $(BIN)/python -m pytest -m learn -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+sweep: N = 10
+sweep: $(VENV)/.dev  ## run N seeds of learning tests and write the records their marks come from: T=FILE [K=PART OF A NAME]
+	$(BIN)/python -m pytest -m learn --sweep $(N) $(T) $(if $(K),-k "$(K)") $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev  ## style, types, and the generated file
 	$(BIN)/ruff check .

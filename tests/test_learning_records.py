@@ -1,12 +1,87 @@
-"""The arithmetic behind the marks of tests of learning, and what runs them."""
+"""The records that tests of learning are held against, and the arithmetic behind their marks."""
 
 from __future__ import annotations
 
+import ast
 import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
-from learning import TOLERATED, OverSeeds, chance_below, fingerprint, play, random_play
+from learning import ENOUGH, TOLERATED, OverSeeds, Record, chance_below, fingerprint, play, random_play
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = sorted([*ROOT.glob("tests/test_learn_*.py"), *ROOT.glob("*/*/tests/test_*_learning.py")])
+
+
+def recorded():
+    return [(path, name) for path in TESTS for name in Record(path.with_suffix(".json"), "").all]
+
+
+def held_tests(path):
+    """The names of a file's tests of learning."""
+    functions = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+    return {node.name for node in functions if "over_seeds" in [arg.arg for arg in node.args.args]}
+
+
+def named(cases):
+    return pytest.mark.parametrize(("path", "name"), cases, ids=lambda value: getattr(value, "stem", value))
+
+
+def swept(path, name, at_least=1):
+    return len(Record(path.with_suffix(".json"), name).own()) >= at_least
+
+
+every_record = named(recorded())
+#: What is too short to say anything has said why.
+every_sweep = named([case for case in recorded() if swept(*case)])
+every_spread = named([case for case in recorded() if swept(*case, at_least=3)])
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
+def test_each_test_of_learning_has_a_record_and_each_record_a_test(path):
+    names = {name.partition("[")[0] for name in Record(path.with_suffix(".json"), "").all}
+    assert names == held_tests(path)
+
+
+def test_there_are_tests_of_learning():
+    assert len(TESTS) == 6
+    assert len(recorded()) >= 30
+
+
+@every_record
+def test_a_sweep_is_long_enough_or_says_why_not(path, name):
+    record = Record(path.with_suffix(".json"), name)
+    assert len(record.own()) >= record.needed or record.entry.get("exception")
+    assert len(record.own()) < record.needed or "exception" not in record.entry  # no longer one
+    if "with" in record.entry:
+        beside = Record(record.path, record.entry["with"])
+        assert len(beside.own()) >= ENOUGH or beside.entry.get("exception")
+
+
+@every_spread
+def test_a_mark_is_missed_by_bad_luck_alone_less_than_once_in_a_thousand_times(path, name):
+    record = Record(path.with_suffix(".json"), name)
+    assert record.entry["seeds"] % 2 == 1
+    assert record.chance_of_failure() < TOLERATED, record.returns()
+
+
+@every_sweep
+def test_a_mark_is_out_of_reach_of_who_does_not_learn(path, name):
+    """At least half-way from there to what is learned."""
+    record = Record(path.with_suffix(".json"), name)
+    if "at_least" in record.entry:
+        learned, chance = float(np.median(record.returns())), record.entry["chance"]
+        assert record.mark - chance >= (learned - chance) / 2
+    else:  # what cannot be learned: another test of the file learns more
+        assert any(entry.get("at_least", -np.inf) > record.mark for entry in record.all.values())
+
+
+@every_sweep
+def test_a_sweep_was_made_with_the_settings_of_today(path, name):
+    assert Record(path.with_suffix(".json"), name).entry["settings"] == fingerprint(path, name.partition("[")[0])
+
 
 # --- the arithmetic --------------------------------------------------------------------------------------------------
 
@@ -63,9 +138,25 @@ def test_a_sweep_is_written_continued_and_begun_anew_where_settings_changed(case
     assert kept["test_learns[a]"]["returns"] == {"1000": 2.0, "1001": 2.0, "1002": 3.0}
     assert (kept["test_learns[a]"]["chance"], kept["test_learns[b]"]["returns"]) == (1.0, {"1000": 7.0})
     assert kept["test_learns[a]"]["versions"]["gymnasium"]
+    case().record.write(exception="3 of 10 seeds")
+    case(sweep=4)(lambda seed: 1.0, chance=4.0)
+    assert json.loads(path.read_text())["test_learns[a]"]["exception"] == "3 of 10 seeds"
+    case(sweep=10)(lambda seed: 1.0, chance=4.0)
+    assert "exception" not in json.loads(path.read_text())["test_learns[a]"]
     (tmp_path / "test_it.py").write_text(SOURCE.replace("0.1", "0.2"))
     case(sweep=1)(lambda seed: 5.0, chance=4.0)
     assert json.loads(path.read_text())["test_learns[a]"]["returns"] == {"1000": 5.0}
+
+
+def test_sweeps_side_by_side_leave_one_another_s_entries(tmp_path):
+    def write(name):
+        for count in range(20):
+            Record(tmp_path / "test_it.json", name).write(count=count)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(write, "abcdefgh"))
+    assert json.loads((tmp_path / "test_it.json").read_text()) == {name: {"count": 19} for name in "abcdefgh"}
+    assert [path.name for path in tmp_path.iterdir()] == ["test_it.json"]
 
 
 @pytest.mark.parametrize(("mark", "passes"), [({"at_least": 4}, True), ({"at_least": 5}, False),

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ast
 import datetime
+import fcntl
+import hashlib
 import json
 import math
 import os
@@ -49,6 +51,11 @@ class Record:
         self.entry: dict[str, Any] = self.all.get(name, {})
 
     @property
+    def needed(self) -> int:
+        """How many seeds the sweep should have."""
+        return ENOUGH_BESIDE if "with" in self.entry else ENOUGH
+
+    @property
     def mark(self) -> float:
         """The return to reach, or not to exceed."""
         return float(self.entry["at_least"] if "at_least" in self.entry else self.entry["at_most"])
@@ -75,13 +82,18 @@ class Record:
         return chance_below(returns, sign * self.mark, self.entry["seeds"], width)
 
     def write(self, **values: Any) -> None:
-        """Change the entry and leave those of other tests as they are now."""
-        self.__init__(self.path, self.name)  # type: ignore[misc]  # another process may have written its entry
-        self.entry = {**self.entry, **values}
-        self.all = dict(sorted({**self.all, self.name: self.entry}.items()))
-        beside = self.path.with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(self.all, indent=1) + "\n")
-        beside.replace(self.path)
+        """Change keys of the entry, or remove them (None); other processes may be writing those of other tests."""
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        try:
+            self.__init__(self.path, self.name)  # type: ignore[misc]
+            self.entry = {key: value for key, value in {**self.entry, **values}.items() if value is not None}
+            self.all = dict(sorted({**self.all, self.name: self.entry}.items()))
+            written = self.path.with_suffix(".new")
+            written.write_text(json.dumps(self.all, indent=1) + "\n")
+            written.replace(self.path)
+        finally:
+            os.close(folder)  # and the lock with it
 
 
 def chance_below(returns: Sequence[float], mark: float, seeds: int, width: float) -> float:
@@ -102,8 +114,6 @@ def fingerprint(path: Path, name: str) -> str:
 
     Hyperparameters that stand in the file of a test are thereby those of its sweep.
     """
-    import hashlib
-
     defined: dict[str, ast.AST] = {}
     for node in ast.parse(path.read_text()).body:
         for target in getattr(node, "targets", [getattr(node, "target", None)]):
@@ -179,6 +189,7 @@ class OverSeeds:
             self.record.write(
                 settings=settings, chance=paid, date=str(datetime.date.today()), versions=_versions(),
                 seconds=round(statistics.median(seconds), 1), returns=returns,
+                exception=None if len(returns) >= self.record.needed else self.record.entry.get("exception"),
             )  # fmt: skip
 
 

@@ -1,36 +1,16 @@
-"""Long learning runs: each must reach a known return."""
+"""Long learning runs under Ray RLlib; what each must reach stands in the record beside this file."""
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from remembering import Recall, position_only
+from learning import play, random_play
+from remembering import Recall
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
 from rlcatalog_rllib import configure, export
 
-pytestmark = pytest.mark.learn
-
-
-def play(policy, make, episodes=100, explore=False):
-    """Return the mean return of fresh episodes, played by the exported policy without Ray."""
-    envs = gym.vector.SyncVectorEnv([make] * 20, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
-    stepper, returns, running = policy.stepper(20), [], np.zeros(20)
-    obs, _ = envs.reset(seed=10_000)
-    done = reward = None
-    share = np.full(20, episodes // 20)
-    while share.sum():
-        step = stepper.step(obs, done=done, prev_reward=reward, explore=explore)
-        obs, reward, terminated, truncated, _ = envs.step(step.action)
-        running += reward
-        done = terminated | truncated
-        for i in np.flatnonzero(done):
-            if share[i]:
-                share[i] -= 1
-                returns.append(running[i])
-            running[i] = 0
-    print(f"mean return of {episodes} episodes: {np.mean(returns):.3f}")
-    return float(np.mean(returns))
+pytestmark = [pytest.mark.learn, pytest.mark.xdist_group("ray")]  # one Ray serves all
 
 
 @pytest.fixture
@@ -39,10 +19,10 @@ def trained(local_ray):
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.tune.registry import register_env
 
-    def train(env, model, steps, runners=0, envs=8, **training):
+    def train(env, model, steps, seed, runners=0, envs=8, **training):
         settings = {"train_batch_size_per_learner": 2048, "minibatch_size": 256, "num_epochs": 8, "lr": 1e-3,
                     "vf_clip_param": 1e9, "vf_loss_coeff": 0.5, "lambda_": 0.95, "grad_clip": 0.5}  # fmt: skip
-        config = PPOConfig().debugging(seed=0, log_level="ERROR").reporting(min_time_s_per_iteration=0)
+        config = PPOConfig().debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)
         config.env_runners(num_env_runners=runners, num_envs_per_env_runner=envs)
         config.training(**{**settings, **training, "lr": [[0, training.get("lr", 1e-3)], [steps, 1e-5]]})
         if not isinstance(env, str):
@@ -59,9 +39,16 @@ def trained(local_ray):
     return train
 
 
-def test_cartpole_with_two_environment_runners(trained):
-    policy = trained("CartPole-v1", {"fcnet_hiddens": [64, 64], "vf_share_layers": False}, 120_000, runners=2)
-    assert play(policy, lambda: gym.make("CartPole-v1")) >= 475
+def cartpole():
+    return gym.make("CartPole-v1")
+
+
+def test_cartpole_with_two_environment_runners(over_seeds, trained):
+    def train(seed):
+        model = {"fcnet_hiddens": [64, 64], "vf_share_layers": False}
+        return play(trained("CartPole-v1", model, 120_000, seed, runners=2), cartpole)
+
+    over_seeds(train, chance=lambda: random_play(cartpole))
 
 
 class BestAllowed(gym.Env):
@@ -91,28 +78,33 @@ class BestAllowed(gym.Env):
         return self.seen
 
 
-def test_a_masked_task_without_one_forbidden_action(trained):
-    """The environment raises at a forbidden action, in training and in play."""
-    policy = trained(BestAllowed, {"fcnet_hiddens": [64, 64]}, 60_000, gamma=0.0)
-    assert play(policy, BestAllowed) >= 9.0  # of 10; any allowed action: about 4.6
+def test_a_masked_task_without_one_forbidden_action(over_seeds, trained):
+    """The environment raises at a forbidden action, in training and in play; the best ones pay 10."""
+
+    def train(seed):
+        return play(trained(BestAllowed, {"fcnet_hiddens": [64, 64]}, 60_000, seed, gamma=0.0), BestAllowed)
+
+    over_seeds(train, chance=lambda: random_play(BestAllowed))
 
 
-def test_an_lstm_makes_up_for_velocities(trained):
-    model = {"fcnet_hiddens": [64], "use_lstm": True, "lstm_cell_size": 64, "max_seq_len": 20,
-             "observation_filter": "MeanStdFilter"}  # fmt: skip
-    # The value reads the memory's output, too: large, its loss would drown what the policy must learn to remember.
-    policy = trained(position_only, model, 250_000, envs=16, vf_loss_coeff=0.005, use_kl_loss=False)
-    assert play(policy, position_only) >= 300
+MEMORIES = {
+    "lstm": {"use_lstm": True, "lstm_cell_size": 64},
+    "attention": {"use_attention": True, "attention_dim": 32, "attention_head_dim": 16, "attention_num_heads": 2,
+                  "attention_memory_inference": 20, "attention_memory_training": 20},
+}  # fmt: skip
 
 
-def test_attention_recalls_what_lies_before_its_sequence(trained):
+@pytest.mark.parametrize("memory", list(MEMORIES))
+def test_a_memory_recalls_what_lies_before_its_sequence(over_seeds, trained, memory):
     """The cue lies more than half a sequence back; guessing pays a fourth."""
-    model = {"fcnet_hiddens": [32], "use_attention": True, "attention_dim": 32, "attention_head_dim": 16,
-             "attention_num_heads": 2, "attention_memory_inference": 20, "attention_memory_training": 20,
-             "max_seq_len": 8}  # fmt: skip
-    policy = trained(lambda: Recall(5, 7), model, 60_000, envs=16, gamma=0.9, entropy_coeff=0.01, num_epochs=6,
-                     lr=3e-3, train_batch_size_per_learner=1024)  # fmt: skip
-    assert play(policy, lambda: Recall(5, 7)) >= 0.9
+
+    def train(seed):
+        model = {"fcnet_hiddens": [32], "max_seq_len": 8, **MEMORIES[memory]}
+        policy = trained(lambda: Recall(5, 7), model, 60_000, seed, envs=16, gamma=0.9, entropy_coeff=0.01,
+                         num_epochs=6, lr=3e-3, train_batch_size_per_learner=1024)  # fmt: skip
+        return play(policy, lambda: Recall(5, 7))
+
+    over_seeds(train, chance=0.25)
 
 
 class Agree(gym.Env):
@@ -138,8 +130,14 @@ class Agree(gym.Env):
         return np.zeros(1, np.float32), paid, self.left == 0, False, {}
 
 
-@pytest.mark.parametrize(("autoregressive", "low", "high"), [(True, 6.0, 10), (False, 0, 3.2)])
-def test_two_parts_agree_where_one_depends_on_the_other(trained, autoregressive, low, high):
-    model = {"fcnet_hiddens": [32], "use_autoregressive": autoregressive}
-    policy = trained(Agree, model, 60_000, gamma=0.0, entropy_coeff=0.05, num_epochs=4)
-    assert low <= play(policy, Agree, explore=True) <= high
+@pytest.mark.parametrize("head", ["autoregressive", "independent"])
+def test_two_parts_agree_where_one_depends_on_the_other(over_seeds, trained, head):
+    """Independent parts, too, learn what they can: their mark is what they cannot exceed."""
+
+    def train(seed):
+        model = {"fcnet_hiddens": [32], "use_autoregressive": head == "autoregressive"}
+        return play(
+            trained(Agree, model, 60_000, seed, gamma=0.0, entropy_coeff=0.05, num_epochs=4), Agree, explore=True
+        )
+
+    over_seeds(train, chance=lambda: random_play(Agree))
