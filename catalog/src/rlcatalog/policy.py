@@ -254,15 +254,22 @@ class Policy:
             raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {found}.")
         return state
 
-    def preprocess(self, obs: Any, *, update: bool = False) -> Array:
+    def preprocess(self, obs: Any, *, update: bool | Array = False) -> Array:
         """Encode and filter a batch of observations: `[B, *encoded shape]`.
 
         Args:
             obs: A batch of observations, or a list of single ones.
-            update: Whether the filter learns from them.
+            update: Whether the filter learns from them first; booleans `[B]`: from which.
         """
         encoded = self.preprocessor.transform_batch(self._seen(obs))
-        return encoded if self.filter is None else self.filter(encoded, update=update)
+        if self.filter is None:
+            return encoded
+        rows = np.asarray(update)
+        if not rows.ndim:
+            return self.filter(encoded, update=bool(update))
+        if rows.any():
+            self.filter(encoded[rows], update=True)
+        return self.filter(encoded)
 
     def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
         """Return the action masks in a batch of observations, boolean `[B, m]`, or None where they hold none.

@@ -48,9 +48,10 @@ def test_advantages_equal_the_definition():
     T, N, gamma, lam = 7, 3, 0.9, 0.8
     reward, value = rng.normal(size=(2, T, N)).astype(np.float32)
     done, last = rng.random((T, N)) < 0.3, rng.normal(size=N).astype(np.float32)
-    rollout = Rollout(None, None, None, value, reward, done, last)
+    bootstrap = rng.normal(size=(T, N)).astype(np.float32) * done * (rng.random((T, N)) < 0.5)
+    rollout = Rollout(None, None, None, value, reward, done, bootstrap, last)
     following = np.concatenate([value[1:], last[None]])
-    delta = reward + gamma * following * ~done - value
+    delta = reward + np.where(done, bootstrap, gamma * following) - value
     expected = np.zeros((T, N))
     for n in range(N):
         for t in range(T):
@@ -89,9 +90,10 @@ def test_truncation_adds_the_value_of_the_last_observation():
     collector = Collector(policy, envs, 0, gamma=0.5)
     rollout = collector.collect(10)
     at_end = policy.act(np.array([[5.0]], np.float32)).value[0]
-    expected = np.ones((10, 2))
-    expected[[4, 9]] += 0.5 * at_end
-    np.testing.assert_allclose(rollout.reward, expected, rtol=1e-5)
+    expected = np.zeros((10, 2))
+    expected[[4, 9]] = 0.5 * at_end
+    np.testing.assert_allclose(rollout.bootstrap, expected, rtol=1e-5)
+    assert (rollout.reward == 1).all()
     assert rollout.done.sum() == 4
     assert rollout.obs[:, 0, 0].tolist() == [0, 1, 2, 3, 4] * 2
     assert list(collector.episodes.returns) == [5.0] * 4

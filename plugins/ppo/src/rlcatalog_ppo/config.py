@@ -94,6 +94,15 @@ def parse(config: Mapping[str, Any] | None) -> PPOConfig:
         else:
             values[name] = convert(plain(value), rows[name], "PPO config key")
     found = PPOConfig(**values)
+    for name, size in (
+        ("minibatch_size", found.minibatch_size),
+        ("num_envs * rollout_length", found.num_envs * found.rollout_length),
+    ):
+        if size < 2:
+            raise ConfigError(
+                f"{name} = {size}: advantages are normalised by their deviation, which a single step has not. Set 2 or"
+                " more."
+            )
     if found.minibatch_size > found.num_envs * found.rollout_length:
         raise ConfigError(
             f"minibatch_size={found.minibatch_size} is larger than a rollout: num_envs * rollout_length ="

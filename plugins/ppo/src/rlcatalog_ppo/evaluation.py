@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from rlcatalog import Policy
 from rlcatalog_ppo.environments import vector
@@ -13,7 +14,7 @@ from rlcatalog_ppo.environments import vector
 
 def play(
     policy: Policy,
-    make_env: Callable[[], Any],
+    env: Callable[[], Any] | VectorEnv,
     episodes: int,
     *,
     seed: int | None = None,
@@ -26,15 +27,15 @@ def play(
 
     Args:
         policy: The policy.
-        make_env: Makes one environment.
+        env: Makes one environment; or a vector environment, which is reset and left open.
         episodes: How many.
         seed: Seed of the environments.
         explore: Sample actions; else take the most likely ones.
         on_episode: Called with each return as it comes.
     """
-    n = min(episodes, 20)
+    envs = env if isinstance(env, VectorEnv) else vector(env, min(episodes, 20))
+    n, stepper = envs.num_envs, policy.stepper(envs)
     share = np.full(n, episodes // n) + (np.arange(n) < episodes % n)
-    envs, stepper = vector(make_env, n), policy.stepper(n)
     returns: list[float] = []
     running = np.zeros(n)
     obs, _ = envs.reset(seed=seed)
@@ -52,6 +53,9 @@ def play(
                     if on_episode is not None:
                         on_episode(returns[-1])
                 running[i] = 0.0
+            if stepper.autoreset == "disabled" and done.any():
+                obs, _ = envs.reset(options={"reset_mask": done})
     finally:
-        envs.close()
+        if envs is not env:
+            envs.close()
     return returns

@@ -31,7 +31,7 @@ class Recorder:
         columns = {"obs": rollout.obs, "actions": rollout.raw_action, "rewards": rollout.reward, "dones": rollout.done}
         if rollout.mask is not None:
             columns["action_mask"] = rollout.mask
-        rows = {name: a.swapaxes(0, 1).reshape(-1, *a.shape[2:]) for name, a in columns.items()}
+        rows = rollout.rows(columns)
         number = len(list(self.folder.glob("rollout-*.npz")))
         np.savez_compressed(self.folder / f"rollout-{number:05d}.npz", **rows)
 

@@ -78,11 +78,11 @@ class PPO:
         if self._recorder is not None:
             self._recorder.write(rollout)
         learned = self._learner.update(rollout.batch(config.gamma, config.lambda_, config.kl_coeff > 0), self._lr())
-        self._steps += rollout.reward.size
+        self._steps += rollout.steps
         self._iterations += 1
         seconds = time.perf_counter() - start
         self._seconds += seconds
-        return self._report(learned, rollout.reward.size / seconds)
+        return self._report(learned, rollout.steps / seconds)
 
     def evaluate(self, episodes: int = 10, *, seed: int | None = None, explore: bool = False) -> list[float]:
         """Return the undiscounted returns of fresh episodes played by the current policy."""

@@ -13,6 +13,8 @@ from gymnasium.vector import VectorEnv
 from rlcatalog import Policy
 from rlcatalog.carried import State
 from rlcatalog.errors import NotServedError
+from rlcatalog.stepper import autoreset_of
+from rlcatalog_ppo.columns import Ahead, Sequences
 
 Array = np.ndarray[Any, Any]
 
@@ -26,14 +28,18 @@ class Rollout:
         raw_action: Raw actions `[T, N, width]`.
         logp: Log density of the actions when they were drawn.
         value: Value estimates at the observations.
-        reward: Rewards; where an episode was truncated, the discounted value of its last observation is added.
+        reward: Rewards, as the environments gave them.
         done: Whether the episode ended with this step.
+        bootstrap: Where an episode was truncated, the discounted value of its last observation, else 0: a time limit is
+            not an end of the task, and what would have come is worth that.
         last_value: Value estimates `[N]` after the last step.
         dist_inputs: Parameters `[T, N, n]` of the distributions that the actions were drawn from.
         mask: Action masks `[T, N, m]`, or None where the environment has none.
         views: What the model saw beside the observation, by name; a structure where it is one.
         starts: Where the sequences begin that a model with memory is trained on, else None.
         memory: The memory each of them began with, `[S, ...]`, environment after environment.
+        idle: Steps that did nothing but begin an episode, or None where there are none. They are no experience: `batch`
+            and `rows` leave them out.
     """
 
     obs: Array
@@ -42,12 +48,24 @@ class Rollout:
     value: Array
     reward: Array
     done: Array
+    bootstrap: Array
     last_value: Array
     dist_inputs: Array | None = None
     mask: Array | None = None
     views: Mapping[str, Any] = field(default_factory=dict)
     starts: Array | None = None
     memory: tuple[Array, ...] = ()
+    idle: Array | None = None
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of experience."""
+        return self.done.size if self.idle is None else int(self.done.size - self.idle.sum())
+
+    def rows(self, columns: Any) -> Any:
+        """Return columns `[T, N, ...]` as rows, environment after environment."""
+        kept = slice(None) if self.idle is None else ~self.idle.T.reshape(-1)
+        return each(columns, lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:])[kept])
 
     def advantages(self, gamma: float, lambda_: float) -> Array:
         """Return the generalised advantage estimates `[T, N]` (Schulman et al. 2016, equation 16)."""
@@ -55,13 +73,13 @@ class Rollout:
         next_value, running = self.last_value, np.zeros_like(self.last_value)
         for t in range(len(advantages) - 1, -1, -1):
             goes_on = 1.0 - self.done[t]
-            delta = self.reward[t] + gamma * next_value * goes_on - self.value[t]
+            delta = self.reward[t] + self.bootstrap[t] + gamma * next_value * goes_on - self.value[t]
             running = delta + gamma * lambda_ * goes_on * running
             advantages[t], next_value = running, self.value[t]
         return advantages
 
     def batch(self, gamma: float, lambda_: float, dist_inputs: bool = False) -> dict[str, Any]:
-        """Return the rows `[T * N, ...]` to learn from, environment after environment, with their sequences if any.
+        """Return the rows to learn from, environment after environment, with their sequences if any.
 
         Args:
             gamma: Discount.
@@ -83,10 +101,10 @@ class Rollout:
             columns["mask"] = self.mask
         if self.views:
             columns["views"] = dict(self.views)
-        batch: dict[str, Any] = each(columns, lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:]))
+        batch: dict[str, Any] = self.rows(columns)
         if self.starts is not None:
-            places = np.flatnonzero(self.starts.T)
-            batch["seq_lens"] = np.diff(places, append=self.starts.size).astype(np.int32)
+            places = np.flatnonzero(self.rows(self.starts))
+            batch["seq_lens"] = np.diff(places, append=self.steps).astype(np.int32)
             batch["state"] = list(self.memory)
         return batch
 
@@ -115,148 +133,117 @@ class Episodes:
 class Collector:
     """Steps a vector environment with a policy.
 
+    Of an environment that reuses its observations' memory, the last one of an episode must be read before the next
+    episode begins. Here it is, but under SAME_STEP the vector environment resets first: there the environments
+    themselves must hand out copies, as those of `rlcatalog_ppo.environments.vector` do.
+
     Args:
         policy: Chooses the actions.
-        envs: Environments that reset themselves within the step that ends an episode.
+        envs: The environments; they may reset in any of Gymnasium's ways.
         seed: Seed of the environments.
         gamma: Discount, for the value of truncated episodes' last observations.
     """
 
     def __init__(self, policy: Policy, envs: VectorEnv, seed: int | None, gamma: float) -> None:
-        self.policy, self.envs, self.gamma = policy, envs, gamma
+        self.policy, self.envs, self.gamma, self.autoreset = policy, envs, gamma, autoreset_of(envs)
         self.episodes = Episodes()
-        self._returns, self._lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
+        n = envs.num_envs
+        self._returns, self._lengths = np.zeros(n), np.zeros(n, np.int64)
+        self._ahead = Ahead(policy)
         obs, _ = envs.reset(seed=seed)
         self._encoded, self._mask = policy.preprocess(obs, update=True), policy.action_mask(obs)
-        self._state, self._rewards = policy.initial_state(envs.num_envs), np.zeros(envs.num_envs, np.float32)
+        self._state, self._rewards = policy.initial_state(n), np.zeros(n, np.float32)
+        #: Where the next step does nothing but begin an episode.
+        self._idle = np.zeros(n, bool)
 
     def collect(self, length: int) -> Rollout:
         """Take `length` steps in every environment."""
-        policy, envs = self.policy, self.envs
-        encoded, mask, state, rewards = self._encoded, self._mask, self._state, self._rewards
+        policy = self.policy
         steps: list[dict[str, Any]] = []
-        sequences = _Sequences(policy, envs.num_envs) if policy.memory else None
-        ahead = _Ahead(policy) if policy.views.ahead else None
+        sequences = Sequences(policy, self.envs.num_envs) if policy.memory else None
         for _ in range(length):
             if sequences is not None:
-                sequences.note(state)
-            step = policy.act_encoded(encoded, state, prev_reward=rewards, mask=mask)
-            state = step.state
-            row = {
-                "obs": encoded,
-                "raw_action": step.raw_action,
-                "logp": step.logp,
-                "value": step.value,
-                "dist_inputs": step.dist_inputs,
-            }
-            if mask is not None:
-                row["mask"] = mask.copy()  # it may share memory with the environments'
-            if state is not None and state.seen:
-                row["views"] = state.seen
-            observed, reward, terminated, truncated, info = envs.step(step.action)
-            ended = terminated | truncated
-            rewards = reward.astype(np.float32)
-            row |= {"reward": rewards.copy(), "done": ended}
-            encoded, mask = policy.preprocess(observed, update=True), policy.action_mask(observed)
-            if ahead is not None:
-                ahead.note(row, step, rewards, terminated, truncated, encoded, info)
-            self._returns += reward
-            self._lengths += 1
-            if ended.any():
-                self._finish(ended, truncated & ~terminated, info, row["reward"], state, rewards)
-                state = policy.restart(state, ended)
-            if sequences is not None:
-                sequences.step(ended)
-            steps.append(row)
-        self._encoded, self._mask, self._state, self._rewards = encoded, mask, state, rewards
+                sequences.note(self._state, self._idle)
+            steps.append(self._step(sequences))
         columns: dict[str, Any] = _stacked(steps)
         later = columns.pop("ahead", None)
         if later is not None:
             columns["views"] = {**columns.get("views", {}), **policy.views.look_ahead(later, columns["done"])}
         if sequences is not None:
             columns |= sequences.arrays()
-        return Rollout(**columns, last_value=self._values(encoded, state, rewards))
+        return Rollout(**columns, last_value=policy.values(self._encoded, self._state, prev_reward=self._rewards))
 
-    def _finish(
-        self, ended: Array, cut: Array, info: dict[str, Any], target: Array, state: State | None, rewards: Array
-    ) -> None:
+    def _step(self, sequences: Sequences | None) -> dict[str, Any]:
+        policy, encoded, mask, idle = self.policy, self._encoded, self._mask, self._idle
+        step = policy.act_encoded(encoded, self._state, prev_reward=self._rewards, mask=mask)
+        row = {
+            "obs": encoded,
+            "raw_action": step.raw_action,
+            "logp": step.logp,
+            "value": step.value,
+            "dist_inputs": step.dist_inputs,
+        }
+        if mask is not None:
+            row["mask"] = mask.copy()  # it may share memory with the environments'
+        if step.state is not None and step.state.seen:
+            row["views"] = step.state.seen
+        if self.autoreset == "next_step":
+            row["idle"] = idle
+        observed, reward, terminated, truncated, info = self.envs.step(step.action)
+        ended, cut = terminated | truncated, truncated & ~terminated
+        self._rewards = reward.astype(np.float32)
+        row |= {"reward": self._rewards, "done": ended, "bootstrap": np.zeros(len(ended), np.float32)}
+        self._returns += reward
+        self._lengths += ~idle
+        last: Array | None = None
+        if ended.any():
+            wanted = ended if self._ahead.last_obs else cut
+            if wanted.any():
+                last = self._last(observed, wanted, info)
+                row["bootstrap"][cut] = self._bootstrap(last[cut[wanted]], step.state, cut)
+            observed = self._finish(ended, observed)
+        self._see(observed, ended)
+        if self._ahead:
+            row["ahead"] = self._ahead.row(row, step, terminated, truncated, self._encoded, last)
+        begun = idle if self.autoreset == "next_step" else ended
+        self._state = policy.restart(step.state, begun) if begun.any() else step.state
+        if sequences is not None:
+            sequences.step(ended | idle)
+        return row
+
+    def _last(self, observed: Any, wanted: Array, info: dict[str, Any]) -> Array:
+        """Return the last observations `[k]` of some episodes, encoded."""
+        if self.autoreset == "same_step":
+            return self.policy.preprocess([info["final_obs"][i] for i in np.flatnonzero(wanted)])
+        return self.policy.preprocess(observed)[wanted]
+
+    def _bootstrap(self, last: Array, state: State | None, cut: Array) -> Array | float:
+        if not len(last):
+            return 0.0
+        state = None if state is None else state.rows(cut)
+        return self.gamma * self.policy.values(last, state, prev_reward=self._rewards[cut])
+
+    def _finish(self, ended: Array, observed: Any) -> Any:
+        """Note the episodes that ended; return what is observed now, first observations where it falls to us."""
         for i in np.flatnonzero(ended):
             self.episodes.add(float(self._returns[i]), int(self._lengths[i]))
         self._returns[ended], self._lengths[ended] = 0.0, 0
-        if cut.any():
-            # A time limit is not an end of the task: what would have come is worth the value of the last observation.
-            last = self.policy.preprocess([info["final_obs"][i] for i in np.flatnonzero(cut)])
-            state = None if state is None else state.rows(cut)
-            target[cut] += self.gamma * self._values(last, state, rewards[cut])
+        if self.autoreset == "disabled":
+            observed, _ = self.envs.reset(options={"reset_mask": ended})
+        return observed
 
-    def _values(self, encoded: Array, state: State | None, rewards: Array) -> Array:
-        # By a sample, though it is thrown away: a distribution need not have a deterministic one.
-        value = self.policy.act_encoded(encoded, state, prev_reward=rewards).value
-        assert value is not None
-        return value
-
-
-class _Sequences:
-    """Where sequences begin, and the memory they begin with: at each episode's start and every `max_seq_len` steps."""
-
-    def __init__(self, policy: Policy, n: int) -> None:
-        self._policy, self._longest = policy, policy.config["max_seq_len"]
-        self._age = np.zeros(n, np.int64)
-        self._starts: list[Array] = []
-        self._memory: list[tuple[Array, ...]] = []
-
-    def note(self, state: State | None) -> None:
-        """Keep the memory of the environments in which a sequence begins."""
-        assert state is not None
-        starts = self._age % self._longest == 0
-        self._starts.append(starts)
-        if starts.any():
-            self._memory.append(tuple(part[starts] for part in state.memory))
-
-    def step(self, ended: Array) -> None:
-        """Go one step on."""
-        self._age = np.where(ended, 0, self._age + 1)
-
-    def arrays(self) -> dict[str, Any]:
-        """Return `starts` `[T, N]` and `memory`, its sequences environment after environment."""
-        starts = np.stack(self._starts)
-        order = np.lexsort(np.nonzero(starts))  # by environment, then by time; they were kept by time
-        parts = zip(*self._memory, strict=True)
-        return {"starts": starts, "memory": tuple(np.concatenate(part)[order] for part in parts)}
-
-
-class _Ahead:
-    """The columns that views into the future look at."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy, self._wanted = policy, {view.column for view in policy.views.ahead}
-
-    def note(
-        self, row: dict[str, Any], step: Any, rewards: Array, terminated: Array, truncated: Array, encoded: Array,
-        info: dict[str, Any],
-    ) -> None:  # fmt: skip
-        """Add what is wanted of a step to its row."""
-        known: dict[str, Callable[[], Array]] = {
-            "obs": lambda: row["obs"],
-            "actions": lambda: step.raw_action,
-            "rewards": lambda: rewards,
-            "t": lambda: step.state.history.t - 1,
-            "terminateds": lambda: terminated,
-            "truncateds": lambda: truncated,
-            "action_logp": lambda: step.logp,
-            "action_dist_inputs": lambda: step.dist_inputs,
-            "vf_preds": lambda: step.value,
-            "new_obs": lambda: self._new_obs(encoded, terminated | truncated, info),
-        }
-        row["ahead"] = {name: known[name]() for name in self._wanted if name in known}
-
-    def _new_obs(self, encoded: Array, ended: Array, info: dict[str, Any]) -> Array:
-        """Return what followed each step: an episode's own last observation, not the next one's first."""
-        if not ended.any():
-            return encoded
-        following = encoded.copy()
-        following[ended] = self._policy.preprocess([info["final_obs"][i] for i in np.flatnonzero(ended)])
-        return following
+    def _see(self, observed: Any, ended: Array) -> None:
+        """Encode what is acted on next, and let the filter learn from it."""
+        policy = self.policy
+        if self.autoreset != "next_step" or not ended.any():
+            self._idle = np.zeros(len(ended), bool)
+            self._encoded, self._mask = policy.preprocess(observed, update=True), policy.action_mask(observed)
+            return
+        # The actions chosen now do nothing in episodes that are over: they are chosen for what was seen before.
+        before, self._idle = self._encoded, ended
+        self._encoded = policy.preprocess(observed, update=~ended)
+        self._encoded[ended] = before[ended]
+        self._mask = policy.action_mask(observed, idle=ended)
 
 
 def each(tree: Any, change: Callable[[Array], Any]) -> Any:
