@@ -109,6 +109,10 @@ class ActionMaskError(CatalogError, ValueError):
     """An action mask has the wrong form, or a row of it allows nothing."""
 
 
+class NonFiniteError(CatalogError, FloatingPointError):
+    """A model's outputs are NaN, so that there is nothing to draw an action from."""
+
+
 class StaleOutputError(CatalogError, RuntimeError):
     """`value_function()` or `last_output()` is used outside the trace its forward pass belongs to, or before any."""
 

@@ -15,6 +15,7 @@ from rlcatalog.carried import Memory, State
 from rlcatalog.distribution import stored_class
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.filtering import make_filter
+from rlcatalog.finite import check_finite
 from rlcatalog.masks import ActionMasks
 from rlcatalog.model import ModelV2
 from rlcatalog.registry import require_framework
@@ -180,6 +181,7 @@ class Policy:
         Raises:
             ObservationError: An observation does not lie in the space.
             ActionMaskError: The mask has the wrong shape, or a row allows nothing.
+            NonFiniteError: The parameters of an action's distribution are NaN.
         """
         if self.masks.key is not None:
             mask = self.masks.of(obs) if mask is None else mask
@@ -206,16 +208,19 @@ class Policy:
             mask = self.masks.matrix(mask, len(encoded))
         if not self._carries:
             raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
+            check_finite(logp, inputs, encoded)
             return Step(self.adapter.adapt(raw), raw, logp, value, inputs, None)
         memory, history, _, past = self._carried(state, len(encoded))
         if not self._looks_back:
             raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
+            check_finite(logp, inputs, encoded)
             state = self._next(memory, returned, past, history, {})
             return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
         history = self.views.rewarded(history, prev_reward)
         seen = self.views.see(history, encoded)
         shown = {name: seen[name] for name in self.views.acting}
         raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
+        check_finite(logp, inputs, encoded)
         state = self._next(memory, returned, past, self.views.after(history, encoded, raw), seen)
         return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
 

@@ -15,8 +15,8 @@ class Deterministic(ActionDistribution):
     """A point mass: the action is the inputs `[B, d]`; the adapter brings it into its bounds.
 
     It has no density. By convention its measure is that of the point itself, where the probability is 1: `logp` is 0
-    for every action, which is not compared with the point, and the entropy is 0. There is no `kl`: it is infinite
-    between any two different points.
+    for every action, which is not compared with the point, and the entropy is 0; `logp` is NaN where the point is.
+    There is no `kl`: it is infinite between any two different points.
 
     Args:
         inputs: `[B, d]`: the actions.
@@ -55,8 +55,9 @@ class Deterministic(ActionDistribution):
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return 0, `[B]`, whatever the actions are."""
-        return tf.zeros(tf.shape(self.inputs)[:1], self.inputs.dtype)
+        """Return 0, `[B]`, whatever the actions are; NaN where the inputs hold one."""
+        nan = tf.reduce_any(tf.math.is_nan(self.inputs), axis=-1)
+        return tf.where(nan, tf.cast(float("nan"), self.inputs.dtype), 0)
 
     def entropy(self) -> Any:
         """Return 0, `[B]`: nothing is left to chance."""

@@ -17,8 +17,8 @@ class Deterministic(ActionDistribution):
     """A point mass: the action is the inputs `[B, d]`; the adapter brings it into its bounds.
 
     It has no density. By convention its measure is that of the point itself, where the probability is 1: `logp` is 0
-    for every action, which is not compared with the point, and the entropy is 0. There is no `kl`: it is infinite
-    between any two different points.
+    for every action, which is not compared with the point, and the entropy is 0; `logp` is NaN where the point is.
+    There is no `kl`: it is infinite between any two different points.
 
     Args:
         inputs: `[B, d]`: the actions.
@@ -60,9 +60,8 @@ class Deterministic(ActionDistribution):
         return drawn
 
     def logp(self, actions: Any) -> Tensor:
-        """Return 0, `[B]`, whatever the actions are."""
-        result: Tensor = self.inputs.new_zeros(self.inputs.shape[0])
-        return result
+        """Return 0, `[B]`, whatever the actions are; NaN where the inputs hold one."""
+        return torch.where(self.inputs.isnan().any(dim=-1), torch.nan, self.inputs.new_zeros(self.inputs.shape[0]))
 
     def entropy(self) -> Tensor:
         """Return 0, `[B]`: nothing is left to chance."""

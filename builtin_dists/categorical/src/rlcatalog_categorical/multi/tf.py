@@ -87,7 +87,8 @@ class MultiCategorical(ActionDistribution):
     def sample(self) -> Any:
         """Draw int64 `[B, k]`, anew at each call."""
         flat = tf.reshape(self.logits, [-1, self.layout.longest])
-        self.last_sample = tf.reshape(tf.random.categorical(flat, 1), [-1, len(self.layout.lens)])
+        drawn = tf.minimum(tf.random.categorical(flat, 1), self.layout.longest - 1)  # of NaN it draws one too many
+        self.last_sample = tf.reshape(drawn, [-1, len(self.layout.lens)])
         return self.last_sample
 
     def deterministic_sample(self) -> Any:
