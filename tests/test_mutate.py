@@ -124,11 +124,15 @@ def test_that_fails_here_says_nothing():
     assert area(1, 1) == 2
 """
 EQUIVALENT = """[[mutant]]
-path = "toy/src/toy_areas/areas.py"
 inside = "area"
-source = "if width < 0:"
+source = "width < 0"
 change = "width < 0 → width <= 0"
 why = "Minus zero is zero."
+
+[[mutant]]
+path = "toy/src/toy_areas/other.py"
+change = "-width → width"
+why = "Of another file."
 """
 
 

@@ -240,10 +240,25 @@ def sample(mutants: list[Mutant], number: int, seed: int) -> list[Mutant]:
     return sorted(taken, key=lambda m: (m.path, m.begin, m.text))
 
 
-def equivalents() -> dict[tuple[str, str, str, str], str]:
-    """Return the reviewed mutants that change nothing → why."""
-    entries = tomllib.loads(EQUIVALENT.read_text()).get("mutant", []) if EQUIVALENT.exists() else []
-    return {(e["path"], e["inside"], e["source"], e["change"]): e["why"] for e in entries}
+def equivalents() -> list[dict[str, str]]:
+    """Return the reviewed mutants that change nothing that matters; each entry says why."""
+    found: list[dict[str, str]] = tomllib.loads(EQUIVALENT.read_text())["mutant"] if EQUIVALENT.exists() else []
+    return found
+
+
+def why_equivalent(mutant: Mutant, entries: list[dict[str, str]]) -> str | None:
+    """Return why a mutant can be told from the original by no test, or None.
+
+    An entry holds for the mutants that agree in all it says: `path` and `inside` as they are, `source` a part of the
+    line, `change` as it is.
+    """
+    for entry in entries:
+        same = all(
+            entry.get(name, getattr(mutant, name)) == getattr(mutant, name) for name in ("path", "inside", "change")
+        )
+        if same and entry.get("source", "") in mutant.source:
+            return entry["why"]
+    return None
 
 
 def _key(mutant: Mutant) -> tuple[str, str, str, str]:
@@ -359,11 +374,12 @@ def _package(
         }
         chosen = [m for m in every if _key(m) in left]
     print(f"{package}: {len(chosen)} of {len(every)} mutants of {len(files)} files", flush=True)
-    same = [m for m in chosen if _key(m) in known]
-    trying = [m for m in chosen if _key(m) not in known]
+    reasons = {_key(m): why for m in chosen if (why := why_equivalent(m, known)) is not None}
+    same = [m for m in chosen if _key(m) in reasons]
+    trying = [m for m in chosen if _key(m) not in reasons]
     tests = collect(tree, asked.tests or tree.tests(package)) if trying else []
     counts = Counter({"equivalent": len(same)})
-    entries = [{**dataclasses.asdict(m), "became": "equivalent", "by": known[_key(m)], "seconds": 0.0} for m in same]
+    entries = [{**dataclasses.asdict(m), "became": "equivalent", "by": reasons[_key(m)], "seconds": 0.0} for m in same]
     for mutant, became, by, seconds in try_mutants(tree, package, trying, tests, deadline):
         counts[became] += 1
         entries.append({**dataclasses.asdict(mutant), "became": became, "by": by, "seconds": round(seconds, 1)})

@@ -1,0 +1,149 @@
+"""The small parts of PPO, each by itself: minibatches, penalties, figures, counts, losses in lists."""
+
+from __future__ import annotations
+
+import importlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from gymnasium import spaces
+
+import rlcatalog
+from rlcatalog.policy import Evaluation
+from rlcatalog_ppo.config import PPOConfig
+from rlcatalog_ppo.learner import FIGURES, minibatches
+from rlcatalog_ppo.loss import losses
+from rlcatalog_ppo.rollout import Episodes, each
+
+OBS, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+IN_ORDER = SimpleNamespace(permutation=np.arange)
+frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+
+
+def parts_of(framework):
+    module = importlib.import_module(f"rlcatalog_ppo.{framework}")
+    if framework == "torch":
+        return module.TorchOptimizer, module.TorchOps, torch.as_tensor
+    return module.TFOptimizer, module.TFOps, tf.constant
+
+
+@pytest.mark.parametrize(
+    ("lengths", "size", "expected"),
+    [
+        ([3, 3, 2, 4], 6, [[0, 1], [2, 3]]),
+        ([3, 3, 2, 4], 5, [[0], [1, 2], [3]]),  # a sequence belongs where its last row falls
+        ([2, 2, 2], 2, [[0], [1], [2]]),
+        ([5, 1, 5, 5], 100, [[0, 1, 2, 3]]),
+        ([1, 4, 1, 1, 3], 5, [[0, 1], [2, 3, 4]]),
+    ],
+)
+def test_sequences_fill_minibatches_of_about_the_size_asked_for(lengths, size, expected):
+    rows = np.arange(sum(lengths))
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    batch = {"logp": rows, "seq_lens": np.array(lengths), "state": [np.arange(len(lengths)) * 10]}
+    found = list(minibatches(batch, size, IN_ORDER))
+    assert [part["state"][0].tolist() for part in found] == [[10 * s for s in group] for group in expected]
+    for part, group in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(part["logp"], rows[np.isin(owner, group)])
+        assert part["seq_lens"].tolist() == [lengths[s] for s in group]
+
+
+def test_rows_without_sequences_are_cut_every_so_many():
+    batch = {"logp": np.arange(7), "views": {"a": (np.arange(7) * 2,)}}
+    found = list(minibatches(batch, 3, IN_ORDER))
+    # The seventh row would be alone, and is left out.
+    assert [part["logp"].tolist() for part in found] == [[0, 1, 2], [3, 4, 5]]
+    assert [part["views"]["a"][0].tolist() for part in found] == [[0, 2, 4], [6, 8, 10]]
+
+
+def test_structures_are_gone_through_to_their_arrays():
+    tree = {"a": np.ones(2), "b": (np.zeros(1), (np.full(3, 2.0),), {"c": np.arange(2)})}
+    found = each(tree, lambda array: array + 1)
+    assert found["a"].tolist() == [2, 2]
+    assert [part.tolist() for part in (found["b"][0], found["b"][1][0], found["b"][2]["c"])] == [[1], [3, 3, 3], [1, 2]]
+    assert isinstance(found["b"][1], tuple)
+
+
+def test_finished_episodes_are_counted_beyond_the_hundred_that_are_kept():
+    episodes = Episodes()
+    for i in range(130):
+        episodes.add(float(i), i + 1)
+    assert episodes.total == 130
+    assert list(episodes.returns) == list(range(30, 130))
+    assert list(episodes.lengths) == list(range(31, 131))
+
+
+@frameworks
+def test_a_divergence_counts_with_its_weight_and_without_one_not_at_all(framework):
+    _, ops, tensor = parts_of(framework)
+    random = np.random.default_rng(0)
+    logp, old, advantage, value, target, entropy, kl = random.normal(size=(7, 5)).astype(np.float32)
+    given = {"logp": logp, "entropy": entropy, "value": value, "kl": kl}
+    evaluation = Evaluation(entropy_kind="exact", dist=None, **{name: tensor(x) for name, x in given.items()})
+    batch = {name: tensor(x) for name, x in (("logp", old), ("advantage", advantage), ("target", target))}
+    config = PPOConfig(entropy_coeff=0.25, vf_loss_coeff=0.5, clip_param=0.2)
+    normalised = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
+    ratio = np.exp(logp - old)
+    surrogate = np.minimum(ratio * normalised, np.clip(ratio, 0.8, 1.2) * normalised).mean()
+    plain = -surrogate + 0.5 * 0.5 * ((value - target) ** 2).mean() - 0.25 * entropy.mean()
+    for weight, expected in ((None, plain), (2.0, plain + 2 * kl.mean())):
+        assert float(losses(evaluation, batch, config, ops, weight).total) == pytest.approx(expected, rel=1e-5)
+
+
+@frameworks
+def test_figures_are_means_over_steps(framework):
+    optimizer, _, tensor = parts_of(framework)
+    figures = np.random.default_rng(0).normal(size=(3, len(FIGURES))).astype(np.float32)
+    np.testing.assert_allclose(optimizer.means(None, [tensor(f) for f in figures]), figures.mean(axis=0), rtol=1e-6)
+
+
+def test_a_ratio_at_the_limit_is_not_clipped():
+    optimizer, _, tensor = parts_of("torch")
+    log_ratio = torch.log(torch.tensor([2.0, 2.5, 1.0, 0.5]))
+    assert (log_ratio.exp() - 1)[0] == 1.0
+    found = SimpleNamespace(log_ratio=log_ratio, policy_loss=tensor(1.0), vf_loss=tensor(2.0), entropy=tensor(3.0))
+    figures = optimizer._figures(SimpleNamespace(config=PPOConfig(clip_param=1.0)), found, tensor(4.0))
+    kl = np.mean(np.array([2.0, 2.5, 1.0, 0.5]) - 1 - log_ratio.numpy())
+    np.testing.assert_allclose(figures, [1, 2, 3, kl, 0.25, 4], rtol=1e-6)
+
+
+@frameworks
+@pytest.mark.parametrize("eager_tracing", [True, False])
+def test_losses_in_a_list_are_added_up_element_by_element(framework, eager_tracing):
+    optimizer, _, _ = parts_of(framework)
+    random = np.random.default_rng(0)
+    batch = {
+        "obs": random.normal(size=(8, 3)).astype(np.float32),
+        "raw_action": random.integers(0, 2, (8, 1)),
+        **{name: random.normal(size=8).astype(np.float32) for name in ("logp", "advantage", "target", "reward")},
+    }
+
+    def weights_after(custom_loss):
+        policy = rlcatalog.build(OBS, TWO, {"fcnet_hiddens": [4]}, framework)
+        rng = np.random.default_rng(1)
+        policy.model.set_weights({n: rng.normal(size=w.shape) for n, w in policy.model.get_weights().items()})
+        policy.model.custom_loss = lambda loss, inputs: custom_loss(policy.model.trainable_variables(), loss)
+        optimizer(policy, PPOConfig(lr=0.01, grad_clip=None, eager_tracing=eager_tracing)).step(batch, 0.01, 0.0)
+        return policy.model.get_weights()
+
+    if framework == "torch":
+
+        def listed(variables, loss):
+            return [loss, torch.cat([v.square().reshape(-1) for v in variables])]
+
+        def added(variables, loss):
+            return loss + sum(v.square().sum() for v in variables)
+    else:
+
+        def listed(variables, loss):
+            return [loss, tf.concat([tf.reshape(v * v, [-1]) for v in variables], axis=0)]
+
+        def added(variables, loss):
+            return loss + tf.add_n([tf.reduce_sum(v * v) for v in variables])
+
+    one, other = weights_after(listed), weights_after(added)
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-6, atol=1e-7)
