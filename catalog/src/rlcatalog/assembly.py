@@ -59,6 +59,8 @@ def assemble(
         ModelContractError: A class is not a ModelV2, or does not keep the trunk protocol.
         ConfigError: A keyword argument that the class does not take.
     """
+    if isinstance(num_outputs, Integral):
+        num_outputs = int(num_outputs)  # a product of a shape is NumPy's
     inner_space = obs_space if rest is None else rest.space(obs_space)
 
     def chain(outputs: int | None) -> ModelV2:
@@ -160,7 +162,6 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
             f"{type(trunk).__name__} was built as the trunk of {outer.__name__}, with num_outputs=None, and did not"
             " announce the width of its output in self.num_outputs."
         )
-    trunk.num_outputs = int(trunk.num_outputs)  # a product of a shape is NumPy's
     views = [name for name in trunk.view_requirements if name.startswith("state_in_")]
     if getattr(outer, "is_memory", False) and (views or list(trunk.get_initial_state())):
         why = f"it has the view {views[0]!r}" if views else "get_initial_state() is not empty"

@@ -183,6 +183,11 @@ class Catalog:
         codecs = pins.get("preprocessors")
         choices = {"preprocessor": slots.preprocessor(request, codecs), "filter": slots.filter(request, pins)}
         preprocessor = self.preprocessor_for(request.obs, values, pins=codecs)
+        if not preprocessor.size:
+            raise UnsupportedSpaceError(
+                f"{seen.path}: {seen.describe()} holds no values, so that there is nothing for a model to see. Give the"
+                " observation a value, if only a constant (gymnasium.wrappers.TransformObservation)."
+            )
         request = replace(request, encoded_shape=preprocessor.shape, preprocessor=preprocessor)
         actions = plan_actions(slots, request, names)
         choices["action_dist"] = actions.choice

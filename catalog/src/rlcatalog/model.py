@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +62,15 @@ class ModelV2:
         self._preprocessor = preprocessor if structured else None
         self._ops = tensor_ops(framework)
         self._is_vector = len(getattr(obs_space, "shape", None) or ()) == 1
+
+    @property
+    def num_outputs(self) -> int | None:
+        """Width of the output, a plain integer however it was given; None for a trunk that has not announced it."""
+        return self.__dict__.get("num_outputs")
+
+    @num_outputs.setter
+    def num_outputs(self, width: Any) -> None:
+        self.__dict__["num_outputs"] = int(width) if isinstance(width, Integral) else width
 
     # --- to implement ----------------------------------------------------------------------------------------------
 

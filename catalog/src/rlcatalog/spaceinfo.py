@@ -124,6 +124,11 @@ class SpaceInfo:
         return None if self.shape is None else len(self.shape)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the shape has no room for a value."""
+        return self.shape is not None and 0 in self.shape
+
+    @property
     def is_image(self) -> bool:
         """Whether this is a Box of rank 3 (RLlib's rule for what a vision net takes)."""
         return self.kind == "box" and self.rank == 3

@@ -25,8 +25,8 @@ def side_by_side(pieces: list[Any]) -> Any:
 
 
 def flatten_rows(x: Any) -> Any:
-    """Return `x` as `[B, n]`."""
-    if x.shape.rank == 2:
+    """Return a tensor or an array as `[B, n]`."""
+    if len(x.shape) == 2:
         return x
     size = 1
     for n in x.shape[1:]:
