@@ -54,24 +54,22 @@ class Player:
             row = {"obs": self.obs, "raw_action": step.raw_action, "logp": step.logp, "value": step.value}
             if self.mask is not None:
                 row["mask"] = self.mask
-            obs, reward, terminated, truncated, info = self.envs.step(step.action)
+            obs, reward, terminated, truncated, _ = self.envs.step(step.action)
             done = terminated | truncated
             self.running += reward
             self.returns += self.running[done].tolist()
             self.running[done] = 0.0
             # What a time limit cuts off is worth the value of the last observation.
             row["reward"], row["done"] = reward.astype(np.float32), done
-            if (cut := np.flatnonzero(truncated & ~terminated)).size:
-                row["reward"][cut] += hyper.gamma * self.values([info["final_obs"][i] for i in cut])
+            if (cut := truncated & ~terminated).any():
+                row["reward"][cut] += hyper.gamma * policy.values(policy.preprocess(obs))[cut]
+            if done.any():  # only now: a reset may write over what was observed last
+                obs, _ = self.envs.reset(options={"reset_mask": done})
             self.obs, self.mask = policy.preprocess(obs, update=True), policy.action_mask(obs)
             steps.append(row)
         columns = {name: np.stack([row[name] for row in steps]) for name in steps[0]}
-        columns |= self.advantages(columns, policy.act_encoded(self.obs, mask=self.mask).value)
+        columns |= self.advantages(columns, policy.values(self.obs))
         return {name: column.reshape(-1, *column.shape[2:]) for name, column in columns.items()}
-
-    def values(self, observations: list[Any]) -> np.ndarray:
-        """Return the values of single observations."""
-        return self.policy.act_encoded(self.policy.preprocess(observations)).value
 
     def advantages(self, columns: Mapping[str, np.ndarray], last_value: np.ndarray) -> dict[str, np.ndarray]:
         """Return generalised advantage estimates and value targets, `[T, N]` (Schulman et al. 2016, equation 16)."""
@@ -111,8 +109,8 @@ class Learner:
 
 
 def environments(env: str, count: int, **config: Any) -> gym.vector.VectorEnv:
-    """Return environments that reset themselves within the step that ends an episode."""
-    how = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+    """Return environments that are reset by whoever steps them."""
+    how = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}
     return gym.make_vec(env, count, vectorization_mode="sync", vector_kwargs=how, **config)
 
 
@@ -159,6 +157,7 @@ def play(policy: rlcatalog.Policy, env: str, episodes: int, seed: int) -> list[f
         if terminated[0] or truncated[0]:
             returns.append(running)
             running = 0.0
+            obs, _ = envs.reset()
     envs.close()
     return returns
 

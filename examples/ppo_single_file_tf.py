@@ -54,24 +54,22 @@ class Player:
             row = {"obs": self.obs, "raw_action": step.raw_action, "logp": step.logp, "value": step.value}
             if self.mask is not None:
                 row["mask"] = self.mask
-            obs, reward, terminated, truncated, info = self.envs.step(step.action)
+            obs, reward, terminated, truncated, _ = self.envs.step(step.action)
             done = terminated | truncated
             self.running += reward
             self.returns += self.running[done].tolist()
             self.running[done] = 0.0
             # What a time limit cuts off is worth the value of the last observation.
             row["reward"], row["done"] = reward.astype(np.float32), done
-            if (cut := np.flatnonzero(truncated & ~terminated)).size:
-                row["reward"][cut] += hyper.gamma * self.values([info["final_obs"][i] for i in cut])
+            if (cut := truncated & ~terminated).any():
+                row["reward"][cut] += hyper.gamma * policy.values(policy.preprocess(obs))[cut]
+            if done.any():  # only now: a reset may write over what was observed last
+                obs, _ = self.envs.reset(options={"reset_mask": done})
             self.obs, self.mask = policy.preprocess(obs, update=True), policy.action_mask(obs)
             steps.append(row)
         columns = {name: np.stack([row[name] for row in steps]) for name in steps[0]}
-        columns |= self.advantages(columns, policy.act_encoded(self.obs, mask=self.mask).value)
+        columns |= self.advantages(columns, policy.values(self.obs))
         return {name: column.reshape(-1, *column.shape[2:]) for name, column in columns.items()}
-
-    def values(self, observations: list[Any]) -> np.ndarray:
-        """Return the values of single observations."""
-        return self.policy.act_encoded(self.policy.preprocess(observations)).value
 
     def advantages(self, columns: Mapping[str, np.ndarray], last_value: np.ndarray) -> dict[str, np.ndarray]:
         """Return generalised advantage estimates and value targets, `[T, N]` (Schulman et al. 2016, equation 16)."""
@@ -85,13 +83,26 @@ class Player:
         return {"advantage": advantage, "target": advantage + value}
 
 
+class Adam(keras.optimizers.Adam):
+    """Adam as PyTorch has it: Keras adds epsilon before the second moment is corrected, where it weighs more."""
+
+    @property
+    def epsilon(self) -> tf.Tensor:
+        """The given epsilon, times what the correction of this step will divide by."""
+        return self._epsilon * tf.sqrt(1.0 - self.beta_2 ** tf.cast(self.iterations + 1, tf.float32))
+
+    @epsilon.setter
+    def epsilon(self, value: float) -> None:
+        self._epsilon = value
+
+
 class Learner:
     """Improves a policy's weights (Schulman et al. 2017, equations 7 and 9)."""
 
     def __init__(self, policy: rlcatalog.Policy, hyper: Hyper) -> None:
         self.policy, self.hyper = policy, hyper
         self.weights = policy.model.trainable_variables()
-        self.optimizer = keras.optimizers.Adam(hyper.lr, epsilon=1e-5)
+        self.optimizer = Adam(hyper.lr, epsilon=1e-5)
         self.optimizer.build(self.weights)
         self.traced = tf.function(self._step, reduce_retracing=True)
 
@@ -102,7 +113,9 @@ class Learner:
 
     def _step(self, batch: Mapping[str, tf.Tensor]) -> None:
         hyper, advantage = self.hyper, batch["advantage"]
-        advantage = (advantage - tf.reduce_mean(advantage)) / (tf.math.reduce_std(advantage) + 1e-8)
+        rows = tf.cast(tf.size(advantage), tf.float32)
+        deviation = tf.math.reduce_std(advantage) * tf.sqrt(rows / (rows - 1.0))
+        advantage = (advantage - tf.reduce_mean(advantage)) / (deviation + 1e-8)
         with tf.GradientTape() as tape:
             found = self.policy.evaluate(batch)
             ratio = tf.exp(found.logp - batch["logp"])
@@ -116,8 +129,8 @@ class Learner:
 
 
 def environments(env: str, count: int, **config: Any) -> gym.vector.VectorEnv:
-    """Return environments that reset themselves within the step that ends an episode."""
-    how = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+    """Return environments that are reset by whoever steps them."""
+    how = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}
     return gym.make_vec(env, count, vectorization_mode="sync", vector_kwargs=how, **config)
 
 
@@ -164,6 +177,7 @@ def play(policy: rlcatalog.Policy, env: str, episodes: int, seed: int) -> list[f
         if terminated[0] or truncated[0]:
             returns.append(running)
             running = 0.0
+            obs, _ = envs.reset()
     envs.close()
     return returns
 
