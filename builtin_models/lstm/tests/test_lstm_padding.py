@@ -8,6 +8,7 @@ import tensorflow as tf
 import torch
 from scipy.special import expit
 
+from rlcatalog.errors import ModelContractError
 from rlcatalog_lstm import tf as by_tf
 from rlcatalog_lstm import torch as by_torch
 from rlcatalog_lstm.config import CellPlan, Initial
@@ -39,7 +40,7 @@ def by_hand():
     return outputs, ends
 
 
-def run(framework, x, **options):
+def run(framework, x, lengths=LENGTHS, **options):
     """Return outputs, states at the ends, and gradients of the outputs' sum, by the names of the weights."""
     zeros = Initial("zeros", {})
     plan = CellPlan(WIDTH, C, (zeros,) * 4, (zeros,) * 4, (zeros,) * 4)
@@ -49,7 +50,7 @@ def run(framework, x, **options):
         with torch.no_grad():
             for name, value in WEIGHTS.items():
                 getattr(cell, name).copy_(torch.from_numpy(value))
-        y, h, c = cell(*map(torch.from_numpy, (rows, H, STATE, LENGTHS)), **options)
+        y, h, c = cell(*map(torch.from_numpy, (rows, H, STATE, lengths)), **options)
         found = torch.autograd.grad(y.sum(), [getattr(cell, name) for name in WEIGHTS])
         return y.detach().numpy(), [h.detach().numpy(), c.detach().numpy()], [g.numpy() for g in found]
     cell = by_tf.LSTMCell(plan)
@@ -57,7 +58,7 @@ def run(framework, x, **options):
     for name, (variable, axes) in variables.items():
         variable.assign(WEIGHTS[name] if axes is None else WEIGHTS[name].transpose(axes))
     with tf.GradientTape() as tape:
-        y, h, c = cell(*map(tf.constant, (rows, H, STATE, LENGTHS)), **options)
+        y, h, c = cell(*map(tf.constant, (rows, H, STATE, lengths)), **options)
         loss = tf.reduce_sum(y)
     found = tape.gradient(loss, [variable for variable, _ in variables.values()])
     return y.numpy(), [h.numpy(), c.numpy()], [g.numpy().transpose() for g in found]
@@ -83,3 +84,9 @@ def test_padding_that_is_no_number_spoils_neither_outputs_nor_gradients(framewor
     for one, other in zip(found[2], expected[2], strict=True):
         assert np.isfinite(one).all()
         lstm.close(one, other)
+
+
+@pytest.mark.parametrize("lengths", [[2, 4, 0], [2, T + 1, 1], [0, T + 1, 1]])
+def test_the_cell_refuses_lengths_that_do_not_fit_the_padding(lengths):
+    with pytest.raises(ModelContractError, match=rf"seq_lens: expected lengths from 1 to {T}, found \[{lengths[0]}, "):
+        run("torch", X, np.array(lengths, np.int32), time_major=False)
