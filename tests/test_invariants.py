@@ -203,6 +203,8 @@ def check(policy, rollouts):
         assert np.isfinite(array(found.entropy)).all()
         if closed:
             np.testing.assert_allclose(array(found.kl), 0.0, atol=1e-4)
+        if rollout.starts is not None:
+            assert_episodes_begin_with_the_initial_memory(policy, rollout)
     grads = gradients(policy, batch)
     assert grads
     assert all(np.isfinite(array(g)).all() for g in grads.values())
@@ -216,6 +218,14 @@ def check(policy, rollouts):
         rows = slice(first, first + int(lengths[s]))
         np.testing.assert_allclose(array(one.logp), array(found.logp)[rows], rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(array(one.value), array(found.value)[rows], rtol=1e-3, atol=1e-4)
+
+
+def assert_episodes_begin_with_the_initial_memory(policy, rollout):
+    over = rollout.done if rollout.idle is None else rollout.idle
+    for k, (n, t) in enumerate(zip(*np.nonzero(rollout.starts.T), strict=True)):
+        if t and over[t - 1, n]:
+            for part, first in zip(rollout.memory, policy.memory.initial, strict=True):
+                np.testing.assert_array_equal(part[k], first)
 
 
 def test_the_sample_holds_every_choice():
