@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from rlcatalog import SpaceInfo
 from rlcatalog.adapters import ActionAdapter
-from rlcatalog.errors import NotServedError
+from rlcatalog.errors import NotServedError, UnsupportedSpaceError
 
 HALF_OPEN = spaces.Box(
     np.array([-2, 0, -np.inf, -np.inf], np.float32), np.array([6, np.inf, 3, np.inf], np.float32), dtype=np.float32
@@ -24,6 +24,7 @@ def test_discrete_values_have_the_dtype_of_their_space_and_begin_where_it_does(d
     for start in (0, -3):
         space = spaces.Discrete(4, start=start, dtype=dtype)
         one, onehot = adapter(space), adapter(space, kinds={"action": "onehot"})
+        assert (one.width, onehot.width) == (1, 4)
         raw = np.array([[0], [3], [1]])
         for made, given in ((one, raw), (onehot, np.eye(4, dtype=np.float32)[raw[:, 0]])):
             found = made(given)
@@ -71,3 +72,26 @@ def test_nested_actions_go_there_and_back(kind):
         np.testing.assert_array_equal(adapted[1][key], [expected[name]] * 2)
         assert adapted[1][key].dtype == outer[key].dtype
     np.testing.assert_array_equal(found.invert(adapted), [raw, raw])
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, np.float32])
+def test_values_that_count_are_cut_to_those_of_the_space(dtype):
+    for space in (
+        spaces.Box(np.array([-3, 2]), np.array([1, 2]), dtype=np.int16),
+        spaces.MultiDiscrete([5, 1], start=[-3, 2]),
+    ):
+        raw = np.array([[0, 0], [4, 0], [9, 3]], dtype)
+        np.testing.assert_array_equal(adapter(space)(raw), [[-3, 2], [1, 2], [1, 2]])
+        if np.dtype(dtype).kind != "u":
+            np.testing.assert_array_equal(adapter(space)(np.array([[-2, -1]], dtype)), [[-3, 2]])
+    found = adapter(spaces.Box(np.array([-3, 2]), np.array([1, 2]), dtype=np.int16))
+    assert found(np.array([[1.4, 0.2], [2.6, 0]], np.float32)).tolist() == [[-2, 2], [0, 2]]
+
+
+def test_beside_floats_as_many_whole_numbers_as_float32_tells_apart():
+    floats = spaces.Box(-1, 1, (1,), np.float32)
+    for most, made in ((2**24, lambda n: spaces.Box(0, n, (1,), np.int64)), (2**24 + 1, spaces.Discrete)):
+        assert adapter(spaces.Tuple([made(most), floats])).width == 2
+        with pytest.raises(UnsupportedSpaceError, match="values cannot be told apart beside floats"):
+            adapter(spaces.Tuple([made(most + 1), floats]))
+        adapter(spaces.Tuple([made(most + 1), spaces.Discrete(2)]))  # whole numbers alone are int64
