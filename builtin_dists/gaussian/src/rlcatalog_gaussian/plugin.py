@@ -16,6 +16,10 @@ SQUASHED_LOG_STD = (-5.0, 2.0)
 #: Means of the squashed Gaussian are cut off here: tanh reached its bounds long before, and squares stay finite.
 MAX_SQUASHED_MEAN = 1e6
 
+#: Where the terms of a divergence are cut off, by width of a float in bytes: exponents, and distances in standard
+#: deviations. Their sum is finite then for one value.
+DIVERGENCE_LIMITS = {4: (88.0, 1.8e19), 8: (709.0, 1.3e154)}
+
 _CONFIG = "rlcatalog_gaussian.config:GaussianConfig"
 
 

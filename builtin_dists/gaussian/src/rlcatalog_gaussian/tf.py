@@ -14,7 +14,14 @@ from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.intervals import frozen, interval, read_bounds
 from rlcatalog.tf import tf
 from rlcatalog_gaussian.config import clipping, limits
-from rlcatalog_gaussian.plugin import MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD, size, squashed_size
+from rlcatalog_gaussian.plugin import (
+    DIVERGENCE_LIMITS,
+    MAX_LOG_STD,
+    MAX_SQUASHED_MEAN,
+    SQUASHED_LOG_STD,
+    size,
+    squashed_size,
+)
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
@@ -229,7 +236,10 @@ class SquashedGaussian(ActionDistribution):
 
 
 def _kl(one: Any, other: Any) -> Any:
-    """Return the divergence `[B]` between two sets of normal values."""
-    ratio = tf.exp(2 * (one.log_std - other.log_std))
-    distance = tf.square((one.mean - other.mean) * tf.exp(-other.log_std))
-    return tf.reduce_sum(other.log_std - one.log_std + 0.5 * (ratio + distance - 1), axis=-1)
+    """Return the divergence `[B]` between two sets of normal values; the highest finite number in place of more."""
+    most, farthest = DIVERGENCE_LIMITS[one.mean.dtype.size]
+    ratio = tf.exp(tf.minimum(2 * (one.log_std - other.log_std), most))
+    z = tf.clip_by_value((one.mean - other.mean) * tf.exp(-other.log_std), -farthest, farthest)
+    # Halved one by one: their sum might be too large.
+    terms = other.log_std - one.log_std + (0.5 * ratio + 0.5 * tf.square(z) - 0.5)
+    return tf.minimum(tf.reduce_sum(terms, axis=-1), terms.dtype.max)

@@ -16,11 +16,20 @@ from rlcatalog.distribution import ActionDistribution, BoundDistribution, same_k
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.intervals import Interval, frozen, interval, read_bounds
 from rlcatalog_gaussian.config import clipping, limits
-from rlcatalog_gaussian.plugin import MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD, size, squashed_size
+from rlcatalog_gaussian.plugin import (
+    DIVERGENCE_LIMITS,
+    MAX_LOG_STD,
+    MAX_SQUASHED_MEAN,
+    SQUASHED_LOG_STD,
+    size,
+    squashed_size,
+)
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 _HALF = (torch.float16, torch.bfloat16)
+#: As tensors: on one row, operations take them faster than numbers.
+_LOWEST = {dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype) for dtype in (torch.float32, torch.float64)}
 
 
 class DiagGaussian(ActionDistribution):
@@ -278,9 +287,10 @@ def _bounds(low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.de
 
 
 def _kl(one: Any, other: Any) -> Tensor:
-    """Return the divergence `[B]` between two sets of normal values."""
+    """Return the divergence `[B]` between two sets of normal values; the highest finite number in place of more."""
     # Factors stand where the operation takes them along: a multiplication by a number takes as long as two others.
     log_ratio = one.log_std - other.log_std
-    z = (one.mean - other.mean) / other.std
-    terms = torch.sub(log_ratio, torch.expm1(log_ratio + log_ratio), alpha=0.5)
-    return -torch.addcmul(terms, z, z, value=-0.5).sum(-1)
+    most, farthest = DIVERGENCE_LIMITS[log_ratio.element_size()]
+    z = ((one.mean - other.mean) / other.std).clamp(-farthest, farthest)
+    terms = torch.sub(log_ratio, torch.expm1((log_ratio + log_ratio).clamp(max=most)), alpha=0.5)
+    return -torch.addcmul(terms, z, z, value=-0.5).sum(-1).maximum(_LOWEST[terms.dtype])
