@@ -116,6 +116,12 @@ def test_bounds_with_numbers_in_between_are_taken_and_no_others(low, high, fine)
             of(low, high)
 
 
+def test_one_dimension_without_room_is_enough_to_refuse_the_bounds():
+    for low, high in (([0, 1], [1, 1]), ([1, 0], [1, 1]), ([0, 0], [np.inf, 1])):
+        with pytest.raises(ConfigError, match="low must lie below high, both finite, found low="):
+            of(low, high)
+
+
 def test_the_bounds_of_a_space_are_read_row_by_row():
     low, high = np.array([[0, 1, 2], [3, 4, 5]], np.float64), np.array([[1, 2, 3], [4, 5, 6]], np.float64)
     found = read_bounds(SpaceInfo.read(spaces.Box(low, high, dtype=np.float64)), "Beta")

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog import SpaceInfo
-from rlcatalog.errors import ActionMaskError
+from rlcatalog.errors import ActionMaskError, ObservationError
 from rlcatalog.masks import ActionMasks
 
 PAIR = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])
@@ -35,3 +35,18 @@ def test_masks_of_another_number_of_rows_are_refused():
         assert masks.matrix(mask, 2).shape == (2, 5)
         with pytest.raises(ActionMaskError, match=r"expected shape \(3, \d\); found shape \(2, \d\)"):
             masks.matrix(mask, 3)
+
+
+def test_masks_are_read_out_of_observations_in_rows_or_columns():
+    masks = ActionMasks(SpaceInfo.read(spaces.Discrete(3), "action"), "allowed")
+    rows = [{"allowed": np.array([1, 0, 1], np.int8), "x": 0.5}, {"allowed": np.array([0, 1, 0], np.int8), "x": 1.5}]
+    columns = {"allowed": np.stack([row["allowed"] for row in rows]), "x": np.array([0.5, 1.5])}
+    expected = [[True, False, True], [False, True, False]]
+    for obs in (rows, columns):
+        np.testing.assert_array_equal(masks.of(obs), expected)
+    assert masks.without(rows) == [{"x": 0.5}, {"x": 1.5}]
+    assert list(masks.without(columns)) == ["x"]
+    assert ActionMasks(SpaceInfo.read(spaces.Discrete(3), "action")).of(rows) is None
+    for obs in ([{"x": 0.5}], {"x": np.zeros(2)}):
+        with pytest.raises(ObservationError, match="expected a dict with the action mask under 'allowed'"):
+            masks.of(obs)
