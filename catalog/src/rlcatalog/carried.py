@@ -180,4 +180,8 @@ def _rows(value: Any, rows: Any) -> Any:
 
 
 def _array(part: Any) -> Array:
-    return np.asarray(part.detach().cpu() if hasattr(part, "detach") else part)
+    half = "float16" in str(getattr(part, "dtype", ""))  # bfloat16, too, which NumPy has not
+    if hasattr(part, "detach"):
+        part = part.detach().cpu()
+        part = part.float() if half else part
+    return np.asarray(part, np.float32 if half else None)

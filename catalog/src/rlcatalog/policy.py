@@ -38,10 +38,10 @@ class Step(NamedTuple):
     Attributes:
         action: Actions for the environment, in its action space.
         raw_action: The same before adaption, `[B, width]`: store these, `evaluate` scores them.
-        logp: Log density of the raw actions, `[B]`, float32.
-        value: Value estimates `[B]`, or None for a model without a value branch.
+        logp: Log density of the raw actions, `[B]`; float32, or float64 where the model's outputs are.
+        value: Value estimates `[B]`, of the same precisions, or None for a model without a value branch.
         dist_inputs: Parameters of the action distribution `[B, n]`, action masks included; `Policy.stored_dist`
-            rebuilds it from them, whatever the weights are by then.
+            rebuilds it from them, whatever the weights are by then. Half precisions are widened to float32 before it.
         state: Opaque state to hand to the next `act`, or None for a model without memory or past views.
     """
 
@@ -225,9 +225,10 @@ class Policy:
         return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
 
     def values(self, encoded: Array, state: Any = None, *, prev_reward: Any = None) -> Array:
-        """Return value estimates `[B]`, float32, where nobody acts: of an episode's last observation, say.
+        """Return value estimates `[B]` where nobody acts: of an episode's last observation, say.
 
-        No action is drawn and no action mask is asked for: a row in which nothing is allowed will do.
+        They are float32, or float64 where the model's are. No action is drawn and no action mask is asked for: a row in
+        which nothing is allowed will do.
 
         Args:
             encoded: Observations that `preprocess` returned.

@@ -80,7 +80,7 @@ class AttentionWrapper(_Model):
         """Compute the logits; see `ModelV2.forward`."""
         x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
-            past = [_flat(view) for view in self.past.of_input(input_dict)]
+            past = [tf.cast(_flat(view), tf.float32) for view in self.past.of_input(input_dict)]
             x = tf.concat([x, *past], axis=1)
         return self._forward(x, input_dict, state, seq_lens)
 

@@ -19,7 +19,7 @@ class Ops(NamedTuple):
     Attributes:
         rows: `rows(x, shape)` returns x as `[N, *shape]`.
         join: `join(tensors)` puts tensors `[N, ...]` side by side.
-        floats: `floats(x)` returns x as float32.
+        floats: `floats(x)` returns x in the dtype of the weights.
         is_float: `is_float(x)` says whether x holds floating-point numbers.
         only: `only(taken, x)` returns x `[N, ...]` with zeros where `taken`, boolean `[N]`, is False.
         taken: `taken(lengths, M)` returns booleans `[N, M]`: which places lists of these lengths `[N]` take.

@@ -91,7 +91,7 @@ def _mean(features: Any, taken: Any) -> Any:
 
 OPS = Ops(
     rows=lambda x, shape: tf.reshape(x, [-1, *shape]),
-    join=lambda tensors: tf.concat(tensors, axis=1),
+    join=lambda tensors: tf.concat([tf.cast(tensor, tf.float32) for tensor in tensors], axis=1),
     floats=lambda x: tf.cast(x, tf.float32),
     is_float=lambda x: x.dtype.is_floating,
     only=_only,

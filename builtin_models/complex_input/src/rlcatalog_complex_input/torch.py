@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from rlcatalog.model import last_values
 from rlcatalog.restoring import is_structure
+from rlcatalog.torch.dtypes import dtype_of
 from rlcatalog.torch.model import TorchModelV2
 from rlcatalog.torch.nn import DenseStack, Outputs
 from rlcatalog.torch.ops import flatten_rows
@@ -52,18 +54,19 @@ class ComplexInputNetwork(NetsInside, TorchModelV2):
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         flat = input_dict["obs_flat"] if self._from_columns else None
-        inputs = read(self._parts, input_dict["obs"], None if is_structure(flat) else flat, OPS, list(self.hots))
+        ops = _ops(dtype_of(self))
+        inputs = read(self._parts, input_dict["obs"], None if is_structure(flat) else flat, ops, list(self.hots))
         is_training = input_dict.get("is_training", False)
-        found: Tensor = self.hidden(self._joined(self.nets, inputs, is_training))
+        found: Tensor = self.hidden(self._joined(self.nets, inputs, ops, is_training))
         if self.outputs is None:
             return found, state
         self._features = found
         if self.value_nets is not None and self.value_hidden is not None:
-            self._features = self.value_hidden(self._joined(self.value_nets, inputs, is_training))
+            self._features = self.value_hidden(self._joined(self.value_nets, inputs, ops, is_training))
         return self.outputs(found), state
 
-    def _joined(self, nets: nn.ModuleList, inputs: Inputs, is_training: Any) -> Tensor:
-        joined: Tensor = features(self._parts, inputs, tuple(nets), OPS, is_training)
+    def _joined(self, nets: nn.ModuleList, inputs: Inputs, ops: Ops, is_training: Any) -> Tensor:
+        joined: Tensor = features(self._parts, inputs, tuple(nets), ops, is_training)
         return joined
 
     def value_function(self) -> Tensor:
@@ -100,14 +103,17 @@ def _mean(features: Tensor, taken: Tensor) -> Tensor:
     return kept.sum(1) / taken.sum(1, keepdim=True).clamp(min=1)
 
 
-OPS = Ops(
-    rows=lambda x, shape: x.reshape(-1, *shape),
-    join=lambda tensors: torch.cat(tensors, dim=1),
-    floats=lambda x: x.float(),
-    is_float=lambda x: x.is_floating_point(),
-    only=_only,
-    taken=_taken,
-    mean=_mean,
-    share=lambda taken: taken.float().mean(1, keepdim=True),
-    padded=lambda x, width: F.pad(x, (0, width - x.shape[1])),
-)
+@lru_cache(maxsize=8)
+def _ops(dtype: torch.dtype) -> Ops:
+    """Return the operations for a model whose weights have a dtype."""
+    return Ops(
+        rows=lambda x, shape: x.reshape(-1, *shape),
+        join=lambda tensors: torch.cat(tensors, dim=1),
+        floats=lambda x: x.to(dtype),
+        is_float=lambda x: x.is_floating_point(),
+        only=_only,
+        taken=_taken,
+        mean=_mean,
+        share=lambda taken: taken.to(dtype).mean(1, keepdim=True),
+        padded=lambda x, width: F.pad(x, (0, width - x.shape[1])),
+    )

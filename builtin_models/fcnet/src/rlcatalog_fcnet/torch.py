@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rlcatalog.model import last_values
@@ -39,8 +38,6 @@ class FullyConnectedNetwork(TorchModelV2):
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         x = input_dict["obs_flat"]
-        if x.dtype is not torch.float32:
-            x = x.float()
         features = self.hidden(x)
         if self.outputs is None:
             return features, state

@@ -151,10 +151,10 @@ class LSTMWrapper(TFModelV2):
         if self.past.width:
             widths = [width for width in (self.past.width - self.past.rewards, self.past.rewards) if width]
             views = zip(self.past.of_input(input_dict), widths, strict=True)
-            x = tf.concat([x, *(tf.reshape(view, [-1, width]) for view, width in views)], axis=1)
-        if not state:
-            sequences = tf.shape(x if seq_lens is None else seq_lens)[0]
-            state = [tf.zeros([sequences, self.cell.size]) for _ in range(2)]
+            past = [tf.reshape(tf.cast(view, tf.float32), [-1, width]) for view, width in views]
+            x = tf.concat([x, *past], axis=1)
+        sequences = tf.shape(x if seq_lens is None else seq_lens)[0]
+        state = [tf.cast(part, tf.float32) for part in state] or [tf.zeros([sequences, self.cell.size])] * 2
         lengths = None if input_dict.get("single_steps") else seq_lens
         outputs_only = lengths is not None and bool(input_dict.get("outputs_only"))
         features, h, c = self.cell(x, state[0], state[1], lengths, self.time_major, outputs_only)

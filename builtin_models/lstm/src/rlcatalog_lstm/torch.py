@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rlcatalog.errors import ModelContractError
 from rlcatalog.model import last_values
@@ -41,7 +42,7 @@ class LSTMCell(nn.Module):
     def forward(
         self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None, time_major: bool, outputs_only: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Run sequences.
+        """Run sequences, in the dtype of the weights.
 
         Args:
             x: Inputs `[S * T, inputs]`, padded to equal lengths.
@@ -58,7 +59,10 @@ class LSTMCell(nn.Module):
         Raises:
             ModelContractError: A length is not between 1 and T.
         """
-        rows = x.shape[0]
+        rows, dtype = x.shape[0], self.no_bias.dtype
+        x, h, c = x.to(dtype), h.to(dtype), c.to(dtype)
+        if torch._C._are_functorch_transforms_active():  # PyTorch's own operations have no rules for vmap
+            return self._by_hand(x, h, c, seq_lens)
         if seq_lens is None or seq_lens.shape[0] == rows:
             h, c = torch.lstm_cell(x, (h, c), *self._weights())
             return h, h, c
@@ -78,6 +82,19 @@ class LSTMCell(nn.Module):
         y, h, c = torch.lstm(timed, (h[None], c[None]), self._compact(), *options)
         y = (y.transpose(0, 1) if time_major else y).reshape(rows, -1)
         return y if real is None else torch.where(real, y, 0.0), h[0], c[0]
+
+    def _by_hand(self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Run sequences step by step, in operations that `torch.func` knows."""
+        found, projected = [], F.linear(x, self.weight_ih, self.bias)
+        projected = projected.view(h.shape[0], x.shape[0] // h.shape[0], -1)
+        for t in range(projected.shape[1]):
+            i, f, g, o = (projected[:, t] + h @ self.weight_hh.t()).chunk(4, dim=1)
+            new_c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            new_h = o.sigmoid() * new_c.tanh()
+            real = None if seq_lens is None else (seq_lens > t)[:, None]
+            found.append(new_h if real is None else torch.where(real, new_h, 0.0))
+            h, c = (new_h, new_c) if real is None else (torch.where(real, new_h, h), torch.where(real, new_c, c))
+        return torch.stack(found, dim=1).flatten(0, 1), h, c
 
     def _packed(self, x: Tensor, h: Tensor, c: Tensor, lengths: list[int], steps: int) -> tuple[Tensor, Tensor, Tensor]:
         """Run sequences of different lengths: PyTorch sees their own rows only, the longest sequence first."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.model import last_values
+from rlcatalog.torch.dtypes import dtype_of
 from rlcatalog.torch.model import TorchModelV2
 from rlcatalog.torch.nn import DenseStack, Outputs, activation, initialize
 from rlcatalog_visionnet.config import ImagePlan, pixel_factor, plan
@@ -58,7 +59,9 @@ class Conv(nn.Conv2d):
             output = self._product(input)[:, :, None, None]
         else:
             # Weights put in from outside (functional_call, assigned state dicts) may have PyTorch's usual layout.
-            weight = self.weight.contiguous(memory_format=torch.channels_last)
+            weight = self.weight
+            if weight.stride(1) != 1:  # not by a memory format, which vmap does not know
+                weight = weight.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
             output = F.conv2d(input, weight, self.bias, self.stride, self.padding)
         return output if self.activate is None else self.activate(output)
 
@@ -183,10 +186,11 @@ class VisionNetwork(TorchModelV2):
         return values
 
     def _images(self, x: Tensor) -> Tensor:
-        """Return images as float32 `[B, C, H, W]`: a view where the channels come last, which convolutions read."""
+        """Return images `[B, C, H, W]` as the weights are: a view where the channels come last, as they are read."""
         if not self.channels_first:
             x = x.permute(0, 3, 1, 2)
-        if x.dtype is torch.float32:  # the caller's own: not to be written to
+        dtype = dtype_of(self)
+        if x.dtype is dtype:  # the caller's own: not to be written to
             return x if self.pixel_factor is None else x * self.pixel_factor
-        x = x.float()
+        x = x.to(dtype)
         return x if self.pixel_factor is None else x.mul_(self.pixel_factor)

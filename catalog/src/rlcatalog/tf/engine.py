@@ -14,6 +14,7 @@ from rlcatalog.model import check_values
 from rlcatalog.policy import Evaluation, Policy
 from rlcatalog.sequences import lengths_of, memory_of, views_of
 from rlcatalog.structures import parts_of
+from rlcatalog.tf.dtypes import dtype_of, floats_as, widened
 from rlcatalog.tf.ops import flatten_rows
 from rlcatalog.tf.sequences import Padding
 from rlcatalog.tf.variables import unbuilt
@@ -39,15 +40,21 @@ class TFEngine:
         self.dist_class: Any = policy.dist_class
         self.scalar, self.width = policy.adapter.scalar, policy.adapter.width
         self.has_value = policy.has_value
-        dtype = np.dtype(policy.encoded_space.dtype)
-        self.dtype = np.dtype(np.float32) if dtype == np.float64 else dtype
+        self._follow(dtype_of(model))
         #: What was traced: acting by (explore, masked), values by None.
         self._traced: dict[tuple[bool, bool] | None, Any] = {}
         #: The memory acting returned last, as arrays and as tensors.
         self._last: tuple[Any, list[Any]] = (None, [])
         if unbuilt(model):  # what is traced or trained must have its variables
-            input_dict, memory = self.tree(self._example())
+            input_dict, memory = self._given(self._example())
             self._forward(input_dict, memory, None, True)  # a distribution need not have a deterministic sample
+            self._follow(dtype_of(model))
+
+    def _follow(self, dtype: Any) -> None:
+        """Note what models are given: floating-point numbers in a dtype (see `rlcatalog.tf.dtypes`)."""
+        self.floats = dtype
+        encoded = np.dtype(self.policy.encoded_space.dtype)
+        self.dtype = np.dtype(dtype.as_numpy_dtype) if encoded.kind == "f" else encoded
 
     def _example(self) -> tuple[dict[str, Any], list[Array]]:
         """Return an input and a memory of one row, as acting gets them."""
@@ -104,11 +111,11 @@ class TFEngine:
         if obs.dtype != self.dtype:
             obs = obs.astype(self.dtype)
         arrays, tensors = self._last
-        found = tensors if memory is arrays else [tf.constant(part) for part in memory]
-        return [*tf.nest.flatten(self.tree({"obs": obs, **views})), *found]
+        found = tensors if memory is arrays else self._given(list(memory))
+        return [*tf.nest.flatten(self._given({"obs": obs, **views})), *found]
 
     def _kept(self, returned: list[Any]) -> tuple[Array, ...]:
-        arrays = tuple(part.numpy() for part in returned)
+        arrays = tuple(widened(part).numpy() for part in returned)
         self._last = (arrays, returned)
         return arrays
 
@@ -119,14 +126,16 @@ class TFEngine:
 
     def _trace(self, run: Callable[..., Any], masked: bool = False) -> Any:
         """Trace what `_runner` returned."""
-        signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self.tree(self._example()))]
+        signature = [
+            tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self._given(self._example()))
+        ]
         if masked:
             signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
         return tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
 
     def _runner(self, run: Callable[[dict[str, Any], list[Any], Any], Any], masked: bool = False) -> Callable[..., Any]:
         """Return a function of inputs, memory and mask as one of these, flattened; the mask only if masked."""
-        example = self.tree(self._example())
+        example = self._given(self._example())
 
         def flat(*arguments: Any) -> Any:
             mask = arguments[-1] if masked else None
@@ -156,24 +165,27 @@ class TFEngine:
     def _one_step(self, input_dict: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
         """Run the model on one step of each episode."""
         seq_lens = tf.ones([tf.shape(input_dict["obs"])[0]], tf.int32) if memory else None
-        found: tuple[Any, list[Any]] = self.model(
+        inputs, returned = self.model(
             {**input_dict, "is_training": False, "single_steps": True}, list(memory), seq_lens
         )
-        return found
+        if len(returned) == len(memory):  # what comes back at the next step must be what was traced
+            returned = [tf.cast(new, old.dtype) for new, old in zip(returned, memory, strict=True)]
+        return widened(inputs), returned
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
         with tf.device(self.device):
-            input_dict = {"obs": self.tensor(batch["obs"]), **self.tree(views_of(self.policy, batch))}
+            input_dict = self._given({"obs": batch["obs"], **views_of(self.policy, batch)})
             if self.policy.memory:
                 inputs, value = self._over_sequences(input_dict, batch)
             else:
-                inputs, _ = self.model({**input_dict, "is_training": True}, [], None)
+                outputs, _ = self.model({**input_dict, "is_training": True}, [], None)
+                inputs = widened(outputs)
                 value = self._values() if self.has_value else None
             if batch.get("mask") is not None:
                 inputs = self.dist_class.masked(inputs, tf.cast(self.tensor(batch["mask"]), tf.bool))
             dist = self.dist_class(inputs, self.model)
-            raw = self.tensor(batch["raw_action"])
+            raw = self.tensor(batch["raw_action"], inputs.dtype)
             raw = raw[:, 0] if self.scalar and raw.shape.rank == 2 else raw
             logp = dist.logp(raw)
             entropy, kind = entropy_of(dist, self._flat)
@@ -183,7 +195,8 @@ class TFEngine:
         if batch.get("dist_inputs") is None:
             return None
         stored: Any = self.policy.stored_dist
-        return stored(self.tensor(batch["dist_inputs"])).kl(stored(params_given(dist, raw)))
+        params = params_given(dist, raw)
+        return stored(self.tensor(batch["dist_inputs"], params.dtype)).kl(stored(params))
 
     def _over_sequences(self, input_dict: dict[str, Any], batch: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the model's outputs and values for the rows of sequences."""
@@ -194,19 +207,20 @@ class TFEngine:
         state = batch.get("state")
         if state is None:
             state = [
-                tf.repeat(self.tensor(part)[None], tf.shape(lengths)[0], axis=0) for part in self.policy.memory.initial
+                tf.repeat(tf.convert_to_tensor(part)[None], tf.shape(lengths)[0], axis=0)
+                for part in self.policy.memory.initial
             ]
         elif tf.executing_eagerly():
             state = memory_of(self.policy, batch, int(lengths.shape[0]))
         padding, repeats = Padding(lengths), self.policy.views.training
         padded = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
-        memory = [self.tensor(part) for part in getattr(state, "memory", state)]
+        memory = self._given(list(getattr(state, "memory", state)))
         outputs, _ = self.model({**padded, "is_training": True, "outputs_only": True}, memory, lengths)
-        return padding.take(outputs), padding.take(self._values()) if self.has_value else None
+        return widened(padding.take(outputs)), padding.take(self._values()) if self.has_value else None
 
     def _values(self) -> Any:
         """Return the model's value estimates `[B]`; a column `[B, 1]`, as a dense layer gives it, is one too."""
-        value = self.model.value_function()
+        value = widened(self.model.value_function())
         if value.shape.rank in (1, None):
             return value
         check_values(self.model, value.shape)
@@ -221,10 +235,14 @@ class TFEngine:
             self._attach(self.policy.model)
             self.model.set_weights(weights)
 
-    def tensor(self, value: Any) -> Any:
-        """Return an array or tensor as a tensor; float64 becomes float32."""
-        tensor = tf.convert_to_tensor(value)
-        return tf.cast(tensor, tf.float32) if tensor.dtype == tf.float64 else tensor
+    def tensor(self, value: Any, dtype: Any = tf.float32) -> Any:
+        """Return an array or tensor as a tensor.
+
+        Args:
+            value: The array or tensor.
+            dtype: What floating-point numbers are cast to; others stay as they are.
+        """
+        return floats_as(tf.convert_to_tensor(value), dtype)
 
     def _score(self, dist: Any, sample: Any) -> tuple[Any, Any]:
         """Return a sample in its flat form `[B, width]` and its logp."""
@@ -237,7 +255,9 @@ class TFEngine:
         if parts is None:
             return sample
         rows = [_rows(part) for part in parts]
-        dtype = rows[0].dtype if len({part.dtype for part in rows}) == 1 else tf.float32
+        dtypes = {part.dtype for part in rows}
+        wide = tf.float64 if tf.float64 in dtypes else tf.float32
+        dtype = rows[0].dtype if len(dtypes) == 1 else wide
         return tf.concat([tf.cast(part, dtype) for part in rows], axis=1)
 
     def _checked(self, raw: Any) -> Any:
@@ -248,9 +268,9 @@ class TFEngine:
             )
         return raw
 
-    def tree(self, value: Any) -> Any:
-        """Return a structure of arrays as one of tensors."""
-        return tf.nest.map_structure(self.tensor, value)
+    def _given(self, value: Any) -> Any:
+        """Return a structure of arrays as tensors that the model is given."""
+        return tf.nest.map_structure(lambda part: self.tensor(part, self.floats), value)
 
 
 def _rows(x: Any) -> Any:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from rlcatalog.errors import StaleOutputError
 from rlcatalog.model import ModelV2, check_weights
+from rlcatalog.tf.dtypes import dtype_of
 from rlcatalog.tf.ops import flatten_rows
 from rlcatalog.tf.sequences import Padding, steps_of
 from rlcatalog.tf.variables import Found, find, raw
@@ -140,7 +141,7 @@ class RecurrentNetwork(TFModelV2):
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Add the time dimension and call `forward_rnn`."""
-        flat = tf.cast(input_dict["obs_flat"], tf.float32)
+        flat = tf.cast(input_dict["obs_flat"], dtype_of(self))
         rows = tf.shape(flat)[0]
         if seq_lens is None:
             seq_lens = tf.ones([rows], tf.int32)

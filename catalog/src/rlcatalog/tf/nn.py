@@ -101,7 +101,7 @@ def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
 
 
 def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-    """Run the trunk of a memory or head; return its features `[B, width]`, in a dtype of weights, and its new state.
+    """Run the trunk of a memory or head; return its features `[B, width]`, float32, and its new state.
 
     Raises:
         ModelContractError: The features are not as wide as the trunk has announced.
@@ -109,10 +109,7 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
     x, new_state = trunk(input_dict, state, seq_lens)
     x = flatten_rows(x)
     check_features(trunk, x.shape[1])
-    return x if x.dtype in _OF_WEIGHTS else tf.cast(x, tf.float32), new_state
-
-
-_OF_WEIGHTS = (tf.float32, tf.float16, tf.bfloat16)
+    return tf.cast(x, tf.float32), new_state
 
 
 class Dense:

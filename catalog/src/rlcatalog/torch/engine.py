@@ -15,6 +15,7 @@ from rlcatalog.model import check_values
 from rlcatalog.policy import Evaluation, Policy
 from rlcatalog.sequences import lengths_of, memory_of, views_of
 from rlcatalog.structures import parts_of
+from rlcatalog.torch.dtypes import HALF, dtype_of, widened
 from rlcatalog.torch.ops import flatten_rows
 from rlcatalog.torch.sequences import Padding
 
@@ -50,12 +51,15 @@ class TorchEngine:
         if model.training:
             model.eval()
         with torch.inference_mode():
-            states = self._states(memory) if memory else []
+            dtype = dtype_of(model)
+            states = self._states(memory, dtype) if memory else []
             seq_lens = self._single_steps(len(obs)) if memory else None
-            input_dict: dict[str, Any] = {"obs": self.tensor(obs), "is_training": False, "single_steps": True}
+            input_dict: dict[str, Any] = {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
             for name, view in views.items():
-                input_dict[name] = self.tree(view)
+                input_dict[name] = self.tree(view, dtype)
             inputs, new_state = model(input_dict, states, seq_lens)
+            if inputs.dtype in HALF:
+                inputs = inputs.float()
             if mask is not None:
                 inputs = self.dist_class.masked(inputs, self.tensor(mask))
             dist = self.dist_class(inputs, model)
@@ -64,7 +68,7 @@ class TorchEngine:
             value = self.numpy(self._values()) if self.has_value else None
             found: tuple[Array, ...] = ()
             if states:
-                found = tuple(map(self.numpy, new_state))
+                found = tuple(self.numpy(widened(part)) for part in new_state)
                 self._last = (found, new_state)
             return raw, self.numpy(logp), value, self.numpy(params_given(dist, sample)), found
 
@@ -73,9 +77,11 @@ class TorchEngine:
         if self.model.training:
             self.model.eval()
         with torch.inference_mode():
-            input_dict = {"obs": self.tensor(obs), **{name: self.tree(view) for name, view in views.items()}}
-            flags = {"is_training": False, "single_steps": True, "values_only": True}
-            self.model({**input_dict, **flags}, self._states(memory), self._single_steps(len(obs)) if memory else None)
+            dtype = dtype_of(self.model)
+            input_dict = {name: self.tree(view, dtype) for name, view in views.items()}
+            input_dict |= {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
+            seq_lens = self._single_steps(len(obs)) if memory else None
+            self.model({**input_dict, "values_only": True}, self._states(memory, dtype), seq_lens)
             return self.numpy(self._values())
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
@@ -84,8 +90,10 @@ class TorchEngine:
         if not model.training:
             model.train()
         views = views_of(self.policy, batch)
-        input_dict = {"obs": self.tensor(batch["obs"]), **{name: self.tree(view) for name, view in views.items()}}
-        sequences = self._sequences(batch) if self.policy.memory else None
+        dtype = dtype_of(model)
+        input_dict: dict[str, Any] = {name: self.tree(view, dtype) for name, view in views.items()}
+        input_dict["obs"] = self.tensor(batch["obs"], dtype)
+        sequences = self._sequences(batch, dtype) if self.policy.memory else None
         if sequences is None:
             inputs, _ = model({**input_dict, "is_training": True}, [], None)
             value = self._values() if self.has_value else None
@@ -96,10 +104,11 @@ class TorchEngine:
             outputs, _ = model({**input_dict, "is_training": True, "outputs_only": True}, states, lengths)
             inputs = padded.take(outputs)
             value = padded.take(self._values()) if self.has_value else None
+        inputs = widened(inputs)
         if batch.get("mask") is not None:
             inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())
         dist = self.dist_class(inputs, model)
-        raw = self.tensor(batch["raw_action"])
+        raw = self.tensor(batch["raw_action"], inputs.dtype)
         raw = raw[:, 0] if self.scalar and raw.ndim == 2 else raw
         logp = dist.logp(raw)
         entropy, kind = entropy_of(dist, self._flat)
@@ -109,13 +118,14 @@ class TorchEngine:
         if batch.get("dist_inputs") is None:
             return None
         stored: Any = self.policy.stored_dist
-        old, new = stored(self.tensor(batch["dist_inputs"])), stored(params_given(dist, raw))
+        params = params_given(dist, raw)
+        old, new = stored(self.tensor(batch["dist_inputs"], params.dtype)), stored(params)
         kl: torch.Tensor = old.kl(new)
         return kl
 
     def _values(self) -> torch.Tensor:
         """Return the model's value estimates `[B]`; a column `[B, 1]`, as a linear layer gives it, is one too."""
-        value: torch.Tensor = self.model.value_function()
+        value = widened(self.model.value_function())
         if value.ndim == 1:
             return value
         check_values(self.model, value.shape)
@@ -130,15 +140,20 @@ class TorchEngine:
         self._last = (None, [])  # those are where the model was
         self._lengths = self._lengths.to(self.device)
 
-    def tensor(self, value: Any) -> torch.Tensor:
-        """Return an array or tensor as a tensor on the device; float64 becomes float32."""
+    def tensor(self, value: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Return an array or tensor as a tensor on the device.
+
+        Args:
+            value: The array or tensor.
+            dtype: What floating-point numbers are cast to; others stay as they are.
+        """
         if isinstance(value, torch.Tensor):
             tensor = value
         else:
             array = np.asarray(value)
             tensor = torch.from_numpy(array if array.flags.carray else array.copy())
-        if tensor.dtype is torch.float64:
-            tensor = tensor.float()
+        if tensor.dtype is not dtype and tensor.is_floating_point():
+            tensor = tensor.to(dtype)
         return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
 
     def _score(self, dist: ActionDistribution, sample: Any) -> tuple[Array, torch.Tensor]:
@@ -163,18 +178,20 @@ class TorchEngine:
             return sample
         parts = [flatten_rows(part) for part in parts_of(sample) or []]
         if len({part.dtype for part in parts}) > 1:  # float32 holds whole numbers that half precision would not
-            parts = [part.float() for part in parts]
+            parts = [part if part.dtype is torch.float64 else part.float() for part in parts]
         return torch.cat(parts, dim=1)
 
-    def tree(self, value: Any) -> Any:
-        """Return a structure of arrays as one of tensors."""
+    def tree(self, value: Any, dtype: torch.dtype) -> Any:
+        """Return a structure of arrays as one of tensors; see `tensor`."""
         if isinstance(value, Mapping):
-            return {name: self.tree(part) for name, part in value.items()}
-        return tuple(map(self.tree, value)) if isinstance(value, tuple) else self.tensor(value)
+            return {name: self.tree(part, dtype) for name, part in value.items()}
+        if isinstance(value, tuple):
+            return tuple(self.tree(part, dtype) for part in value)
+        return self.tensor(value, dtype)
 
-    def _states(self, memory: tuple[Array, ...]) -> list[torch.Tensor]:
+    def _states(self, memory: tuple[Array, ...], dtype: torch.dtype) -> list[torch.Tensor]:
         arrays, tensors = self._last
-        return tensors if memory is arrays else [self.tensor(part) for part in memory]
+        return [self.tensor(part, dtype) for part in (tensors if memory is arrays else memory)]
 
     def _single_steps(self, rows: int) -> torch.Tensor:
         """Return the lengths of sequences of one step; those of the last call where there are as many."""
@@ -183,13 +200,15 @@ class TorchEngine:
                 self._lengths = torch.ones(rows, dtype=torch.int32, device=self.device)
         return self._lengths
 
-    def _sequences(self, batch: Mapping[str, Any]) -> tuple[torch.Tensor, Padding, list[torch.Tensor]]:
+    def _sequences(
+        self, batch: Mapping[str, Any], dtype: torch.dtype
+    ) -> tuple[torch.Tensor, Padding, list[torch.Tensor]]:
         """Return the lengths of a batch's sequences, where their rows stand, and the memory each began with."""
         rows = len(batch["obs"])
         lengths = lengths_of(batch, rows)
         memory = memory_of(self.policy, batch, len(lengths))
         padding = Padding(lengths, int(lengths.max(initial=0)), self.device)
-        return torch.from_numpy(lengths).to(self.device), padding, [self.tensor(part) for part in memory]
+        return torch.from_numpy(lengths).to(self.device), padding, [self.tensor(part, dtype) for part in memory]
 
 
 def _copied(tensor: torch.Tensor) -> Array:

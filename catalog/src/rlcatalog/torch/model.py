@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from rlcatalog.model import ModelV2, check_weights
+from rlcatalog.torch.dtypes import dtype_of
 from rlcatalog.torch.sequences import Padding, steps_of
 
 _MISSING: Any = object()
@@ -134,7 +135,7 @@ class RecurrentNetwork(TorchModelV2):
         self, input_dict: dict[str, Any], state: list[torch.Tensor], seq_lens: torch.Tensor | None
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Add the time dimension and call `forward_rnn`."""
-        flat = input_dict["obs_flat"].float()
+        flat = input_dict["obs_flat"].to(dtype_of(self))
         rows = flat.shape[0]
         sequences = rows if seq_lens is None else len(seq_lens)
         flat = flat.reshape(sequences, steps_of(rows, sequences), flat.shape[1])

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from rlcatalog.layers import DenseSpec, OutputPlan, output_spec
 from rlcatalog.model import check_features
 from rlcatalog.neutral import INITIALIZERS, activation_name, initializer_name
+from rlcatalog.torch.dtypes import widened
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "linear": None,
@@ -83,14 +84,18 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any]) -> None:
         config: Arguments for it.
     """
     name = initializer_name(value, dict(config))
+    wide = widened(tensor)  # some know no half precision, and all would draw coarsely
     if isinstance(name, str):
-        _INITIALIZERS[name](tensor, **{**INITIALIZERS[name], **config})
+        _INITIALIZERS[name](wide, **{**INITIALIZERS[name], **config})
     else:
-        name(tensor, **config)
+        name(wide, **config)
+    if wide is not tensor:
+        with torch.no_grad():
+            tensor.copy_(wide)
 
 
 def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
-    """Run the trunk of a memory or head; return its features `[B, width]`, in a dtype of weights, and its new state.
+    """Run the trunk of a memory or head; return its features `[B, width]`, floating-point, and its new state.
 
     Raises:
         ModelContractError: The features are not as wide as the trunk has announced.
@@ -100,14 +105,11 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
         x = x.flatten(1)
     if x.shape[1] != trunk.num_outputs:
         check_features(trunk, x.shape[1])
-    return x if x.dtype in _OF_WEIGHTS else x.float(), new_state
-
-
-_OF_WEIGHTS = (torch.float32, torch.float16, torch.bfloat16)
+    return x if x.is_floating_point() else x.float(), new_state
 
 
 class Linear(nn.Linear):
-    """nn.Linear for small batches, where Python's time counts.
+    """nn.Linear for small batches, where Python's time counts; it takes numbers of any dtype.
 
     Its initial values are its maker's (torch's own would be computed for nothing), and its parameters are read from
     their dictionary instead of through nn.Module's `__getattr__`, at each call anew.
@@ -119,9 +121,10 @@ class Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """Map `[B, in]` to `[B, out]`."""
         own = self._parameters
-        if "weight" not in own:  # parametrised (weight norm, …)
-            return super().forward(input)
-        return F.linear(input, own["weight"], own["bias"])  # type: ignore[arg-type]
+        weight, bias = (own["weight"], own["bias"]) if "weight" in own else (self.weight, self.bias)  # weight norm, …
+        if input.dtype is not weight.dtype:  # type: ignore[union-attr]
+            input = input.to(weight.dtype)  # type: ignore[union-attr]
+        return F.linear(input, weight, bias)  # type: ignore[arg-type]
 
 
 def dense(inputs: int, spec: DenseSpec) -> nn.Linear:

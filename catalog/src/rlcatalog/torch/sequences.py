@@ -36,7 +36,8 @@ class Padding:
         """
         if len(seq_lens) == len(rows):
             return None
-        lengths = np.asarray(seq_lens.cpu() if isinstance(seq_lens, Tensor) else seq_lens)
+        # As a list: inside torch.func a tensor cannot become an array.
+        lengths = np.asarray(seq_lens.tolist() if isinstance(seq_lens, Tensor) else seq_lens, np.int64)
         padding = cls(lengths, padded_length(lengths, len(rows)), rows.device)
         return padding if padding.needed else None
 
@@ -61,7 +62,7 @@ class Padding:
         if not self.needed:
             return rows
         padded = rows.new_zeros(len(self.lengths) * self.length, *rows.shape[1:])
-        return padded.index_copy_(0, self._index(np.flatnonzero(self._mask(1))), rows)
+        return padded.index_copy(0, self._index(np.flatnonzero(self._mask(1))), rows)
 
     def take(self, padded: Any, repeat: int = 1) -> Any:
         """Return the rows `[R, ...]` of padded ones, or of a structure of such.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rlcatalog import Policy
+from rlcatalog.errors import NotServedError
 from rlcatalog.tf import keras, tf
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import Moments, loss_inputs
@@ -67,12 +69,21 @@ class TFOptimizer:
     Args:
         policy: The policy.
         config: The algorithm's config.
+
+    Raises:
+        NotServedError: Variables are of half precision.
     """
 
     def __init__(self, policy: Policy, config: PPOConfig) -> None:
         self.policy, self.config = policy, config
         self.model: Any = policy.model
         self.variables = self.model.trainable_variables()
+        half = {v.dtype.name for v in self.variables if v.dtype in (tf.float16, tf.bfloat16)}
+        if half:
+            raise NotServedError(
+                f"PPO: the model's variables are {half.pop()}, in which Keras' Adam cannot compute: 1 - beta_2 and"
+                " squares of gradients round to 0. Use keras.mixed_precision, which keeps variables in float32."
+            )
         self.optimizer = Adam(learning_rate=config.lr, epsilon=1e-5)
         self.optimizer.build(self.variables)
         #: Its value changes between updates; a number would be part of the trace.
@@ -97,21 +108,25 @@ class TFOptimizer:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self.variables)
             evaluation = self.policy.evaluate(batch)
-            found = losses(evaluation, batch, self.config, TFOps, self.kl_coeff)
+            dtype = evaluation.logp.dtype  # float64 where the model is; TensorFlow adds like to like only
+            evaluation = replace(evaluation, value=tf.cast(evaluation.value, dtype))
+            stored = {name: tf.cast(batch[name], dtype) for name in ("logp", "advantage", "target")}
+            found = losses(evaluation, stored, self.config, TFOps, tf.cast(self.kl_coeff, dtype))
             loss = self.model.custom_loss(found.total, loss_inputs(batch))
             if isinstance(loss, list | tuple):
                 loss = tf.add_n([tf.reduce_sum(term) for term in loss])
         gradients = tape.gradient(loss, self.variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]  # those of embeddings are sparse
-        norm = tf.linalg.global_norm(gradients)
+        norm = tf.linalg.global_norm([tf.cast(gradient, dtype) for gradient in gradients])
         if self.config.grad_clip is not None:
             scale = tf.minimum(self.config.grad_clip / (norm + 1e-6), 1.0)  # 1e-6 as PyTorch has it
-            gradients = [gradient * scale for gradient in gradients]
+            gradients = [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
         self.optimizer.apply(gradients, self.variables)
         ratio = tf.exp(found.log_ratio)
         kl = tf.reduce_mean(ratio - 1 - found.log_ratio)
         clipped = tf.reduce_mean(tf.cast(tf.abs(ratio - 1) > self.config.clip_param, tf.float32))
-        figures = tf.stack([found.policy_loss, found.vf_loss, found.entropy, kl, clipped, norm])
+        figures = [found.policy_loss, found.vf_loss, found.entropy, kl, clipped, norm]
+        figures = tf.stack([tf.cast(figure, tf.float32) for figure in figures])
         # A metric that is a tensor of this trace has no value outside of it.
         return figures, {name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)}
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from rlcatalog import Policy
+from rlcatalog.errors import NotServedError
 from rlcatalog.load_order import before_torch_optimizers
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import Moments, loss_inputs
@@ -40,17 +41,22 @@ class TorchOptimizer:
     Args:
         policy: The policy.
         config: The algorithm's config.
+
+    Raises:
+        NotServedError: Weights are float16.
     """
 
     def __init__(self, policy: Policy, config: PPOConfig) -> None:
         self.policy, self.config = policy, config
         self.model: Any = policy.model
         self.parameters = self.model.trainable_variables()
+        self._check_precision()
         before_torch_optimizers()
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, eps=1e-5, fused=True)
 
     def step(self, batch: dict[str, Any], lr: float, kl_coeff: float) -> tuple[torch.Tensor, dict[str, Any]]:
         """Improve the weights on a minibatch."""
+        self._check_precision()  # models are converted at any time
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         tensors = {name: part if name in ("seq_lens", "state") else each(part, torch.from_numpy)
@@ -67,6 +73,14 @@ class TorchOptimizer:
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
         self.optimizer.step()
         return self._figures(found, norm), self.model.metrics()
+
+    def _check_precision(self) -> None:
+        if any(parameter.dtype is torch.float16 for parameter in self.parameters):
+            raise NotServedError(
+                "PPO: the model's weights are float16, in which Adam's squares of gradients below 2e-4 are 0: steps"
+                " would be thousands of times too large. Train in float32 (under torch.autocast if you like), bfloat16"
+                " or float64, and call model.half() for acting."
+            )
 
     @torch.no_grad()
     def _figures(self, found: Losses, norm: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,8 @@ from rlcatalog_autoregressive.layout import Layout, Part
 class Conditionals(nn.Module):
     """What earlier parts of an action change in the parameters of later ones: MADE (Germain et al. 2015).
 
+    All is computed in the dtype of the context, which distributions widen: a pass and a run differ by rounding.
+
     `context [B, hidden] + masked weights · earlier parts → activation → … → [B, params]`. Units are assigned to the
     parts in the order of drawing, so that a part needs only the units up to its own.
 
@@ -51,13 +53,14 @@ class Conditionals(nn.Module):
             self.register_buffer(name, torch.from_numpy(array), persistent=False)
         self._all_choices = bool(layout.encoding[1].all())
 
-    def encoded(self, raw: Tensor) -> Tensor:
+    def encoded(self, raw: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Return what parts see of raw actions `[B, raw]`: one-hots and scaled numbers, `[B, encoded]`."""
-        columns, dtype = raw.index_select(1, self.source), self.actions.dtype
+        columns, dtype = raw.index_select(1, self.source), dtype or self.actions.dtype
         chosen = (columns == self.value).to(dtype)
         if self._all_choices:
             return chosen
-        return torch.where(self.is_choice, chosen, (columns.to(dtype) - self.shift) * self.scale)
+        shift, scale = self.shift.to(dtype), self.scale.to(dtype)
+        return torch.where(self.is_choice, chosen, (columns.to(dtype) - shift) * scale)
 
     def given(self, context: Tensor, raw: Tensor) -> Tensor:
         """Return the changes `[B, params]` for whole actions, in one pass.
@@ -66,10 +69,14 @@ class Conditionals(nn.Module):
             context: `[B, hidden]`.
             raw: Raw actions `[B, raw]`.
         """
-        x = self.activation(torch.addmm(context, self.encoded(raw), (self.actions * self.first).t()))
+        dtype = context.dtype
+        weight = self.actions * self.first
+        x = self.activation(torch.addmm(context, self.encoded(raw, dtype), weight.to(dtype).t()))
         for i, layer in enumerate(self.hidden):
-            x = self.activation(F.linear(x, layer.weight * getattr(self, f"between_{i}"), layer.bias))
-        return F.linear(x, self.params * self.last)
+            weight = layer.weight * getattr(self, f"between_{i}")
+            x = self.activation(F.linear(x, weight.to(dtype), layer.bias.to(dtype)))
+        weight = self.params * self.last
+        return F.linear(x, weight.to(dtype))
 
     def begin(self, independent: Tensor, context: Tensor) -> Run:
         """Return a run through the parts, one after the other.
@@ -91,14 +98,14 @@ class Run:
     """
 
     def __init__(self, made: Conditionals, independent: Tensor, context: Tensor) -> None:
-        self.made, self.activation, layout = made, made.activation, made.layout
+        self.made, self.activation, self.dtype, layout = made, made.activation, context.dtype, made.layout
         # Cut once: a slice costs as much as adding up what it holds.
         self.independent = independent.split_with_sizes(layout.param_widths, 1)
-        self.rows = made.actions.t().split_with_sizes(layout.encoded_widths, 0)
-        self.out = made.params.split_with_sizes(layout.param_widths, 0)
+        self.rows = made.actions.to(self.dtype).t().split_with_sizes(layout.encoded_widths, 0)
+        self.out = made.params.to(self.dtype).split_with_sizes(layout.param_widths, 0)
         self.sums = context.clone()
         self.blocks = self.sums.split_with_sizes(layout.unit_widths[0], 1)
-        self.layers = [(layer.weight, layer.bias) for layer in made.hidden]
+        self.layers = [(layer.weight.to(self.dtype), layer.bias.to(self.dtype)) for layer in made.hidden]
         self.done = [context.new_empty(context.shape[0], width) for width in layout.hiddens]
 
     def params(self, part: Part) -> Tensor:
@@ -114,13 +121,13 @@ class Run:
 
     def note(self, part: Part, value: Tensor) -> None:
         """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
-        made, (start, stop) = self.made, part.encoded
+        made, dtype, (start, stop) = self.made, self.dtype, part.encoded
         if part.onehot:  # its row of the weights is all there is to add
             self.sums += self.rows[part.place].index_select(0, value)
             return
         columns = flatten_rows(value).index_select(1, made.source[start:stop] - part.raw.start)
-        chosen = (columns == made.value[start:stop]).to(made.actions.dtype)
-        numbers = (columns.to(made.actions.dtype) - made.shift[start:stop]) * made.scale[start:stop]
+        chosen = (columns == made.value[start:stop]).to(dtype)
+        numbers = (columns.to(dtype) - made.shift[start:stop].to(dtype)) * made.scale[start:stop].to(dtype)
         seen = torch.where(made.is_choice[start:stop], chosen, numbers)
         self.sums += torch.mm(seen, self.rows[part.place])
 

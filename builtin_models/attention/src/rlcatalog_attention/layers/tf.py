@@ -31,7 +31,7 @@ class Transformer:
 
     def initial_state(self) -> list[Any]:
         """Return the state at the start of an episode: the memory `[units, slots, dim]`, and how much it holds."""
-        return [tf.zeros([len(self.units), self.slots, self.sizes.attention_dim]), tf.zeros([])]
+        return [tf.zeros([len(self.units), self.slots, self.sizes.attention_dim]), tf.zeros([], tf.int32)]
 
     def __call__(self, rows: Any, state: list[Any], seq_lens: Any, training: bool) -> tuple[Any, list[Any]]:
         """Run over sequences.
@@ -53,11 +53,11 @@ class Transformer:
         length = steps_of(rows, seq_lens)
         if not state:
             state = [tf.repeat(part[None], sequences, axis=0) for part in self.initial_state()]
-        memory, held = state[0], tf.cast(state[1], tf.float32)
+        memory, held = tf.cast(state[0], tf.float32), tf.cast(state[1], tf.int32)
         x = self.input(rows)
         slots, window = self.slots, self.sizes.window(training)
         start, keys = slots - window, length + window
-        unused = tf.range(float(slots)) < (slots - held)[:, None]  # [S, slots]
+        unused = tf.range(slots) < (slots - held)[:, None]  # [S, slots]
         # What an unused slot holds must not even be multiplied by zero: it may be no number.
         memory = tf.where(unused[:, None, :, None], 0.0, tf.stop_gradient(memory))
         # The keys are the window's slots and the steps; step t sees the keys t, …, t + window, which ends with itself.
@@ -72,7 +72,7 @@ class Transformer:
         kept = tf.stop_gradient(tf.stack(windows, axis=1))
         last = seq_lens[:, None] + tf.range(slots)  # of each sequence, the slots up to its end
         kept = tf.gather(kept, tf.repeat(last[:, None], len(self.units), axis=1), axis=2, batch_dims=2)
-        held = tf.minimum(held + tf.cast(seq_lens, tf.float32), float(slots))
+        held = tf.minimum(held + seq_lens, slots)
         return x, [tf.ensure_shape(kept, [None, len(self.units), slots, self.sizes.attention_dim]), held]
 
     def canonical(self) -> Names:

@@ -30,14 +30,15 @@ class Transformer(nn.Module):
         self.input = dense(inputs, sizes.input)
         self.units = nn.ModuleList(Unit(sizes) for _ in range(sizes.attention_num_transformer_units))
         # Constants, not weights: they move between devices with the model and are not saved.
-        self.register_buffer("table", torch.from_numpy(distances(self.slots, sizes.attention_dim)), persistent=False)
-        self.register_buffer("places", torch.arange(self.slots + 1.0)[:, None], persistent=False)
+        table = torch.from_numpy(distances(self.slots, sizes.attention_dim)).to(self.input.weight.dtype)
+        self.register_buffer("table", table, persistent=False)
+        self.register_buffer("places", torch.arange(self.slots + 1)[:, None], persistent=False)
 
     def initial_state(self) -> list[Tensor]:
         """Return the state at the start of an episode: the memory `[units, slots, dim]`, and how much it holds."""
         weight = self.input.weight
         memory = weight.new_zeros(len(self.units), self.slots, self.sizes.attention_dim)
-        return [memory, weight.new_zeros(())]
+        return [memory, weight.new_zeros((), dtype=torch.int32)]
 
     def forward(
         self, rows: Tensor, state: list[Tensor], seq_lens: Tensor | None, training: bool
@@ -57,8 +58,8 @@ class Transformer(nn.Module):
         sequences = len(rows) if seq_lens is None else len(seq_lens)
         if not state:
             state = [part.expand(sequences, *part.shape) for part in self.initial_state()]
-        memory, held = state
         x = self.input(rows)
+        memory, held = state[0].to(x.dtype), state[1].int()
         length = steps_of(rows.shape[0], sequences)
         # The keys are the memory's slots and the steps. The oldest slots hold nothing at first, [S, 1, slots + T, 1].
         place = self.places if length == 1 else torch.arange(self.slots + length, device=x.device)[:, None]

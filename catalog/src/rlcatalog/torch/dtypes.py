@@ -1,0 +1,50 @@
+"""Which precision is computed in, in PyTorch: the rule, and the few functions that keep it.
+
+- Of what a policy gives its model, floating-point numbers (observations, views, memory) come in the dtype of the
+  model's first floating-point parameter, as it is at that moment: `model.double()`, `model.half()`, assigned weights
+  and `torch.set_default_dtype` before building need no further word. Whole numbers and booleans stay as they are.
+- Our layers bring what they are given into the dtype of their own weights, so that parts of a model may differ.
+- Distributions, values and what a policy returns are computed in float32 at least: half precisions are widened where
+  they leave the model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+HALF = (torch.float16, torch.bfloat16)
+_SERVED = frozenset({*HALF, torch.float32, torch.float64})
+
+
+def dtype_of(model: nn.Module) -> torch.dtype:
+    """Return the dtype of a model's first floating-point parameter; float32 where there is none.
+
+    It is looked for at each call, which ends at the first parameter of most models and takes one microsecond:
+    parameters are converted, assigned and replaced without a word.
+    """
+    return _first(model) or torch.float32
+
+
+def _first(module: Any) -> torch.dtype | None:
+    for parameter in module._parameters.values():
+        if parameter is not None and parameter.dtype in _SERVED:
+            return parameter.dtype  # type: ignore[no-any-return]
+    for child in module._modules.values():
+        if child is not None:
+            found = _first(child)
+            if found is not None:
+                return found
+    return None
+
+
+def floats_as(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return floating-point numbers in a dtype, everything else as it is."""
+    return x.to(dtype) if x.dtype is not dtype and x.is_floating_point() else x
+
+
+def widened(x: Tensor) -> Tensor:
+    """Return half precisions as float32, everything else as it is."""
+    return x.float() if x.dtype in HALF else x
