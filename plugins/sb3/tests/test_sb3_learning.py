@@ -67,10 +67,10 @@ def cartpole_paying_less():
 
 def test_a2c_learns_cartpole(over_seeds, tmp_path):
     def train(seed):
-        algorithm = make("A2C", envs(cartpole_paying_less, 16, seed), NET, n_steps=16, gae_lambda=0.95, seed=seed,
-                         learning_rate=lambda left: 2e-3 * left, normalize_advantage=True, use_rms_prop=False,
+        algorithm = make("A2C", envs(cartpole_paying_less, 16, seed), NET, n_steps=8, gae_lambda=0.95, seed=seed,
+                         learning_rate=lambda left: 1e-3 * left, normalize_advantage=True, use_rms_prop=False,
                          device="cpu")  # fmt: skip
-        return learned(algorithm.learn(250_000), cartpole, tmp_path / str(seed))
+        return learned(algorithm.learn(300_000), cartpole, tmp_path / str(seed))
 
     over_seeds(train, chance=lambda: random_play(cartpole))
 
