@@ -34,7 +34,7 @@ learn: $(VENV)/.dev  ## long learning runs, medians over seeds from SEED on; und
 
 sweep: N = 10
 sweep: $(VENV)/.dev  ## run N seeds of learning tests and write the records their marks come from: T=FILE [K=PART OF A NAME]
-	$(BIN)/python -m pytest -m learn --sweep $(N) $(T) $(if $(K),-k "$(K)") $(PYTEST_ARGS)
+	SEED=$(SEED) $(BIN)/python -m pytest -m learn --sweep $(N) $(T) $(if $(K),-k "$(K)") $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev  ## style, types, and the generated file
 	$(BIN)/ruff check .

@@ -148,15 +148,21 @@ def test_a_sweep_is_written_continued_and_begun_anew_where_settings_changed(case
     assert json.loads(path.read_text())["test_learns[a]"]["returns"] == {"1000": 5.0}
 
 
-def test_sweeps_side_by_side_leave_one_another_s_entries(tmp_path):
+def test_sweeps_side_by_side_leave_one_another_s_entries_and_seeds(case, tmp_path):
     def write(name):
         for count in range(20):
             Record(tmp_path / "test_it.json", name).write(count=count)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(write, "abcdefgh"))
-    assert json.loads((tmp_path / "test_it.json").read_text()) == {name: {"count": 19} for name in "abcdefgh"}
-    assert [path.name for path in tmp_path.iterdir()] == ["test_it.json"]
+    written = json.loads((tmp_path / "test_it.json").read_text())
+    assert written == {name: {"count": 19} for name in "abcdefgh"}
+    both = [case(sweep=2), case(sweep=2, shift=5)]  # read before either has written
+    for one, paid in zip(both, (1.0, 2.0), strict=True):
+        one(lambda seed, paid=paid: paid, chance=0)
+    found = json.loads((tmp_path / "test_it.json").read_text())["test_learns[a]"]["returns"]
+    assert found == {"1000": 1.0, "1001": 1.0, "1005": 2.0, "1006": 2.0}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["test_it.json", "test_it.py"]
 
 
 @pytest.mark.parametrize(("mark", "passes"), [({"at_least": 4}, True), ({"at_least": 5}, False),

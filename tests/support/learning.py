@@ -3,7 +3,7 @@
 A test of learning takes the fixture `over_seeds` and hands it a function from a seed to a return. The median over the
 test's seeds must reach the mark that stands in the record, the JSON file beside the test (see `Record`). With
 `--sweep N` the same function is run for N seeds of its own, and the record is written instead. `SEED` in the
-environment shifts the test's seeds; those of a sweep start at 1000, so that a test's seeds are fresh ones.
+environment shifts the seeds, which start at 0 and those of a sweep at 1000, so that a test's seeds are fresh ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,7 @@ class Record:
 
     def __init__(self, path: Path, name: str) -> None:
         self.path, self.name = path, name
-        self.all: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
-        self.entry: dict[str, Any] = self.all.get(name, {})
+        self._read()
 
     @property
     def needed(self) -> int:
@@ -82,18 +82,36 @@ class Record:
         return chance_below(returns, sign * self.mark, self.entry["seeds"], width)
 
     def write(self, **values: Any) -> None:
-        """Change keys of the entry, or remove them (None); other processes may be writing those of other tests."""
+        """Change keys of the entry."""
+        with self._alone():
+            self.entry.update(values)
+
+    def add(self, returns: Mapping[str, float], **values: Any) -> None:
+        """Add returns, by seed, to those that were found with the same settings; values as in `write`."""
+        with self._alone():
+            known = self.entry.get("returns", {}) if self.entry.get("settings") == values["settings"] else {}
+            self.entry |= {**values, "returns": dict(sorted({**known, **returns}.items()))}
+            if len(self.own()) >= self.needed:
+                self.entry.pop("exception", None)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Change the entry while no other process changes the file."""
         folder = os.open(self.path.parent, os.O_RDONLY)
         fcntl.flock(folder, fcntl.LOCK_EX)
         try:
-            self.__init__(self.path, self.name)  # type: ignore[misc]
-            self.entry = {key: value for key, value in {**self.entry, **values}.items() if value is not None}
+            self._read()
+            yield
             self.all = dict(sorted({**self.all, self.name: self.entry}.items()))
             written = self.path.with_suffix(".new")
             written.write_text(json.dumps(self.all, indent=1) + "\n")
             written.replace(self.path)
         finally:
             os.close(folder)  # and the lock with it
+
+    def _read(self) -> None:
+        self.all: dict[str, dict[str, Any]] = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self.entry: dict[str, Any] = self.all.get(self.name, {})
 
 
 def chance_below(returns: Sequence[float], mark: float, seeds: int, width: float) -> float:
@@ -150,7 +168,7 @@ class OverSeeds:
         path: File of the test.
         name: Name of the test, with its parameters.
         sweep: Seeds to sweep; 0 to test.
-        shift: What the test's seeds are shifted by.
+        shift: What seeds are shifted by.
     """
 
     def __init__(self, path: Path, name: str, sweep: int = 0, shift: int = 0) -> None:
@@ -178,18 +196,17 @@ class OverSeeds:
     def _write(self, train: Callable[[int], float], chance: float | Callable[[], float]) -> None:
         settings = fingerprint(self.test, self.record.name.partition("[")[0])
         known = self.record.entry if self.record.entry.get("settings") == settings else {}
-        returns, seconds = dict(known.get("returns", {})), []
-        paid = known.get("chance", chance() if callable(chance) else chance)
-        for seed in map(str, range(FIRST, FIRST + self.sweep)):
-            if seed in returns:
+        paid, seconds = known.get("chance", chance() if callable(chance) else chance), []
+        first = FIRST + self.shift
+        for seed in range(first, first + self.sweep):
+            if str(seed) in known.get("returns", {}):
                 continue
             begin = time.process_time()
-            returns[seed] = round(float(train(int(seed))), 3)
+            found = round(float(train(seed)), 3)
             seconds.append(time.process_time() - begin)
-            self.record.write(
-                settings=settings, chance=paid, date=str(datetime.date.today()), versions=_versions(),
-                seconds=round(statistics.median(seconds), 1), returns=returns,
-                exception=None if len(returns) >= self.record.needed else self.record.entry.get("exception"),
+            self.record.add(
+                {str(seed): found}, settings=settings, chance=paid, date=str(datetime.date.today()),
+                versions=_versions(), seconds=round(statistics.median(seconds), 1),
             )  # fmt: skip
 
 
