@@ -14,7 +14,7 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog.policy import Evaluation
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.learner import FIGURES, minibatches
+from rlcatalog_ppo.learner import FIGURES, Learner, minibatches
 from rlcatalog_ppo.loss import losses
 from rlcatalog_ppo.rollout import Episodes, each
 
@@ -91,6 +91,35 @@ def test_a_divergence_counts_with_its_weight_and_without_one_not_at_all(framewor
     plain = -surrogate + 0.5 * 0.5 * ((value - target) ** 2).mean() - 0.25 * entropy.mean()
     for weight, expected in ((None, plain), (2.0, plain + 2 * kl.mean())):
         assert float(losses(evaluation, batch, config, ops, weight).total) == pytest.approx(expected, rel=1e-5)
+
+
+@frameworks
+def test_advantages_that_hardly_differ_are_not_blown_up(framework):
+    _, ops, tensor = parts_of(framework)
+    advantage = np.float32([3e-9, -1e-9, -2e-9, 0])
+    ratio = np.float32([1.1, 0.9, 1.05, 1.0])
+    zeros = np.zeros(4, np.float32)
+    evaluation = Evaluation(tensor(np.log(ratio)), tensor(zeros), "exact", tensor(zeros), None)
+    batch = {"logp": tensor(zeros), "advantage": tensor(advantage), "target": tensor(zeros)}
+    exact = advantage.astype(np.float64)
+    expected = -(ratio * (exact - exact.mean()) / (exact.std(ddof=1) + 1e-8)).mean()
+    found = losses(evaluation, batch, PPOConfig(clip_param=0.2), ops).policy_loss
+    assert float(found) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kl", "factor"),
+    [(0.016, 2.0), (0.0151, 2.0), (0.0149, 1.0), (0.01, 1.0), (0.0068, 1.0), (0.0066, 0.5), (0.0, 0.5)],
+)
+def test_the_weight_of_the_divergence_changes_beyond_one_and_a_half_times_its_target(kl, factor):
+    learner = Learner(None, PPOConfig(kl_coeff=0.3, kl_target=0.01), None, None)
+    means = [9.0] * len(FIGURES)
+    means[FIGURES.index("kl")] = kl
+    assert learner._adapted(means) == {"kl_coeff": 0.3}
+    assert learner.kl_coeff == pytest.approx(0.3 * factor)
+    without = Learner(None, PPOConfig(kl_coeff=0.0), None, None)
+    assert without._adapted(means) == {}
+    assert without.kl_coeff == 0
 
 
 @frameworks
