@@ -95,3 +95,19 @@ def test_beside_floats_as_many_whole_numbers_as_float32_tells_apart():
         with pytest.raises(UnsupportedSpaceError, match="values cannot be told apart beside floats"):
             adapter(spaces.Tuple([made(most + 1), floats]))
         adapter(spaces.Tuple([made(most + 1), spaces.Discrete(2)]))  # whole numbers alone are int64
+
+
+def test_what_counts_comes_back_as_int64_or_where_that_is_too_narrow_as_uint64():
+    narrow, wide = (
+        adapter(spaces.Box(low, high, (2,), dtype))
+        for low, high, dtype in ((-3, 5, np.int16), (0, 2**64 - 1, np.uint64))
+    )
+    found = narrow.invert(np.array([[-3, 5]], np.int16))
+    assert (found.dtype, found.tolist()) == (np.int64, [[0, 8]])
+    found = wide.invert(np.array([[7, 2**64 - 1]], np.uint64))
+    assert (found.dtype, found.tolist()) == (np.uint64, [[7, 2**64 - 1]])
+
+
+def test_no_choices_at_all_are_no_floats():
+    nothing = spaces.MultiDiscrete(np.zeros(0, np.int64))
+    assert adapter(spaces.Tuple([spaces.Discrete(2**24 + 2), nothing])).width == 1

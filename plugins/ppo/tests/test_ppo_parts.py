@@ -176,3 +176,12 @@ def test_losses_in_a_list_are_added_up_element_by_element(framework, eager_traci
     one, other = weights_after(listed), weights_after(added)
     for name in one:
         np.testing.assert_allclose(one[name], other[name], rtol=1e-6, atol=1e-7)
+
+
+def test_threads_are_set_in_the_framework(monkeypatch):
+    asked = []
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", asked.append)
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    for framework, count in (("torch", 3), ("tf", 2)):
+        importlib.import_module(f"rlcatalog_ppo.{framework}").set_threads(count)
+    assert asked == [3, 2]
