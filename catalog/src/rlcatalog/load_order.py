@@ -66,7 +66,7 @@ def _warn() -> None:
     warnings.warn(
         "TensorFlow was imported before triton, which PyTorch's optimisers import: with both in one process that order"
         " ends it with a segmentation fault. triton is loaded apart from TensorFlow here, where the system can, which"
-        " has been seen to help. To be safe, import triton (or rlcatalog.tf, which does it) before tensorflow and"
+        " has been seen to help. To be safe, import rlcatalog.tf or triton before tensorflow and before"
         " whatever imports it, such as ray.rllib; or install PyTorch's CPU build, which needs no triton.",
         LoadOrderWarning,
         stacklevel=3,
