@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import inspect
 
+import numpy as np
+import pytest
+from gymnasium import spaces
+
 from rlcatalog_attention.tf import GTrXLNet as TFNet
 from rlcatalog_attention.torch import GTrXLNet as TorchNet
 
@@ -20,7 +24,14 @@ DEFAULTS = {
 }
 
 
-def test_both_frameworks_have_the_defaults_of_rllib():
-    for cls in (TorchNet, TFNet):
-        parameters = inspect.signature(cls.__init__).parameters
-        assert {name: parameters[name].default for name in DEFAULTS} == DEFAULTS
+@pytest.mark.parametrize("cls", [TorchNet, TFNet], ids=["torch", "tf"])
+def test_the_defaults_are_those_of_rllib(cls):
+    parameters = inspect.signature(cls.__init__).parameters
+    assert {name: parameters[name].default for name in DEFAULTS} == DEFAULTS
+    first, second = (
+        cls(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), 2, {}, "net", **options)
+        for options in ({}, DEFAULTS)
+    )
+    shapes, same = ({name: w.shape for name, w in net.get_weights().items()} for net in (first, second))
+    assert shapes == same
+    assert np.asarray(first.get_initial_state()[0]).shape == (1, 50, 64)

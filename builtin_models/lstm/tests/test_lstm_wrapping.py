@@ -77,17 +77,13 @@ def test_weights_for_cudnn_lie_in_one_piece_of_memory_and_are_the_same(monkeypat
     assert [w.data_ptr() - first for w in compact] == offsets.tolist()
 
 
-def test_without_a_state_the_sequences_of_a_batch_begin_with_zeros(framework, lstm):
+@pytest.mark.parametrize("lengths", [[3, 2], [3, 3], None], ids=["mixed", "full", "steps"])
+def test_without_a_state_the_sequences_of_a_batch_begin_with_zeros(framework, lstm, lengths):
     """`forward` itself, as a user's model that holds one calls it."""
-    model = lstm.model(framework)
-    x = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
-    given = {"obs": lstm.convert[framework](x), "obs_flat": lstm.convert[framework](x)}
-    zeros = lstm.convert[framework](np.zeros((2, 5), np.float32))
-    lengths = lstm.convert[framework](np.array([3, 2], np.int32))
-    for seq_lens, state in (
-        (lengths, [zeros, zeros]),
-        (None, [lstm.convert[framework](np.zeros((6, 5), np.float32))] * 2),
-    ):
-        one, other = (model.forward(given, start, seq_lens) for start in ([], state))
-        lstm.close(lstm.array(one[0]), lstm.array(other[0]))
-        lstm.close([lstm.array(part) for part in one[1]], [lstm.array(part) for part in other[1]])
+    model, tensor = lstm.model(framework), lstm.convert[framework]
+    x = tensor(np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
+    zeros = tensor(np.zeros((6 if lengths is None else 2, 5), np.float32))
+    seq_lens = None if lengths is None else tensor(np.array(lengths, np.int32))
+    one, other = (model.forward({"obs": x, "obs_flat": x}, start, seq_lens) for start in ([], [zeros, zeros]))
+    lstm.close(lstm.array(one[0]), lstm.array(other[0]))
+    lstm.close([lstm.array(part) for part in one[1]], [lstm.array(part) for part in other[1]])
