@@ -122,6 +122,22 @@ def test_floats_beyond_every_integer_give_the_upper_bound(large):
     assert action.tolist() == [[UINT.max, UINT.max - 3]]
 
 
+def test_floats_that_are_not_whole_are_rounded():
+    raw = np.float32([[-0.4, 0.6], [1.4, 1.6], [2.6, 3.4]])
+    for name in ("beyond float64", "high end of uint64"):
+        action = ActionAdapter(SpaceInfo.read(BOXES[name], "action")).adapt(raw)
+        assert plain(action) == by_hand(BOXES[name], [[0, 1], [1, 2], [3, 3]])
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_the_whole_range_of_64_bits_goes_there_and_back(dtype):
+    space = spaces.Box(np.iinfo(dtype).min, np.iinfo(dtype).max, (2,), dtype)
+    raw = np.array([[0, UINT.max], [2**63, 2**63 - 1], [2**53 + 1, UINT.max - 1]], np.uint64)
+    adapter = ActionAdapter(SpaceInfo.read(space, "action"))
+    assert plain(adapter.adapt(raw)) == by_hand(space, raw.tolist())
+    assert adapter.invert(adapter.adapt(raw)).tolist() == raw.tolist()
+
+
 def build(space, framework, config=SMALL):
     policy = rlcatalog.build(OBS, space, config, framework)
     rng = np.random.default_rng(0)

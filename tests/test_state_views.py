@@ -105,6 +105,8 @@ def test_a_model_sees_the_states_its_shift_names(framework, shift, steps, axis):
         expected = [seen_by_hand(states, steps, shape, 0, BEFORE) for states in past]
         found = step.dist_inputs[:, : len(expected[0])]
         np.testing.assert_array_equal(found, expected)
+        last = steps == list(range(-len(steps), 0))  # in a row: no more is kept than the model is given
+        assert [part.shape[1] for part in step.state.past] == ([] if last else [-min(steps)])
         # What is stored beside a step, training begins with; a state may be cut into its rows.
         before = policy.restart(before, done).rows([2, 0, 1])
         assert before.memory[0].shape == (rows, *([len(steps)] if axis else []), *shape)
