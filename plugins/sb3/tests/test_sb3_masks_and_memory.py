@@ -19,6 +19,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 import rlcatalog
 from rlcatalog.errors import ActionMaskError
+from rlcatalog.spaces import Repeated
 from rlcatalog.torch import RecurrentNetwork, TorchModelV2
 from rlcatalog_sb3 import CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, export, for_sb3
 
@@ -134,6 +135,40 @@ def test_masks_from_both_sides_forbid():
         policy(obs, action_masks=np.array([[False, False, True, True, True, True]]))
     own = export(model).evaluate({"obs": np.zeros((1, 2)), "raw_action": np.ones((1, 1)), "mask": mask.numpy()})
     torch.testing.assert_close(policy.evaluate_actions(obs, torch.tensor([1]))[1], own.logp)
+
+
+class Offers(gym.Env):
+    """The available actions are offered as a list of vectors, which may be empty."""
+
+    observation_space = Dict({"seen": Box(-1, 1, (2,), np.float32), "avail_actions": Repeated(Box(-1, 1, (3,)), 4)})
+    action_space = Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.looking(2), {}
+
+    def step(self, action):
+        return self.looking(2), 1.0, False, bool(self.np_random.random() < 0.2), {}
+
+    def looking(self, offers):
+        vectors = [self.np_random.uniform(-1, 1, 3).astype(np.float32) for _ in range(offers)]
+        return {"seen": self.np_random.uniform(-1, 1, 2).astype(np.float32), "avail_actions": vectors}
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_the_value_of_a_last_observation_needs_no_available_action(memory):
+    """Stable-Baselines3 asks for it where an episode is cut."""
+    config = {"fcnet_hiddens": [4], "use_parametric": True, "use_lstm": memory, "lstm_cell_size": 4}
+    algorithm, policy = (RecurrentPPO, CatalogRecurrentPolicy) if memory else (PPO, CatalogPolicy)
+    env = for_sb3(Offers(), config)
+    model = algorithm(policy, env, policy_kwargs={"model_config": config}, **QUICK)
+    env.reset(seed=0)
+    encoded = [env.flattening.observe(env.unwrapped.looking(offers), None, last=True) for offers in (0, 2)]
+    obs = model.policy.obs_to_tensor(np.stack(encoded))[0]
+    state = ((torch.zeros(1, 2, 4), torch.zeros(1, 2, 4)), torch.zeros(2)) if memory else ()
+    assert torch.isfinite(model.policy.predict_values(obs, *state)).all()
+    with pytest.raises(ActionMaskError, match="row 0 allows no action"):
+        model.policy.get_distribution(obs, *state)
 
 
 # --- RecurrentPPO ----------------------------------------------------------------------------------------------------

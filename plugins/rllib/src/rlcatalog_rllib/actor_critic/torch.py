@@ -66,7 +66,7 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
             found: Tensor = embeddings
             return found
         rows = self.rows(batch)
-        self.run_model(self.model, rows, training=True)
+        self.run_model(self.model, rows, training=True, masked=False)
         return self.values_of(self.model, rows)
 
     @torch.no_grad()

@@ -158,5 +158,5 @@ class CatalogPolicy(CatalogParts, ActorCriticPolicy):
     def predict_values(self, obs: Any) -> Tensor:
         """Return value estimates `[B, 1]`."""
         parts = self.parts
-        parts.model({"obs": parts.observer.encode(obs), "is_training": False}, [], None)
+        parts.model({"obs": parts.observer.encode(obs), "is_training": False, "values_only": True}, [], None)
         return parts.values()

@@ -85,7 +85,7 @@ class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
         self, obs: Any, lstm_states: States, episode_starts: Tensor
     ) -> Tensor:
         """Return value estimates `[B, 1]`."""
-        self._run(self.parts.observer.encode(obs), _restarted(lstm_states, episode_starts))
+        self._run(self.parts.observer.encode(obs), _restarted(lstm_states, episode_starts), values_only=True)
         return self.parts.values()
 
     def _step(self, obs: Any, states: States, episode_starts: Tensor) -> tuple[Any, States]:
@@ -93,9 +93,11 @@ class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
         inputs, states = self._run(self.parts.observer.encode(obs), _restarted(states, episode_starts))
         return self.parts.masked(inputs, obs, None, True), states
 
-    def _run(self, encoded: Tensor, states: list[Tensor], training: bool = False) -> tuple[Tensor, States]:
+    def _run(
+        self, encoded: Tensor, states: list[Tensor], training: bool = False, **flags: bool
+    ) -> tuple[Tensor, States]:
         lengths = torch.ones(len(encoded), dtype=torch.int32, device=encoded.device)
-        inputs = {"obs": encoded, "is_training": training, "single_steps": True}
+        inputs = {"obs": encoded, "is_training": training, "single_steps": True, **flags}
         outputs, (h, c) = self.parts.model(inputs, states, lengths)
         return outputs, (h[None], c[None])
 
