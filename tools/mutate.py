@@ -210,9 +210,9 @@ def choose(mutant: Mutant, tests: list[Test], package: Path, killers: Counter[st
     span = range(mutant.lines[0], mutant.lines[1] + 1) if mutant.lines else None
     ranked = []
     for test in tests:
-        lines = test.lines.get(mutant.path)
-        if lines:
-            near = span is None or any(line in lines for line in span)
+        lines = test.lines.get(mutant.path, frozenset())
+        if lines or span is None:  # what a class or a module holds may matter to who never runs it
+            near = bool(lines) if span is None else any(line in lines for line in span)
             own = test.name.startswith(f"{package.as_posix()}/")
             ranked.append((not near, not own, -min(killers[test.name], 3), round(test.seconds, 1), test.name, test))
     chosen, total = [], 0.0
