@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import sb3_contrib
-import torch
 from sb3_contrib.common.recurrent.buffers import RecurrentDictRolloutBuffer, RecurrentRolloutBuffer
 
 from rlcatalog_sb3.recurrent.torch import CatalogRecurrentPolicy
@@ -20,8 +19,7 @@ class _TellsLengths:
 
     def _get_samples(self, batch_inds: Any, *args: Any, **kwargs: Any) -> Any:
         samples = super()._get_samples(batch_inds, *args, **kwargs)  # type: ignore[misc]
-        lengths = np.diff(self.seq_start_indices, append=len(batch_inds)).astype(np.int32)
-        self.policy.seq_lens = torch.from_numpy(lengths)
+        self.policy.seq_lens = np.diff(self.seq_start_indices, append=len(batch_inds)).astype(np.int32)
         return samples
 
 

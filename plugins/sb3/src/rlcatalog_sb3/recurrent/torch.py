@@ -29,12 +29,12 @@ class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
     The value reads the memory's output, so that actor and critic share one state.
 
     Attributes:
-        seq_lens: Lengths `[S]` of the sequences that `evaluate_actions` is called with next; None where the loop does
-            not tell.
+        seq_lens: Lengths of the sequences that `evaluate_actions` is called with next, an array `[S]`; None where the
+            loop does not tell.
     """
 
     _recurrent, _adapts = True, False
-    seq_lens: Tensor | None = None
+    seq_lens: Any = None
     _warned = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -108,7 +108,7 @@ class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
         steps = starts.shape[1]
         told, self.seq_lens = self.seq_lens, None
         if steps == 1 or not starts[:, 1:].any():  # sb3-contrib cuts sequences where an episode begins
-            lengths = self._all_real(count, steps) if told is None else told
+            lengths = self._all_real(count, steps) if told is None else torch.from_numpy(told)
             padding = Padding.of(lengths, encoded)
             if padding is not None:  # theirs is zeros; a model is to meet no observation that was never made
                 encoded = padding.fill(padding.take(encoded))
