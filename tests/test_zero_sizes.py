@@ -26,18 +26,47 @@ frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
 @nothing
-@pytest.mark.parametrize("config", [{}, {"use_autoregressive": True}], ids=["plain", "dependent"])
-def test_an_action_without_values_is_refused_by_name(part, config):
-    inside = spaces.Dict({"a": TWO, "b": spaces.Tuple([OBS, part])})
-    for space, path in ((part, r"action"), (inside, r"action\['b'\]\[1\]")):
-        with pytest.raises(UnsupportedSpaceError, match=f"^{path}: .* holds no values.*[Ll]eave it out"):
-            rlcatalog.build(OBS, space, {**SMALL, **config}, "torch")
+def test_an_action_without_values_is_refused_by_name(part):
+    whole = spaces.Dict({"a": part, "b": spaces.Tuple([part])})
+    for space, path in ((part, r"action"), (whole, r"action(\['a'\])?")):
+        with pytest.raises(UnsupportedSpaceError, match=f"^{path}: .* holds no values.*Leave it out"):
+            rlcatalog.build(OBS, space, SMALL, "torch")
 
 
-@pytest.mark.parametrize("name", ["squashed_gaussian", "beta", "deterministic", "diag_gaussian"])
-def test_a_distribution_that_is_named_does_not_hide_it(name):
-    with pytest.raises(UnsupportedSpaceError, match=r"action\['a'\]: .* holds no values"):
-        rlcatalog.explain(OBS, spaces.Dict({"a": NOTHING["floats"], "b": OBS}), {"custom_action_dist": name})
+@nothing
+@frameworks
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"use_autoregressive": True}, *({"custom_action_dist": name} for name in ("squashed_gaussian", "beta"))],
+    ids=["plain", "dependent", "squashed", "beta"],
+)
+def test_a_part_of_an_action_without_values_is_drawn_as_nothing_or_refused_by_name(part, framework, config):
+    space = spaces.Dict({"a": TWO, "b": spaces.Tuple([OBS, part])})
+    if part.dtype != np.float32 or isinstance(part, Simplex):
+        with pytest.raises(UnsupportedSpaceError, match=r"^action\['b'\]\[1\]: .* holds no values.*Leave it out"):
+            rlcatalog.build(OBS, space, {**SMALL, **config}, framework)
+        return
+    policy = rlcatalog.build(OBS, space, {**SMALL, **config}, framework)
+    obs = np.zeros((4, 2), np.float32)
+    for explore in (True, False):
+        step = policy.act(obs, explore=explore)
+        assert step.raw_action.shape == (4, 3)
+        first, second = step.action["b"]
+        assert second.shape == (4, *part.shape)
+        for i in range(4):
+            assert space.contains({"a": step.action["a"][i], "b": (first[i], second[i])})
+    found = policy.evaluate({"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs})
+    np.testing.assert_allclose(found.logp.detach() if framework == "torch" else found.logp, step.logp, rtol=1e-4)
+    assert tuple(found.kl.shape) == tuple(found.entropy.shape) == (4,)
+
+
+@frameworks
+def test_deterministic_actions_may_have_parts_without_values(framework):
+    space = spaces.Dict({"a": NOTHING["floats"], "b": OBS})
+    policy = rlcatalog.build(OBS, space, {**SMALL, "custom_action_dist": "deterministic"}, framework)
+    step = policy.act(np.zeros((4, 2), np.float32))
+    assert step.action["a"].shape == (4, 0)
+    assert step.action["b"].shape == (4, 2)
 
 
 @frameworks

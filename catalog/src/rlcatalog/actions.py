@@ -166,11 +166,6 @@ def _check_free_log_std(slots: Slots, plan: ActionPlan) -> None:
 def _plan(slots: Slots, request: Request, names: Names, outer: Component | None = None) -> ActionPlan:
     info = request.action
     assert info is not None
-    if info.is_empty:
-        raise UnsupportedSpaceError(
-            f"{info.path}: {info.describe()} holds no values, so that there is nothing to choose. Leave it out of the"
-            " action space, and put it back in an environment wrapper (gymnasium.wrappers.TransformAction)."
-        )
     place = info.path if outer is None else f"{info.path} inside {outer.name}"
     choice = slots.action_dist(request, names.at(request, place, outer), outer)
     component = choice.component

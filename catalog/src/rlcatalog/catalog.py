@@ -190,6 +190,8 @@ class Catalog:
             )
         request = replace(request, encoded_shape=preprocessor.shape, preprocessor=preprocessor)
         actions = plan_actions(slots, request, names)
+        if not actions.size:
+            raise action.without_values(actions.component.name)
         choices["action_dist"] = actions.choice
         request = replace(request, num_outputs=actions.size)
         parts, rest = slots.model(request, custom_model, pins)

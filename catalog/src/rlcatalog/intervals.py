@@ -46,6 +46,8 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
     Raises:
         UnsupportedSpaceError: It is no Box of floats, or a dimension has no finite bounds with numbers in between.
     """
+    if action.is_empty:
+        raise action.without_values(name)
     if action.kind != "box" or not (action.dtype or "").startswith("float"):
         raise UnsupportedSpaceError(f"{action.path}: {name} takes a Box of floats, found {action.describe()}.")
     with np.errstate(over="ignore"):

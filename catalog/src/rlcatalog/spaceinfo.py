@@ -128,6 +128,13 @@ class SpaceInfo:
         """Whether the shape has no room for a value."""
         return self.shape is not None and 0 in self.shape
 
+    def without_values(self, name: str) -> UnsupportedSpaceError:
+        """Return the error of a distribution that cannot serve an action space without a single value."""
+        return UnsupportedSpaceError(
+            f"{self.path}: {self.describe()} holds no values, so that {name} has nothing to choose. Leave it out of the"
+            " action space, and put it back in an environment wrapper (gymnasium.wrappers.TransformAction)."
+        )
+
     @property
     def is_image(self) -> bool:
         """Whether this is a Box of rank 3 (RLlib's rule for what a vision net takes)."""

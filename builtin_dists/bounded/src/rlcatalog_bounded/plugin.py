@@ -37,6 +37,8 @@ def dirichlet_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Return the number of values: one concentration each."""
     if action.kind != "simplex" or not action.shape:
         raise UnsupportedSpaceError(f"{action.path}: Dirichlet takes a Simplex, found {action.describe()}.")
+    if action.is_empty:
+        raise action.without_values("Dirichlet")
     return math.prod(action.shape)
 
 

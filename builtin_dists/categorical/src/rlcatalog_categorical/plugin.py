@@ -64,6 +64,8 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
     Raises:
         UnsupportedSpaceError: The space is no MultiDiscrete and no Box of integers, or has too many values.
     """
+    if action.is_empty and (action.kind == "multi_discrete" or is_integer_box(action)):
+        raise action.without_values("MultiCategorical")
     if action.kind == "multi_discrete":
         assert action.nvec is not None
         lens = tuple(int(n) for n in action.nvec.reshape(-1).tolist())
