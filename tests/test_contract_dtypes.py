@@ -161,3 +161,12 @@ def test_double_precision_is_double_throughout(memory, way, normal):
     result = policy.evaluate(batch if memory else {name: batch[name] for name in ("obs", "raw_action")})
     np.testing.assert_allclose(result.logp.detach(), rows(expected)[:, 0], rtol=0, atol=1e-10)
     np.testing.assert_allclose(result.value.detach(), rows(values)[:, 0], rtol=0, atol=1e-10)
+
+
+def test_shares_of_lists_are_double_too():
+    policy = made(OBS["lists"], Discrete(3), MODEL_OF["lists"], torch.float64)
+    (obs,) = drawn(OBS["lists"], 1)
+    policy.act([{**obs, "seen": [np.zeros(2, np.float32)], "hand": [1, 2]}])
+    features = policy.model._features[0]
+    for share in (1 / 3, 2 / 3):
+        assert abs(features - share).min() < 1e-15
