@@ -110,7 +110,7 @@ RLLIB: dict[str, tuple[Any, str]] = {
 
 #: What the owner's line does not say about an honoured key.
 NOTES = {
-    "max_seq_len": "no released package trains on sequences, so nothing reads it yet",
+    "max_seq_len": "read where models with memory are trained, by our PPO and under RLlib",
     "custom_preprocessor": "a DeprecationWarning says to wrap the environment instead",
     "custom_model_config": "an argument the class does not take is an error",
     "observation_filter": "RLlib has the key beside `model`, where PPO takes it too",
