@@ -29,12 +29,12 @@ class Padding:
 
     @classmethod
     def of(cls, seq_lens: Any, rows: Tensor) -> Padding | None:
-        """Return the padding in padded rows `[S * T, ...]`, or None where there is none.
+        """Return the padding in padded rows `[S * T, ...]`, or None where there is none (or, on "meta", none known).
 
         Raises:
             ModelContractError: The lengths do not fit the rows.
         """
-        if len(seq_lens) == len(rows):
+        if len(seq_lens) == len(rows) or rows.is_meta:
             return None
         # As a list: inside torch.func a tensor cannot become an array.
         lengths = np.asarray(seq_lens.tolist() if isinstance(seq_lens, Tensor) else seq_lens, np.int64)
