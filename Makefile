@@ -49,7 +49,7 @@ mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its test
 	$(BIN)/python tools/mutate.py $(P) --n $(N) --seed $(SEED) $(MUTATE_ARGS)
 
 docs: $(VENV)/.dev  ## regenerate what is generated: install hints and the key table
-	$(BIN)/python tools/first_party.py
+	$(BIN)/python tools/public_index.py
 	$(BIN)/python tools/config_table.py
 
 clean:

@@ -4,7 +4,7 @@ import os
 
 from hypothesis import settings
 
-from rlcatalog.load_order import before_tensorflow
+from rlcatalog.frameworks import before_tensorflow
 
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

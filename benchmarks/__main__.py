@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from benchmarks.harness import HEADER
-from rlcatalog.load_order import before_tensorflow
+from rlcatalog.frameworks import before_tensorflow
 
 #: Each in a process of its own: the frameworks' thread settings and imports must not meet.
 PARTS = (

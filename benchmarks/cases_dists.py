@@ -10,8 +10,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from torch import Tensor
-from torch import distributions as peers
+from torch import Tensor, distributions as peers
 
 import rlcatalog
 from benchmarks import floors, floors_dists

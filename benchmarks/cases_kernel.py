@@ -56,7 +56,7 @@ def import_time(rounds: int = 9) -> None:
 def discovery(rounds: int = 5) -> None:
     """Print the cost of a plugin between 100 and 500 of them, and whether it is linear."""
     code = (
-        "import time, rlcatalog\nfrom rlcatalog.discovery import scan\nimport importlib_metadata, msgspec, pluggy\n"
+        "import time, rlcatalog\nfrom rlcatalog.plugins import scan\nimport importlib_metadata, msgspec, pluggy\n"
         "from rlcatalog import Catalog\nt = time.perf_counter()\n"
         "found = [e for e in scan() if e.name.startswith('bench')]\n"
         "c = Catalog(found)\nassert len(c.components()) == {n}\nprint(time.perf_counter() - t)"

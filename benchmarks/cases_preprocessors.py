@@ -14,8 +14,8 @@ from gymnasium import spaces
 import rlcatalog
 from benchmarks import floors_preprocessors as floors
 from benchmarks.harness import Case, Result, report
-from rlcatalog.filtering import make_filter
-from rlcatalog.spaceinfo import SpaceInfo
+from rlcatalog.observations import make_filter
+from rlcatalog.spaces import SpaceInfo
 
 CATALOG = rlcatalog.default_catalog()
 BATCH = 256

@@ -173,8 +173,7 @@ def build(obs_space: Any, action_space: Any, framework: str, model: Any, dueling
     """Return the network and the target network."""
     if framework == "torch":
         import torch
-        from model_apis.torch import TorchDuelingQModel as DuelingQModel
-        from model_apis.torch import TorchQModel as QModel
+        from model_apis.torch import TorchDuelingQModel as DuelingQModel, TorchQModel as QModel
 
         torch.manual_seed(seed)
     else:

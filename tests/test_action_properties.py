@@ -6,16 +6,13 @@ import tensorflow as tf
 import torch
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from masked_env import allowed, random_mask
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.adapters import ActionAdapter
-from rlcatalog.masks import ActionMasks
-from rlcatalog.spaces import Simplex
-from rlcatalog.structures import parts_of
+from rlcatalog.actions import ActionAdapter, ActionMasks
+from rlcatalog.spaces import Simplex, parts_of
 
 CATALOG = rlcatalog.default_catalog()
 ROWS = 40

@@ -9,9 +9,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.spaces import Discrete, Tuple
 
-from rlcatalog.adapters import ActionAdapter
+from rlcatalog.actions import ActionAdapter
 from rlcatalog.errors import NotServedError
-from rlcatalog.spaceinfo import SpaceInfo
+from rlcatalog.spaces import SpaceInfo
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

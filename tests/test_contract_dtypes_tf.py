@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from action_kinds import ACTIONS as EVERY_ACTION
-from action_kinds import PAIR, Anything
+from action_kinds import ACTIONS as EVERY_ACTION, PAIR, Anything
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 import rlcatalog
-from rlcatalog.distribution import entropy_of
+from rlcatalog.actions import entropy_of
 from rlcatalog.errors import NotServedError
 from rlcatalog.tf import RecurrentNetwork, TFModelV2
 

@@ -14,9 +14,12 @@ from scipy import special, stats
 import rlcatalog
 from rlcatalog import ActionDistribution, ModelCatalog, Preprocessor, TupleActions, one_hot
 from rlcatalog.errors import ModelContractError
-from rlcatalog.tf import Categorical as TFCategorical
-from rlcatalog.tf import FullyConnectedNetwork as TFFullyConnectedNetwork
-from rlcatalog.tf import TFModelV2, normc_initializer
+from rlcatalog.tf import (
+    Categorical as TFCategorical,
+    FullyConnectedNetwork as TFFullyConnectedNetwork,
+    TFModelV2,
+    normc_initializer,
+)
 from rlcatalog.torch import Categorical
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

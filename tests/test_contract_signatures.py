@@ -8,8 +8,7 @@ import pytest
 
 import rlcatalog
 from rlcatalog import ActionDistribution, ModelCatalog, ModelV2, Policy, Preprocessor, Step
-from rlcatalog.policy import Evaluation
-from rlcatalog.stepper import Stepper
+from rlcatalog.policy import Evaluation, Stepper
 from rlcatalog.tf import RecurrentTFModelV2, TFModelV2
 from rlcatalog.torch import RecurrentNetwork, TorchModelV2
 

@@ -19,8 +19,8 @@ from torch import nn
 import rlcatalog
 from rlcatalog import Catalog, Match, ModelCatalog, ModelSpec, NoMatch, Rank
 from rlcatalog.catalog import default_catalog
-from rlcatalog.discovery import scan
 from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.plugins import scan
 from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

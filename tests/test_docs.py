@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import rlcatalog
-from rlcatalog import declarations, hookspecs
 from rlcatalog.config import keys_of
 from rlcatalog.errors import ConfigError, UnknownConfigKeyError
+from rlcatalog.plugins import declarations, hookspecs
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog
 from rlcatalog_ppo import config as ppo
 
@@ -421,14 +421,14 @@ def test_seed_table_has_the_names_the_page_imports():
 
 
 def tool():
-    spec = importlib.util.spec_from_file_location("first_party_tool", ROOT / "tools/first_party.py")
+    spec = importlib.util.spec_from_file_location("public_index_tool", ROOT / "tools/public_index.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 def test_install_hints_are_fresh():
-    written = json.loads(read("catalog/src/rlcatalog/first_party.json"))
+    written = json.loads(read("catalog/src/rlcatalog/plugins/public_index.json"))
     assert written == tool().data(), "run `make docs`"
 
 

@@ -15,10 +15,8 @@ from seed_models import TorchRNN
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.action_inputs import ActionForm
-from rlcatalog.adapters import ActionAdapter
+from rlcatalog.actions import ActionAdapter, ActionForm, ActionMasks
 from rlcatalog.errors import ActionMaskError, NoClosedFormError, NotServedError
-from rlcatalog.masks import ActionMasks
 from rlcatalog.tf import RecurrentNetwork
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import rlcatalog
 from rlcatalog import SpaceInfo, ViewRequirement
-from rlcatalog.action_inputs import ActionForm
-from rlcatalog.adapters import ActionAdapter
+from rlcatalog.actions import ActionAdapter, ActionForm
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2

@@ -18,7 +18,7 @@ from model_apis.torch import TorchContActionQModel, TorchDuelingQModel, TorchQMo
 
 from rlcatalog import ModelCatalog
 from rlcatalog.errors import StaleOutputError
-from rlcatalog.layers import DenseSpec
+from rlcatalog.models import DenseSpec
 from rlcatalog.tf import Dense, TFModelV2
 from rlcatalog.torch import TorchModelV2, dense
 

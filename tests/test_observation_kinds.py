@@ -29,8 +29,7 @@ def batch_of(space, n=3):
 
 def test_the_kinds_are_all_there_is():
     """Every kind the kernel reads, and every rank of Box up to 4."""
-    from rlcatalog.spaceinfo import KINDS as READ
-    from rlcatalog.spaceinfo import SpaceInfo
+    from rlcatalog.spaces import KINDS as READ, SpaceInfo
 
     found = {node.kind for space, _ in KINDS.values() for node in SpaceInfo.read(space).walk()}
     assert found >= set(READ.values())

@@ -237,10 +237,10 @@ absent(data["siblings"])
 import gymnasium as gym
 import numpy as np
 import rlcatalog
-from rlcatalog.assembly import Part, assemble
-from rlcatalog.distribution import BoundDistribution, DistPart
+from rlcatalog.models import Part, assemble
+from rlcatalog.actions import BoundDistribution, DistPart
 from rlcatalog.errors import CatalogError, MissingPluginError, UnsupportedSpaceError
-from rlcatalog.request import Request
+from rlcatalog.plugins import Request
 from rlcatalog.spaces import Repeated, Simplex
 
 catalog = rlcatalog.Catalog(environ={})

@@ -10,8 +10,7 @@ from gymnasium import spaces
 from torch import nn
 
 import rlcatalog
-from rlcatalog.tf import RecurrentNetwork as TFRecurrentNetwork
-from rlcatalog.tf import TFModelV2
+from rlcatalog.tf import RecurrentNetwork as TFRecurrentNetwork, TFModelV2
 from rlcatalog.torch import RecurrentNetwork, TorchModelV2
 from rlcatalog.torch.nn import features_of
 

@@ -15,9 +15,12 @@ import rlcatalog
 import rlcatalog_ppo as ppo
 from rlcatalog import ModelCatalog
 from rlcatalog.errors import AmbiguousChoiceError, NotServedError
-from rlcatalog.tf import Categorical as TFCategorical
-from rlcatalog.tf import FullyConnectedNetwork as TFFullyConnectedNetwork
-from rlcatalog.tf import RecurrentTFModelV2, TFModelV2
+from rlcatalog.tf import (
+    Categorical as TFCategorical,
+    FullyConnectedNetwork as TFFullyConnectedNetwork,
+    RecurrentTFModelV2,
+    TFModelV2,
+)
 from rlcatalog.torch import Categorical, RecurrentNetwork, TorchModelV2
 from rlcatalog_ppo.offline import Reader
 

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from rlcatalog import load_order
 from rlcatalog.errors import LoadOrderWarning
+from rlcatalog.frameworks import load_order
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -143,7 +143,7 @@ def test_a_strangers_target_has_triton_first(impostors):
         "import sys; sys.asked = []\n"
         "from rlcatalog import ModelSpec\n"
         "from rlcatalog.errors import PluginError\n"
-        "from rlcatalog.registry import Component\n"
+        "from rlcatalog.plugins.registry import Component\n"
         "component = Component(ModelSpec('net', {'tf': 'stranger:Net'}, 'A net.'), 'stranger', '1.0')\n"
         "before = 'triton' in sys.modules\n"
         "try: component.load('tf')\n"
@@ -212,7 +212,7 @@ def test_nothing_is_loaded_where_one_is_there_already(present, monkeypatch):
 def test_a_triton_that_cannot_be_imported_does_no_harm(tmp_path):
     for name, text in {"triton": "raise RuntimeError('broken')", "tensorflow": ""}.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-    done = run("from rlcatalog.load_order import *; before_tensorflow(); import tensorflow; print('on')", tmp_path)
+    done = run("from rlcatalog.frameworks import before_tensorflow as b; b(); import tensorflow; print('on')", tmp_path)
     assert (done.returncode, done.stdout) == (0, "on\n"), done.stderr
 
 

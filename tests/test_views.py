@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 import rlcatalog
 from rlcatalog import ViewRequirement
-from rlcatalog.action_inputs import ActionForm, action_input_width
+from rlcatalog.actions import ActionForm, action_input_width
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2

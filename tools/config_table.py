@@ -11,12 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from first_party import packages
+from public_index import packages
 
 from rlcatalog import Catalog, neutral
-from rlcatalog.config import keys_of
-from rlcatalog.discovery import scan
-from rlcatalog.legacy_keys import ALIASES, IGNORED, REFUSED, SPLIT
+from rlcatalog.config import ALIASES, IGNORED, REFUSED, SPLIT, keys_of
+from rlcatalog.plugins import scan
 from rlcatalog_ppo import config as ppo
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -121,7 +120,7 @@ NOTES = {
 }
 
 
-def first_party_catalog() -> Catalog:
+def public_index_catalog() -> Catalog:
     """Return a catalog of this repository's packages, whatever else is installed."""
     distributions = packages()
     return Catalog([ep for ep in scan() if ep.dist.name in distributions], environ={})
@@ -206,7 +205,7 @@ def names_table(names: dict[str, str], aliases: dict[str, str], head: tuple[str,
 def filled(text: str) -> str:
     """Return the page with its tables written anew, each between its two markers."""
     tables = {
-        "keys": key_table(first_party_catalog()),
+        "keys": key_table(public_index_catalog()),
         "ppo": ppo_table(),
         "activations": activation_table(),
         "initialisers": initializer_table(),

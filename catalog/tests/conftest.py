@@ -17,9 +17,9 @@ import pytest
 
 import rlcatalog
 from rlcatalog import Catalog, Policy
-from rlcatalog import saving as saved
-from rlcatalog.discovery import scan
 from rlcatalog.errors import SavedPolicyError
+from rlcatalog.plugins import scan
+from rlcatalog.policy import loading
 
 
 class MadeUpDistribution:
@@ -207,7 +207,7 @@ def refused() -> Callable[..., str]:
 
     def check(directory: Path, match: str, error: type[Exception] = SavedPolicyError, **spaces_given: Any) -> str:
         with pytest.raises(error, match=match) as caught:
-            saved.load(_catalog_of_four(), directory, **spaces_given)
+            loading.load(_catalog_of_four(), directory, **spaces_given)
         assert str(directory) in str(caught.value)
         return str(caught.value)
 

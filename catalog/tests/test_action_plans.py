@@ -10,8 +10,8 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog import ActionDistribution, Catalog, ModelCatalog
-from rlcatalog.discovery import scan
 from rlcatalog.errors import ConfigError, MissingPluginError, UnknownNameError, UnsupportedSpaceError
+from rlcatalog.plugins import scan
 from rlcatalog.spaces import Repeated, Simplex
 
 DISTS = ("categorical", "gaussian", "bounded", "deterministic", "multi_action")

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog import SpaceInfo
-from rlcatalog.adapters import ActionAdapter
+from rlcatalog.actions import ActionAdapter
 from rlcatalog.errors import NotServedError, UnsupportedSpaceError
 
 HALF_OPEN = spaces.Box(

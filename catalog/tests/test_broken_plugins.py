@@ -32,7 +32,7 @@ from rlcatalog.errors import CatalogError, PluginError, PluginWarning
 
 GOOD = """
 from rlcatalog import Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, hookimpl
-from rlcatalog.preprocessing import Preprocessor
+from rlcatalog.observations import Preprocessor
 
 
 class Codec(Preprocessor):

@@ -11,10 +11,9 @@ import pytest
 
 import rlcatalog
 from rlcatalog import Catalog
-from rlcatalog.config import KernelConfig, part
-from rlcatalog.discovery import scan
+from rlcatalog.config import ALIASES, IGNORED, REFUSED, KernelConfig, part
 from rlcatalog.errors import ConfigError, ConfigTypeError
-from rlcatalog.legacy_keys import ALIASES, IGNORED, REFUSED
+from rlcatalog.plugins import scan
 
 
 def catalog_of(*names, environ=None):

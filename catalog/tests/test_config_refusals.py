@@ -12,7 +12,6 @@ import pytest
 
 import rlcatalog
 from rlcatalog import Catalog
-from rlcatalog.discovery import scan
 from rlcatalog.errors import (
     CatalogError,
     ConfigError,
@@ -21,6 +20,7 @@ from rlcatalog.errors import (
     UnknownConfigKeyError,
     UnknownNameError,
 )
+from rlcatalog.plugins import scan
 
 VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)

@@ -9,14 +9,13 @@ from types import MappingProxyType
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import rlcatalog
 from rlcatalog import Catalog, Preprocessor
 from rlcatalog.config import plain, same
-from rlcatalog.discovery import scan
 from rlcatalog.errors import ConfigTypeError
+from rlcatalog.plugins import scan
 
 VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)
@@ -73,7 +72,7 @@ def test_two_models_share_nothing(catalog):
 
 
 def test_keyword_arguments_of_a_custom_model_are_its_own(catalog):
-    from rlcatalog.layers import output_spec
+    from rlcatalog.models import output_spec
     from rlcatalog.torch import TorchModelV2, dense
 
     class Greedy(TorchModelV2):

@@ -1,4 +1,4 @@
-"""From entry points to a load plan: the pure functions of `rlcatalog.discovery`."""
+"""From entry points to a load plan: the pure functions of `rlcatalog.plugins.discovery`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import importlib_metadata
 import pytest
 
 from rlcatalog import Catalog
-from rlcatalog.discovery import GROUP, candidates, disabled_reason, incompatible_reason, normalize, scan
+from rlcatalog.plugins import GROUP, candidates, disabled_reason, incompatible_reason, normalize, scan
 
 # --- candidates ------------------------------------------------------------------------------------------------------
 

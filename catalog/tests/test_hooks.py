@@ -29,9 +29,8 @@ from rlcatalog import (
     PreprocessorSpec,
     Rank,
     Stage,
-    hookspecs,
 )
-from rlcatalog.declarations import HOOK_RETURNS
+from rlcatalog.plugins import HOOK_RETURNS, hookspecs
 
 #: Every hook and what its list holds. None takes an argument.
 HOOKS = {

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
+from rlcatalog.actions import frozen, interval
 from rlcatalog.errors import ConfigError
-from rlcatalog.intervals import frozen, interval
 
 F = np.float32
 bound = st.floats(-(2.0**100), 2.0**100, width=32)

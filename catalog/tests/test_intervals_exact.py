@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rlcatalog.actions import frozen, interval, read_bounds
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
-from rlcatalog.intervals import frozen, interval, read_bounds
-from rlcatalog.spaceinfo import SpaceInfo
+from rlcatalog.spaces import SpaceInfo
 
 TINY = np.finfo(np.float32).tiny
 RANDOM = np.random.default_rng(0)

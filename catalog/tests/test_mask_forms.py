@@ -7,8 +7,8 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog import SpaceInfo
+from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import ActionMaskError, ObservationError
-from rlcatalog.masks import ActionMasks
 
 PAIR = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])
 TWO, THREE = np.ones((1, 2)), np.ones((1, 3))

@@ -8,8 +8,8 @@ from gymnasium import spaces
 from masked_env import MASKED, random_mask
 
 from rlcatalog import SpaceInfo
+from rlcatalog.actions import ActionMasks, mask_key
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
-from rlcatalog.masks import ActionMasks, mask_key
 
 
 def read(space):

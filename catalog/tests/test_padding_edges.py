@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 import torch
 
-from rlcatalog.sequences import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
+from rlcatalog.policy import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
 from rlcatalog.tf.sequences import Padding as TFPadding
 from rlcatalog.torch.sequences import Padding as TorchPadding
 

@@ -38,7 +38,7 @@ from rlcatalog.errors import (
     PluginWarning,
     UnknownNameError,
 )
-from rlcatalog.registry import framework_name, require_framework
+from rlcatalog.frameworks import framework_name, require_framework
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 

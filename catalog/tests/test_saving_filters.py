@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import Catalog, FilterSpec
-from rlcatalog import saving as saved
-from rlcatalog.discovery import scan
 from rlcatalog.errors import CatalogError, SavedPolicyError
+from rlcatalog.plugins import scan
+from rlcatalog.policy import loading
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 
@@ -67,7 +67,7 @@ def test_statistics_of_a_filter_come_back(directory, filters, same_policy):
     policy.preprocess(observations(BOX, seed=3), update=True)
     policy.save(directory)
     assert (directory / "filter.safetensors").is_file()
-    back = saved.load(catalog_of(filters.own), directory)
+    back = loading.load(catalog_of(filters.own), directory)
     assert back.filter.n == 5
     np.testing.assert_array_equal(back.filter.total, policy.filter.total)
     same_policy(policy, back, observations(BOX))
@@ -75,7 +75,7 @@ def test_statistics_of_a_filter_come_back(directory, filters, same_policy):
 
 def test_a_filter_is_pinned(directory, filters):
     catalog_of(filters.own).build(BOX, TWO, {"observation_filter": "counting"}).save(directory)
-    assert type(saved.load(catalog_of(filters.own, filters.other), directory).filter) is Counting
+    assert type(loading.load(catalog_of(filters.own, filters.other), directory).filter) is Counting
 
 
 def test_statistics_of_a_filter_are_not_forgotten_silently(directory, filters, edit):
@@ -83,7 +83,7 @@ def test_statistics_of_a_filter_are_not_forgotten_silently(directory, filters, e
     manifest = edit(directory)
     edit(directory, files={"weights.safetensors": manifest["files"]["weights.safetensors"]})
     with pytest.raises(SavedPolicyError, match=r"filter\.safetensors"):
-        saved.load(catalog_of(filters.own), directory)
+        loading.load(catalog_of(filters.own), directory)
 
 
 def test_a_missing_outsiders_plugin_is_named_with_its_version(directory, filters, refused):

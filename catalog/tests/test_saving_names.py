@@ -7,8 +7,8 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog import ActionDistSpec, Catalog, Match, ModelSpec, PreprocessorSpec, Rank
-from rlcatalog import saving as saved
-from rlcatalog.discovery import scan
+from rlcatalog.plugins import scan
+from rlcatalog.policy import loading
 from rlcatalog.torch import Categorical, FullyConnectedNetwork
 from rlcatalog_preprocessors.arrays import NoPreprocessor
 
@@ -83,7 +83,7 @@ def test_loading_never_chooses_anew(directory, impostors, override, same_policy)
     today = catalog_of(impostors(override))
     chosen = today.build(BOX, TWO, {"fcnet_hiddens": [4]})
     assert (type(chosen.model), chosen.dist_class, type(chosen.preprocessor)) == (Impostor, ImpostorDist, ImpostorCodec)
-    back = saved.load(today, directory)
+    back = loading.load(today, directory)
     assert type(back.model) is FullyConnectedNetwork
     assert back.dist_class is Categorical
     assert type(back.preprocessor) is NoPreprocessor
@@ -95,7 +95,7 @@ def test_codecs_of_children_are_pinned(directory, impostors, override, same_poli
     nested = spaces.Tuple([spaces.Dict({"a": BOX}), BOX])
     policy = catalog_of().build(nested, TWO, {"fcnet_hiddens": [4]})
     policy.save(directory)
-    back = saved.load(catalog_of(impostors(override)), directory)
+    back = loading.load(catalog_of(impostors(override)), directory)
     assert type(back.preprocessor.children[1]) is NoPreprocessor
     assert type(back.preprocessor.children[0].children[0]) is NoPreprocessor
     same_policy(policy, back, observations(nested))
@@ -115,7 +115,7 @@ def test_a_name_in_the_config_means_what_it_meant(directory, impostors, config, 
     policy = catalog_of().build(BOX, TWO, config)
     assert found(policy)
     policy.save(directory)
-    assert found(saved.load(catalog_of(impostors(True)), directory))
+    assert found(loading.load(catalog_of(impostors(True)), directory))
 
 
 def test_a_class_registered_under_a_plugins_name_does_not_slip_in(directory):
@@ -123,7 +123,7 @@ def test_a_class_registered_under_a_plugins_name_does_not_slip_in(directory):
     policy.save(directory)
     today = catalog_of()
     today.register_model("fcnet", Impostor, override=True)
-    assert type(saved.load(today, directory).model) is FullyConnectedNetwork
+    assert type(loading.load(today, directory).model) is FullyConnectedNetwork
 
 
 def test_a_slot_that_was_empty_stays_empty(directory, module, entry_point, plugin):
@@ -132,4 +132,4 @@ def test_a_slot_that_was_empty_stays_empty(directory, module, entry_point, plugi
     memory = ModelSpec("memory", {"torch": "made_up_parts:Memory"}, "", match=anything, slot="memory")
     today = catalog_of(entry_point("memories", plugin(rlcatalog_models=[memory])))
     assert today.resolve(BOX, TWO).choices["memory"].component is not None
-    assert saved.load(today, directory).resolution.choices["memory"].component is None
+    assert loading.load(today, directory).resolution.choices["memory"].component is None

@@ -9,9 +9,9 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog import Catalog
-from rlcatalog import saving as saved
-from rlcatalog.discovery import scan
 from rlcatalog.errors import CatalogError, ConfigError, MissingPluginError
+from rlcatalog.plugins import scan
+from rlcatalog.policy import loading
 
 
 def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors")):
@@ -72,7 +72,7 @@ def test_a_manifest_without_a_key_names_it(written, key, refused):
 def test_a_manifest_with_nonsense_in_it_is_refused(written, key, value, edit):
     edit(written, **{key: value})
     with pytest.raises(CatalogError) as caught:
-        saved.load(catalog_of(), written)
+        loading.load(catalog_of(), written)
     assert str(written) in str(caught.value)
 
 
@@ -123,7 +123,7 @@ def test_a_file_the_format_does_not_know(written, name, edit, refused):
 
 def test_a_missing_plugin_is_named_with_its_version(written):
     with pytest.raises(MissingPluginError) as caught:
-        saved.load(catalog_of(names=("categorical", "preprocessors")), written)
+        loading.load(catalog_of(names=("categorical", "preprocessors")), written)
     said = str(caught.value)
     version = next(r.version for r in catalog_of().plugins if r.name == "fcnet")
     assert said.startswith(f"{written}: this policy cannot be restored here.")

@@ -10,11 +10,10 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import Catalog
-from rlcatalog import saving as saved
-from rlcatalog.discovery import scan
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.spacejson import space_from_json, space_to_json
-from rlcatalog.spaces import Repeated, Simplex
+from rlcatalog.plugins import scan
+from rlcatalog.policy import loading
+from rlcatalog.spaces import Repeated, Simplex, space_from_json, space_to_json
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 
@@ -40,7 +39,7 @@ def test_a_space_of_a_plugins_own_must_be_given_again(directory, refused, same_p
     policy = catalog_of().build(spaces.Dict({"angle": angle}), TWO, {"fcnet_hiddens": [4]})
     policy.save(directory)
     refused(directory, r"its observation_space cannot be read: .*pass it to load\(observation_space=")
-    back = saved.load(catalog_of(), directory, obs_space=policy.observation_space)
+    back = loading.load(catalog_of(), directory, obs_space=policy.observation_space)
     assert back.observation_space is policy.observation_space
     same_policy(policy, back, observations(policy.observation_space))
 
@@ -59,10 +58,10 @@ def test_a_space_that_was_written_down_must_be_the_same(directory, same_policy):
     policy = catalog_of().build(space, TWO, {"fcnet_hiddens": [4]})
     policy.save(directory)
     same = spaces.Dict({"a": BOX, "t": spaces.Text(3, charset="zyx")})
-    same_policy(policy, saved.load(catalog_of(), directory, obs_space=same), observations(space))
+    same_policy(policy, loading.load(catalog_of(), directory, obs_space=same), observations(space))
     for other in (spaces.Dict([("t", space["t"]), ("a", BOX)]), BOX):
         with pytest.raises(SavedPolicyError, match=r"its observation_space is Dict\('a': Box\(.*, not "):
-            saved.load(catalog_of(), directory, obs_space=other)
+            loading.load(catalog_of(), directory, obs_space=other)
 
 
 # --- spaces as JSON --------------------------------------------------------------------------------------------------

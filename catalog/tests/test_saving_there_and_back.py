@@ -14,9 +14,9 @@ from safetensors.numpy import load_file
 
 import rlcatalog
 from rlcatalog import Catalog, Preprocessor
-from rlcatalog import saving as saved
-from rlcatalog.discovery import scan
 from rlcatalog.errors import SavedPolicyError, UnknownNameError
+from rlcatalog.plugins import scan
+from rlcatalog.policy import loading
 from rlcatalog.torch import Categorical, FullyConnectedNetwork, TorchModelV2
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
@@ -58,7 +58,7 @@ def build(case="discrete", framework="torch", catalog=None, **config):
 def test_a_policy_comes_back(directory, framework, case, same_policy):
     policy = build(case, framework)
     policy.save(directory)
-    back = saved.load(catalog_of(), directory)
+    back = loading.load(catalog_of(), directory)
     assert back.framework == framework
     assert back.config == policy.config
     assert back.observation_space == policy.observation_space
@@ -84,12 +84,12 @@ def test_the_weights_file_is_of_no_framework(directory, case, order, edit, same_
     same_policy(source, target, observations(CASES[case][0]))
     # The manifest decides which framework a policy comes back in; its weights do not.
     edit(directory, framework=order[1])
-    same_policy(source, saved.load(catalog_of(), directory), observations(CASES[case][0]))
+    same_policy(source, loading.load(catalog_of(), directory), observations(CASES[case][0]))
 
 
 def test_saving_again_writes_the_same_bytes(directory, tmp_path):
     build("nested").save(directory)
-    saved.load(catalog_of(), directory).save(tmp_path / "again")
+    loading.load(catalog_of(), directory).save(tmp_path / "again")
     for file in ("policy.json", "weights.safetensors"):
         assert (tmp_path / "again" / file).read_bytes() == (directory / file).read_bytes()
 
@@ -98,7 +98,7 @@ def test_a_directory_is_overwritten(directory, same_policy):
     build("discrete").save(directory)
     policy = build("nested")
     policy.save(directory)
-    same_policy(policy, saved.load(catalog_of(), directory), observations(NESTED))
+    same_policy(policy, loading.load(catalog_of(), directory), observations(NESTED))
 
 
 def test_a_trained_policy_comes_back(directory, same_policy):
@@ -108,7 +108,7 @@ def test_a_trained_policy_comes_back(directory, same_policy):
     (-found.logp.mean() + found.value.square().mean()).backward()
     torch.optim.SGD(policy.model.parameters(), 1.0).step()
     policy.save(directory)
-    same_policy(policy, saved.load(catalog_of(), directory), observations(CASES["discrete"][0]))
+    same_policy(policy, loading.load(catalog_of(), directory), observations(CASES["discrete"][0]))
 
 
 class Normed(TorchModelV2):
@@ -137,7 +137,7 @@ def test_buffers_and_scalars_come_back(directory, same_policy):
     policy.evaluate({"obs": policy.preprocess(obs), "raw_action": np.zeros((5, 1), np.int64)})
     assert policy.model.norm.num_batches_tracked.item() == 1
     policy.save(directory)
-    back = saved.load(catalog, directory)
+    back = loading.load(catalog, directory)
     assert back.model.norm.num_batches_tracked.item() == 1
     torch.testing.assert_close(back.model.norm.running_mean, policy.model.norm.running_mean)
     same_policy(policy, back, obs)
@@ -163,7 +163,7 @@ def test_a_custom_preprocessor_registered_by_name(directory, same_policy):
     with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
         policy = catalog.build(BOX, TWO, {"custom_preprocessor": "doubled"})
     policy.save(directory)
-    same_policy(policy, saved.load(catalog, directory), observations(BOX))
+    same_policy(policy, loading.load(catalog, directory), observations(BOX))
 
 
 def test_tensorflow_is_what_tf_policies_hold():
@@ -233,4 +233,4 @@ def test_a_config_that_json_would_change_is_refused_or_comes_back(directory):
         policy.save(directory)
     except SavedPolicyError:
         return
-    assert saved.load(catalog_of(), directory).config["custom_model_config"] == {"table": {1: 2}}
+    assert loading.load(catalog_of(), directory).config["custom_model_config"] == {"table": {1: 2}}

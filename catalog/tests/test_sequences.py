@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import rlcatalog.tf
 import rlcatalog.torch
 from rlcatalog.errors import ModelContractError
-from rlcatalog.sequences import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
+from rlcatalog.policy import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
 from rlcatalog.tf.sequences import Padding as TFPadding
 from rlcatalog.torch.sequences import Padding as TorchPadding
 

@@ -7,9 +7,9 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog import SpaceInfo, ViewRequirement
-from rlcatalog.action_inputs import ActionForm
+from rlcatalog.actions import ActionForm
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.trajectory import Views
+from rlcatalog.policy import Views
 
 STEPS, ENVS = 6, 3
 RANDOM = np.random.default_rng(0)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from rlcatalog import Catalog, EnvWrapperSpec, Match, NoMatch, Rank
-from rlcatalog import saving as saved
-from rlcatalog.discovery import scan
 from rlcatalog.errors import ModelContractError, ObservationError, PluginError
+from rlcatalog.plugins import scan
+from rlcatalog.policy import loading
 
 OWN = ("fcnet", "categorical", "gaussian", "preprocessors")
 
@@ -131,7 +131,7 @@ def test_build_takes_the_spaces_of_the_wrapped_environment(catalog, tmp_path):
     with pytest.raises(ObservationError, match=r"obs: expected Box\(8,\) float32"):
         policy.act([raw.reset(seed=0)[0]])
     policy.save(tmp_path)
-    again = saved.load(catalog, tmp_path)
+    again = loading.load(catalog, tmp_path)
     assert chain(again.wrap_env(gym.make("CartPole-v1")))[0] == "Doubled"
 
 

@@ -16,12 +16,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import GraphInstance
 from gymnasium.vector.utils import concatenate, create_empty_array
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 
 import rlcatalog
-from rlcatalog.spaceinfo import SpaceInfo
-from rlcatalog.spaces import Repeated, Simplex
+from rlcatalog.spaces import Repeated, Simplex, SpaceInfo
 
 #: Kinds whose batches are arrays; those of all others, Dict and Tuple aside, are tuples.
 ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)

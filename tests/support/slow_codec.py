@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog.spaces import Repeated, Simplex
-from rlcatalog.values import GraphValues, OneOfValues, RepeatedValues, Structure, TextValues
+from rlcatalog.spaces import GraphValues, OneOfValues, Repeated, RepeatedValues, Simplex, Structure, TextValues
 
 PRINTABLE = [chr(code) for code in range(32, 127)]
 #: In place of an observation: a place that holds none, all zeros.

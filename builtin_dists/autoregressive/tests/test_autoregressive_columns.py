@@ -6,8 +6,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from rlcatalog import SpaceInfo
-from rlcatalog_autoregressive import tf as by_tf
-from rlcatalog_autoregressive import torch as by_torch
+from rlcatalog_autoregressive import tf as by_tf, torch as by_torch
 from rlcatalog_autoregressive.layout import _columns, layout_of
 
 LIBRARIES = {"torch": by_torch, "tf": by_tf}

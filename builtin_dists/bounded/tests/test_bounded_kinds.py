@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog_bounded import tf as by_tf
-from rlcatalog_bounded import torch as by_torch
+from rlcatalog_bounded import tf as by_tf, torch as by_torch
 
 
 @pytest.mark.parametrize("library", [by_torch, by_tf], ids=["torch", "tf"])

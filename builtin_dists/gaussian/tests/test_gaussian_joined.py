@@ -8,7 +8,7 @@ import tensorflow as tf
 import torch
 from scipy import stats
 
-from rlcatalog.distribution import unbound
+from rlcatalog.actions import unbound
 from rlcatalog.tf import DiagGaussian as TFGaussian
 from rlcatalog.torch import DiagGaussian as TorchGaussian
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from rlcatalog import ModelCatalog, build
 from rlcatalog.errors import ConfigError, NotServedError, UnsupportedSpaceError
-from rlcatalog.spaceinfo import SpaceInfo
+from rlcatalog.spaces import SpaceInfo
 from rlcatalog_gaussian.tf import SquashedGaussian as TFSquashed
 from rlcatalog_gaussian.torch import SquashedGaussian as TorchSquashed
 

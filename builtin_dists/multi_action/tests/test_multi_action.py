@@ -12,18 +12,13 @@ import torch
 from gymnasium import spaces
 
 from rlcatalog import ModelCatalog, TupleActions
-from rlcatalog.errors import (
-    ModelContractError,
-    NoClosedFormError,
-    StaleOutputError,
-    UnsupportedSpaceError,
+from rlcatalog.errors import ModelContractError, NoClosedFormError, StaleOutputError, UnsupportedSpaceError
+from rlcatalog.tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
+from rlcatalog.torch import (
+    Categorical as TorchCategorical,
+    DiagGaussian as TorchGaussian,
+    MultiActionDistribution as TorchMulti,
 )
-from rlcatalog.tf import Categorical as TFCategorical
-from rlcatalog.tf import DiagGaussian as TFGaussian
-from rlcatalog.tf import MultiActionDistribution as TFMulti
-from rlcatalog.torch import Categorical as TorchCategorical
-from rlcatalog.torch import DiagGaussian as TorchGaussian
-from rlcatalog.torch import MultiActionDistribution as TorchMulti
 
 frameworks = pytest.mark.parametrize("fw", ["torch", "tf"])
 CLASSES = {"torch": TorchMulti, "tf": TFMulti}

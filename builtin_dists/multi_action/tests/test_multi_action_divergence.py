@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from rlcatalog import ModelCatalog, SpaceInfo
-from rlcatalog.masks import groups
+from rlcatalog.actions import groups
 
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 SPACE = spaces.Tuple([

@@ -13,12 +13,12 @@ from scipy import stats
 from scipy.special import log_softmax
 
 from rlcatalog import ModelCatalog
-from rlcatalog.tf import Categorical as TFCategorical
-from rlcatalog.tf import DiagGaussian as TFGaussian
-from rlcatalog.tf import MultiActionDistribution as TFMulti
-from rlcatalog.torch import Categorical as TorchCategorical
-from rlcatalog.torch import DiagGaussian as TorchGaussian
-from rlcatalog.torch import MultiActionDistribution as TorchMulti
+from rlcatalog.tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
+from rlcatalog.torch import (
+    Categorical as TorchCategorical,
+    DiagGaussian as TorchGaussian,
+    MultiActionDistribution as TorchMulti,
+)
 
 PARTS = {
     "torch": (TorchMulti, TorchCategorical, TorchGaussian, torch.from_numpy),

@@ -12,14 +12,14 @@ import torch
 from gymnasium import spaces
 
 from rlcatalog import ModelCatalog, SpaceInfo, build
-from rlcatalog.distribution import ActionDistribution
+from rlcatalog.actions import ActionDistribution
 from rlcatalog.errors import ActionMaskError, NoClosedFormError, UnsupportedSpaceError
-from rlcatalog.tf import Categorical as TFCategorical
-from rlcatalog.tf import DiagGaussian as TFGaussian
-from rlcatalog.tf import MultiActionDistribution as TFMulti
-from rlcatalog.torch import Categorical as TorchCategorical
-from rlcatalog.torch import DiagGaussian as TorchGaussian
-from rlcatalog.torch import MultiActionDistribution as TorchMulti
+from rlcatalog.tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
+from rlcatalog.torch import (
+    Categorical as TorchCategorical,
+    DiagGaussian as TorchGaussian,
+    MultiActionDistribution as TorchMulti,
+)
 from rlcatalog_multi_action.layout import mask_width
 from rlcatalog_multi_action.plugin import size
 

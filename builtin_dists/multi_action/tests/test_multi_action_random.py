@@ -10,12 +10,10 @@ import pytest
 import tensorflow as tf
 import torch
 from gymnasium import spaces
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rlcatalog import ModelCatalog
-from rlcatalog.tf import Categorical as TFCategorical
-from rlcatalog.tf import MultiActionDistribution as TFMulti
+from rlcatalog.tf import Categorical as TFCategorical, MultiActionDistribution as TFMulti
 from rlcatalog.torch import Bernoulli, Categorical, DiagGaussian, MultiActionDistribution, MultiCategorical
 from rlcatalog_multi_action.layout import mask_width
 

@@ -17,11 +17,8 @@ from rlcatalog import Match, ModelCatalog, ModelSpec, Rank
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, NotServedError, StaleOutputError
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog
-from rlcatalog.tf import AttentionWrapper as TFWrapper
-from rlcatalog.tf import GTrXLNet as TFNet
-from rlcatalog.torch import AttentionWrapper as TorchWrapper
-from rlcatalog.torch import FullyConnectedNetwork
-from rlcatalog.torch import GTrXLNet as TorchNet
+from rlcatalog.tf import AttentionWrapper as TFWrapper, GTrXLNet as TFNet
+from rlcatalog.torch import AttentionWrapper as TorchWrapper, FullyConnectedNetwork, GTrXLNet as TorchNet
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 SMALL = {"use_attention": True, "fcnet_hiddens": [8], "attention_dim": 6, "attention_head_dim": 4,

@@ -9,8 +9,8 @@ from action_kinds import ACTIONS as ACTION_KINDS
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog.action_inputs import action_input_width
-from rlcatalog.spaceinfo import SpaceInfo
+from rlcatalog.actions import action_input_width
+from rlcatalog.spaces import SpaceInfo
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 SMALL = {"use_attention": True, "fcnet_hiddens": [8], "attention_dim": 6, "attention_head_dim": 4,

@@ -11,10 +11,9 @@ import torch
 from gymnasium import spaces
 from random_spaces import Case, limit_of
 
-from rlcatalog.batches import rows
 from rlcatalog.catalog import Catalog
-from rlcatalog.spaceinfo import SpaceInfo
-from rlcatalog.spaces import Repeated
+from rlcatalog.observations import rows
+from rlcatalog.spaces import Repeated, SpaceInfo
 from rlcatalog.testing import isolated_catalog
 
 PLUGINS = [

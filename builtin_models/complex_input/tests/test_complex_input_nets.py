@@ -13,10 +13,10 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
+from rlcatalog.models import ViewRequirement
 from rlcatalog.spaces import Repeated
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
-from rlcatalog.views import ViewRequirement
 
 FRAMEWORKS = ["torch", "tf"]
 IMAGE, VECTOR = spaces.Box(0, 255, (4, 4, 3), np.uint8), spaces.Box(-5, 5, (3,), np.float32)

@@ -8,7 +8,7 @@ import tensorflow as tf
 import torch
 from gymnasium import spaces
 
-from rlcatalog.neutral import ACTIVATIONS
+from rlcatalog.config import ACTIVATIONS
 from rlcatalog.torch import FullyConnectedNetwork as TorchNet
 
 OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)

@@ -13,11 +13,9 @@ from scipy import special, stats
 
 from rlcatalog import Request, SpaceInfo
 from rlcatalog.catalog import default_catalog
-from rlcatalog.neutral import ACTIVATIONS, INITIALIZERS
-from rlcatalog.tf import FullyConnectedNetwork as TFNet
-from rlcatalog.tf import nn as tf_nn
-from rlcatalog.torch import FullyConnectedNetwork as TorchNet
-from rlcatalog.torch import nn as torch_nn
+from rlcatalog.config import ACTIVATIONS, INITIALIZERS
+from rlcatalog.tf import FullyConnectedNetwork as TFNet, nn as tf_nn
+from rlcatalog.torch import FullyConnectedNetwork as TorchNet, nn as torch_nn
 from rlcatalog_fcnet.plugin import describe
 
 OBS, ACTIONS, INPUTS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), 3

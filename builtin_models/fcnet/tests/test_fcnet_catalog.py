@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlcatalog import ModelCatalog
-from rlcatalog import build as build_policy
+from rlcatalog import ModelCatalog, build as build_policy
 from rlcatalog.tf import FullyConnectedNetwork as TFNet
 from rlcatalog.torch import FullyConnectedNetwork as TorchNet
 

@@ -9,10 +9,8 @@ import torch
 from gymnasium import spaces
 from scipy import stats
 
-from rlcatalog.tf import FullyConnectedNetwork as TFNet
-from rlcatalog.tf import nn as tf_nn
-from rlcatalog.torch import FullyConnectedNetwork as TorchNet
-from rlcatalog.torch import nn as torch_nn
+from rlcatalog.tf import FullyConnectedNetwork as TFNet, nn as tf_nn
+from rlcatalog.torch import FullyConnectedNetwork as TorchNet, nn as torch_nn
 
 OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
 

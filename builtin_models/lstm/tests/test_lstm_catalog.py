@@ -15,10 +15,9 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.action_inputs import action_input_width
+from rlcatalog.actions import action_input_width
 from rlcatalog.errors import ConfigError, ConfigTypeError, ModelContractError, NotServedError
-from rlcatalog.tf import LSTMWrapper as TFWrapper
-from rlcatalog.tf import TFModelV2
+from rlcatalog.tf import LSTMWrapper as TFWrapper, TFModelV2
 from rlcatalog.torch import FullyConnectedNetwork, LSTMWrapper, TorchModelV2
 
 OBS, ACTIONS = spaces.Box(-10, 10, (3,), np.float32), spaces.Discrete(4)

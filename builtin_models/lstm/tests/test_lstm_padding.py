@@ -9,8 +9,7 @@ import torch
 from scipy.special import expit
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog_lstm import tf as by_tf
-from rlcatalog_lstm import torch as by_torch
+from rlcatalog_lstm import tf as by_tf, torch as by_torch
 from rlcatalog_lstm.config import CellPlan, Initial
 
 S, T, C, WIDTH = 3, 4, 2, 3

@@ -10,8 +10,8 @@ from gymnasium import spaces
 from masked_env import MASKED, Masked, allowed
 
 from rlcatalog import ModelCatalog, SpaceInfo
+from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import ActionMaskError
-from rlcatalog.masks import ActionMasks
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
 from rlcatalog_parametric.columns import ShownMask
@@ -66,8 +66,8 @@ def test_outputs_are_masked_for_every_action_space(framework, head, name):
 
 def actions(env, raw):
     """The environment's actions of raw ones, row by row."""
-    from rlcatalog.adapters import ActionAdapter
-    from rlcatalog.structures import parts_of
+    from rlcatalog.actions import ActionAdapter
+    from rlcatalog.spaces import parts_of
 
     parts = parts_of(raw)
     parts = [raw] if parts is None else parts

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import Catalog
-from rlcatalog.discovery import scan
+from rlcatalog.plugins import scan
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
 

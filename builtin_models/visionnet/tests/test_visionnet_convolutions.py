@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import signal
 
 from rlcatalog.errors import ConfigError
@@ -17,10 +16,8 @@ from rlcatalog.tf import VisionNetwork as TFNet
 from rlcatalog.torch import VisionNetwork as TorchNet
 from rlcatalog_visionnet.config import plan
 from rlcatalog_visionnet.convolutions import ConvSpec, PoolSpec, as_config, derived, working_list
-from rlcatalog_visionnet.tf import Conv as TFConv
-from rlcatalog_visionnet.tf import Pool as TFPool
-from rlcatalog_visionnet.torch import Conv as TorchConv
-from rlcatalog_visionnet.torch import Pool as TorchPool
+from rlcatalog_visionnet.tf import Conv as TFConv, Pool as TFPool
+from rlcatalog_visionnet.torch import Conv as TorchConv, Pool as TorchPool
 
 RNG = np.random.default_rng(0)
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.exports import lookup, names
+from rlcatalog.catalog import default_catalog
+from rlcatalog.observations import Preprocessor as Preprocessor
+from rlcatalog.plugins import Request, part_class, part_classes
+from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
     import gymnasium
-
-_OWN = {"Preprocessor": "rlcatalog.preprocessing"}
 
 
 def get_preprocessor(space: gymnasium.Space[Any], include_multi_binary: bool = False) -> type:
@@ -25,10 +26,6 @@ def get_preprocessor(space: gymnasium.Space[Any], include_multi_binary: bool = F
     Raises:
         UnsupportedSpaceError: No installed preprocessor takes it.
     """
-    from rlcatalog.catalog import default_catalog
-    from rlcatalog.request import Request
-    from rlcatalog.spaceinfo import SpaceInfo
-
     catalog = default_catalog()
     request = Request(SpaceInfo.read(space), config=catalog.parse_config(None).values)
     component = catalog.slots.preprocessor(request, None).component
@@ -38,8 +35,8 @@ def get_preprocessor(space: gymnasium.Space[Any], include_multi_binary: bool = F
 
 
 def __getattr__(name: str) -> Any:
-    return lookup(__name__, name, _OWN, "numpy", "preprocessor")
+    return part_class(__name__, name, "numpy", "preprocessor")
 
 
 def __dir__() -> list[str]:
-    return [*names(_OWN, "numpy", "preprocessor"), "get_preprocessor"]
+    return [*part_classes("numpy", "preprocessor"), "Preprocessor", "get_preprocessor"]

@@ -8,8 +8,7 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog import default_catalog
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog_filters import EncodedMeanStdFilter
-from rlcatalog_filters import plugin as declarations
+from rlcatalog_filters import EncodedMeanStdFilter, plugin as declarations
 from rlcatalog_ppo import PPO
 
 BOX = spaces.Box(-100, 100, (3,))

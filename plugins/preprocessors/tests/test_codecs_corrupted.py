@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import random_spaces as rs
 from gymnasium import spaces
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from random_spaces import ARRAYS, Phrases, bounded, cases, limit_of, sample, seeds, stack, vector_batch
 from slow_codec import encoded, size
 

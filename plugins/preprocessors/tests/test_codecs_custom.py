@@ -20,8 +20,8 @@ from rlcatalog import (
     restore_original_dimensions,
 )
 from rlcatalog.catalog import default_catalog
-from rlcatalog.discovery import scan
 from rlcatalog.errors import ModelContractError, ObservationError
+from rlcatalog.plugins import scan
 from rlcatalog_preprocessors.arrays import NoPreprocessor
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)

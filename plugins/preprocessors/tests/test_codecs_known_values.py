@@ -7,8 +7,8 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog import Catalog, restore_original_dimensions
-from rlcatalog.discovery import scan
 from rlcatalog.errors import ModelContractError, ObservationError
+from rlcatalog.plugins import scan
 
 CATALOG = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
 

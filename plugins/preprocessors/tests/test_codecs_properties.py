@@ -9,8 +9,7 @@ import warnings
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from random_spaces import Case, any_space, bounded, cases, mixed_space, seeds, vector_batch, walk
 from slow_codec import encoded, size
 

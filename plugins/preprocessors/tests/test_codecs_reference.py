@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gymnasium import spaces
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from slow_codec import encoded, seen, stacked
 
 from rlcatalog import Catalog, restore_original_dimensions
-from rlcatalog.discovery import scan
+from rlcatalog.plugins import scan
 
 CATALOG = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
 quick = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))

@@ -9,14 +9,12 @@ import pytest
 import tensorflow as tf
 import torch
 from gymnasium import spaces
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from random_spaces import Case, any_space, bounded, cases, lists, mixed_space, seeds
 from slow_codec import PADDING, assert_seen, seen, stacked, unpadded
 
 from rlcatalog import restore_original_dimensions
-from rlcatalog.spaces import Repeated
-from rlcatalog.values import GraphValues, OneOfValues, RepeatedValues, Structure, TextValues
+from rlcatalog.spaces import GraphValues, OneOfValues, Repeated, RepeatedValues, Structure, TextValues
 
 LIBRARIES = {
     "numpy": lambda array: array,

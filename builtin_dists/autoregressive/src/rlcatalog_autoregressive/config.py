@@ -10,10 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog import SpaceInfo
-from rlcatalog.config import NameOrCallable, part
+from rlcatalog.actions import groups
+from rlcatalog.config import NameOrCallable, activation_name, part
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError, nearest
-from rlcatalog.masks import groups
-from rlcatalog.neutral import activation_name
 
 
 class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, entropy_of, same_kind, unbound
+from rlcatalog.actions import ActionDistribution, entropy_of, same_kind, unbound
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
 from rlcatalog_autoregressive.layout import Layout, Part, children_layout
 

@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog import SpaceInfo
-from rlcatalog.adapters import integer_span, is_integer_box, raw_width
+from rlcatalog.actions import DistPart, groups, integer_span, is_integer_box, raw_width, unbound
 from rlcatalog.config import part as config_part
-from rlcatalog.distribution import DistPart, unbound
-from rlcatalog.masks import groups
 from rlcatalog_autoregressive.config import AutoregressiveConfig, hidden_widths, ordered
 
 Array = np.ndarray[Any, Any]

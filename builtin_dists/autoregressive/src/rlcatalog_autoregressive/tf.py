@@ -9,13 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import ActionMaskError, ModelContractError
-from rlcatalog.layers import DenseSpec, output_plan
-from rlcatalog.model import last_values
-from rlcatalog.structures import parts_of
-from rlcatalog.tf import tf
-from rlcatalog.tf.model import TFModelV2
-from rlcatalog.tf.nn import Dense, Outputs, features_of
-from rlcatalog.tf.ops import flatten_rows
+from rlcatalog.models import DenseSpec, last_values, output_plan
+from rlcatalog.spaces import parts_of
+from rlcatalog.tf import Dense, Outputs, TFModelV2, features_of, flatten_rows, tf
 from rlcatalog_autoregressive.ends import nothing_left, served_layout
 from rlcatalog_autoregressive.joint import JointDistribution
 from rlcatalog_autoregressive.layout import Part

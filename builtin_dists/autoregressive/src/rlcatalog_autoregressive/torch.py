@@ -13,12 +13,9 @@ import torch
 from torch import Tensor
 
 from rlcatalog.errors import ActionMaskError, ModelContractError
-from rlcatalog.layers import DenseSpec, output_plan
-from rlcatalog.model import last_values
-from rlcatalog.structures import parts_of
-from rlcatalog.torch.model import TorchModelV2
-from rlcatalog.torch.nn import Outputs, dense, features_of
-from rlcatalog.torch.ops import flatten_rows
+from rlcatalog.models import DenseSpec, last_values, output_plan
+from rlcatalog.spaces import parts_of
+from rlcatalog.torch import Outputs, TorchModelV2, dense, features_of, flatten_rows
 from rlcatalog_autoregressive.ends import nothing_left, served_layout
 from rlcatalog_autoregressive.joint import JointDistribution
 from rlcatalog_autoregressive.layout import Part

@@ -19,7 +19,7 @@ LEAST_CONCENTRATION = 1e-7
 
 def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Return twice the number of values, which must all be bounded: two concentrations each."""
-    from rlcatalog.intervals import read_bounds  # needs NumPy, which declarations do without
+    from rlcatalog.actions import read_bounds
 
     low, _ = read_bounds(action, "Beta")
     return 2 * low.size

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, same_kind
+from rlcatalog.actions import ActionDistribution, frozen, interval, read_bounds, same_kind
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
-from rlcatalog.intervals import frozen, interval, read_bounds
 from rlcatalog.tf import tf
 from rlcatalog_bounded.plugin import (
     DIRICHLET_INPUTS,

@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, same_kind
+from rlcatalog.actions import ActionDistribution, Interval, frozen, interval, read_bounds, same_kind
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
-from rlcatalog.intervals import Interval, frozen, interval, read_bounds
 from rlcatalog_bounded.plugin import (
     DIRICHLET_INPUTS,
     LEAST_CONCENTRATION,

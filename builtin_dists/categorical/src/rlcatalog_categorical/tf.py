@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlcatalog import SpaceInfo
+from rlcatalog.actions import ActionDistribution, same_kind
 from rlcatalog.config import part
-from rlcatalog.distribution import ActionDistribution, same_kind
 from rlcatalog.errors import ConfigError
 from rlcatalog.tf import tf
 from rlcatalog_categorical.config import CategoricalConfig

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rlcatalog import SpaceInfo
+from rlcatalog.actions import ActionDistribution, same_kind
 from rlcatalog.config import part
-from rlcatalog.distribution import ActionDistribution, same_kind
 from rlcatalog.errors import ConfigError
 from rlcatalog_categorical.config import CategoricalConfig
 from rlcatalog_categorical.plugin import size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution
+from rlcatalog.actions import ActionDistribution
 from rlcatalog.errors import NotServedError
 from rlcatalog.tf import tf
 from rlcatalog_deterministic.plugin import size

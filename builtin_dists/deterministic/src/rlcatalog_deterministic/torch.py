@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution
+from rlcatalog.actions import ActionDistribution
 from rlcatalog.errors import NotServedError
 from rlcatalog_deterministic.plugin import size
 

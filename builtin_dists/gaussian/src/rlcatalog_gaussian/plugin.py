@@ -42,7 +42,7 @@ def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
 
 def squashed_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Return twice the number of values, which must all be bounded."""
-    from rlcatalog.intervals import read_bounds  # needs NumPy, which declarations do without
+    from rlcatalog.actions import read_bounds
 
     low, _ = read_bounds(action, "SquashedGaussian")
     return 2 * low.size

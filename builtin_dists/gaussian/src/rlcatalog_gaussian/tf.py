@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, BoundDistribution, same_kind
+from rlcatalog.actions import ActionDistribution, BoundDistribution, frozen, interval, read_bounds, same_kind
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.intervals import frozen, interval, read_bounds
 from rlcatalog.tf import tf
 from rlcatalog_gaussian.config import clipping, limits
 from rlcatalog_gaussian.plugin import (

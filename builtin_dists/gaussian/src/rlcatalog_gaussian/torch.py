@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, BoundDistribution, same_kind
+from rlcatalog.actions import ActionDistribution, BoundDistribution, Interval, frozen, interval, read_bounds, same_kind
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.intervals import Interval, frozen, interval, read_bounds
 from rlcatalog_gaussian.config import clipping, limits
 from rlcatalog_gaussian.plugin import (
     DIVERGENCE_LIMITS,

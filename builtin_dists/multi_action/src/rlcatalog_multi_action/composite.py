@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, DistPart, entropy_of, same_kind, unbound
+from rlcatalog.actions import ActionDistribution, DistPart, entropy_of, same_kind, unbound
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
 from rlcatalog_multi_action.layout import Children, Part, layout_of, values_of
 

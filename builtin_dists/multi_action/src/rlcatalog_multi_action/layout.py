@@ -9,10 +9,8 @@ from itertools import accumulate, groupby
 from typing import Any
 
 from rlcatalog import SpaceInfo, TupleActions
-from rlcatalog.adapters import raw_width
-from rlcatalog.distribution import ActionDistribution, unbound
+from rlcatalog.actions import ActionDistribution, groups, raw_width, unbound
 from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
-from rlcatalog.masks import groups
 
 _SEQUENCES = (list, tuple)
 

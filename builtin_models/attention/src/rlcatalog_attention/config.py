@@ -10,8 +10,7 @@ from msgspec import Meta
 
 from rlcatalog.config import KernelConfig, part
 from rlcatalog.errors import ConfigError
-from rlcatalog.layers import DenseSpec, OutputPlan
-from rlcatalog.memories import memory_outputs
+from rlcatalog.models import DenseSpec, OutputPlan, memory_outputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +70,7 @@ def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionC
         num_outputs: Width of the model's output, or None for a trunk.
 
     Raises:
-        ConfigError: A key that a memory has no place for; see `rlcatalog.memories.memory_outputs`.
+        ConfigError: A key that a memory has no place for; see `rlcatalog.models.memory_outputs`.
     """
     own = part(config, AttentionConfig)
     return own, memory_outputs(config, own.attention_dim, num_outputs, "use_attention")

@@ -14,7 +14,7 @@ def match(request: Request) -> Match | NoMatch:
 
 def describe(request: Request) -> list[Stage]:
     """Return the stages and their shapes."""
-    from rlcatalog.memories import Past
+    from rlcatalog.models import Past
     from rlcatalog_attention.config import plan
 
     own, outputs = plan(request.config, request.num_outputs)

@@ -6,14 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlcatalog.layers import OutputPlan
-from rlcatalog.memories import Past
-from rlcatalog.model import last_values
-from rlcatalog.tf import tf
-from rlcatalog.tf.model import TFModelV2
-from rlcatalog.tf.nn import Outputs, features_of
-from rlcatalog.tf.ops import flatten_rows
-from rlcatalog.tf.sequences import sequence_mask, steps_of
+from rlcatalog.models import OutputPlan, Past, last_values
+from rlcatalog.tf import Outputs, TFModelV2, features_of, flatten_rows, sequence_mask, steps_of, tf
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.tf import Transformer
 

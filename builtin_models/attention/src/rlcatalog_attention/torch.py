@@ -9,13 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcatalog.layers import OutputPlan
-from rlcatalog.memories import Past
-from rlcatalog.model import last_values
-from rlcatalog.torch.model import TorchModelV2
-from rlcatalog.torch.nn import Outputs, features_of
-from rlcatalog.torch.ops import flatten_rows
-from rlcatalog.torch.sequences import sequence_mask
+from rlcatalog.models import OutputPlan, Past, last_values
+from rlcatalog.torch import Outputs, TorchModelV2, features_of, flatten_rows, sequence_mask
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.torch import Transformer
 

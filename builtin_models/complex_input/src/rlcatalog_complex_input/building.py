@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rlcatalog import Request, SpaceInfo
-from rlcatalog.assembly import Part as ModelPart
-from rlcatalog.assembly import assemble
 from rlcatalog.catalog import default_catalog
 from rlcatalog.config import plain
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.restoring import preprocessor_of
+from rlcatalog.models import Part as ModelPart, assemble
+from rlcatalog.observations import preprocessor_of
 from rlcatalog_complex_input.describing import unencoded
 from rlcatalog_complex_input.parts import nets_of
 from rlcatalog_complex_input.planning import Net, Plan, plan

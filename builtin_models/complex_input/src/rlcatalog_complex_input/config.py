@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog.errors import ConfigError
-from rlcatalog.layers import OutputPlan, output_plan, post_fcnet
+from rlcatalog.models import OutputPlan, output_plan, post_fcnet
 
 
 class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlcatalog import Request, Stage
+from rlcatalog.choice import model_stages
 from rlcatalog.errors import CatalogError, UnsupportedSpaceError
-from rlcatalog.resolution import model_stages
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.parts import Items, Part
 from rlcatalog_complex_input.planning import Net, Plan, plan

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rlcatalog.preprocessing import Preprocessor
-from rlcatalog.values import OneOfValues, RepeatedValues
+from rlcatalog.observations import Preprocessor
+from rlcatalog.spaces import OneOfValues, RepeatedValues
 
 
 class Ops(NamedTuple):

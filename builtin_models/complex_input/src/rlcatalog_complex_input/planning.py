@@ -19,11 +19,10 @@ from rlcatalog.errors import (
     UnsupportedSpaceError,
     nearest,
 )
-from rlcatalog.preprocessing import Array, Preprocessor
-from rlcatalog.registry import Component
-from rlcatalog.request import Request
-from rlcatalog.restoring import tensor_ops
-from rlcatalog.values import RepeatedValues
+from rlcatalog.frameworks import tensor_ops
+from rlcatalog.observations import Array, Preprocessor
+from rlcatalog.plugins import Component, Request
+from rlcatalog.spaces import RepeatedValues
 from rlcatalog_complex_input.config import ComplexInputConfig
 from rlcatalog_complex_input.parts import Items, Part
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog.model import last_values
-from rlcatalog.restoring import is_structure
-from rlcatalog.tf import tf
-from rlcatalog.tf.model import TFModelV2
-from rlcatalog.tf.nn import DenseStack, Outputs
+from rlcatalog.models import last_values
+from rlcatalog.observations import is_structure
+from rlcatalog.tf import DenseStack, Outputs, TFModelV2, tf
 from rlcatalog_complex_input.building import NetsInside, build_nets, plan_for
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.parts import Inputs, Ops, features, read, width

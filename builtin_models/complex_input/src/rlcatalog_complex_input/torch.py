@@ -9,12 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.model import last_values
-from rlcatalog.restoring import is_structure
-from rlcatalog.torch.dtypes import dtype_of
-from rlcatalog.torch.model import TorchModelV2
-from rlcatalog.torch.nn import DenseStack, Outputs
-from rlcatalog.torch.ops import flatten_rows
+from rlcatalog.models import last_values
+from rlcatalog.observations import is_structure
+from rlcatalog.torch import DenseStack, Outputs, TorchModelV2, dtype_of, flatten_rows
 from rlcatalog_complex_input.building import NetsInside, build_nets, plan_for
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.parts import Inputs, Ops, features, read, width

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import NameOrCallable, part
-from rlcatalog.layers import OutputPlan, dense_specs, output_plan, post_fcnet
-from rlcatalog.neutral import activation_name, initializer_name
+from rlcatalog.config import NameOrCallable, activation_name, initializer_name, part
+from rlcatalog.models import OutputPlan, dense_specs, output_plan, post_fcnet
 
 
 class FcnetConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlcatalog.model import last_values
-from rlcatalog.tf import tf
-from rlcatalog.tf.model import TFModelV2
-from rlcatalog.tf.nn import DenseStack, Outputs
+from rlcatalog.models import last_values
+from rlcatalog.tf import DenseStack, Outputs, TFModelV2, tf
 from rlcatalog_fcnet.config import plan
 
 

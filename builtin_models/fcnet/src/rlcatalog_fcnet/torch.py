@@ -7,9 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from rlcatalog.model import last_values
-from rlcatalog.torch.model import TorchModelV2
-from rlcatalog.torch.nn import DenseStack, Outputs
+from rlcatalog.models import last_values
+from rlcatalog.torch import DenseStack, Outputs, TorchModelV2
 from rlcatalog_fcnet.config import plan
 
 

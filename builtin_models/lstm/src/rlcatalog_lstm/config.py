@@ -9,10 +9,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import NameOrCallable, part
-from rlcatalog.layers import OutputPlan
-from rlcatalog.memories import Past, memory_outputs
-from rlcatalog.neutral import initializer_name
+from rlcatalog.config import NameOrCallable, initializer_name, part
+from rlcatalog.models import OutputPlan, Past, memory_outputs
 
 
 class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +96,7 @@ def plan(config: Mapping[str, Any], trunk_width: int, past: Past, num_outputs: i
         num_outputs: Width of the output, or None for a trunk, which ends with the cell.
 
     Raises:
-        ConfigError: A key that an LSTM has no place for; see `rlcatalog.memories.memory_outputs`.
+        ConfigError: A key that an LSTM has no place for; see `rlcatalog.models.memory_outputs`.
     """
     own = part(config, LstmConfig)
     outputs = memory_outputs(config, own.lstm_cell_size, num_outputs, "use_lstm")

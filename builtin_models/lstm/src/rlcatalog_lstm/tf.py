@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlcatalog.model import last_values
-from rlcatalog.tf import tf
-from rlcatalog.tf.model import TFModelV2
-from rlcatalog.tf.nn import Outputs, features_of, initial_value
-from rlcatalog.tf.sequences import add_time_dimension, steps_of
+from rlcatalog.models import last_values
+from rlcatalog.tf import Outputs, TFModelV2, add_time_dimension, features_of, initial_value, steps_of, tf
 from rlcatalog_lstm.config import CellPlan, Initial, past_of, plan
 
 

@@ -11,11 +11,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog.model import last_values
-from rlcatalog.torch.model import TorchModelV2
-from rlcatalog.torch.nn import Outputs, features_of, initialize
-from rlcatalog.torch.ops import flatten_rows
-from rlcatalog.torch.sequences import add_time_dimension, sequence_mask
+from rlcatalog.models import last_values
+from rlcatalog.torch import (
+    Outputs,
+    TorchModelV2,
+    add_time_dimension,
+    features_of,
+    flatten_rows,
+    initialize,
+    sequence_mask,
+)
 from rlcatalog_lstm.config import CellPlan, Initial, past_of, plan
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog.actions import ActionMasks, groups
 from rlcatalog.config import KernelConfig, part
 from rlcatalog.errors import ConfigError
-from rlcatalog.masks import ActionMasks, groups
-from rlcatalog.spaceinfo import SpaceInfo
+from rlcatalog.spaces import SpaceInfo
 from rlcatalog_parametric.config import Layout, layout
 
 #: A place that decides nothing: no mask holds this value.
@@ -19,7 +19,7 @@ _FREE = (0, -1)
 
 
 class ShownMask:
-    """Says which value of an encoded mask decides over which column of `rlcatalog.masks`.
+    """Says which value of an encoded mask decides over which column of `rlcatalog.actions.masks`.
 
     Args:
         action: The action space.

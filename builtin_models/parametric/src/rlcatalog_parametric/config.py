@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from rlcatalog.actions import mask_key
 from rlcatalog.config import KernelConfig, part
 from rlcatalog.errors import ConfigError
-from rlcatalog.layers import OutputPlan, output_plan
-from rlcatalog.masks import mask_key
-from rlcatalog.spaceinfo import SpaceInfo
+from rlcatalog.models import OutputPlan, output_plan
+from rlcatalog.spaces import SpaceInfo
 
 
 class ParametricConfig(msgspec.Struct, frozen=True, kw_only=True):

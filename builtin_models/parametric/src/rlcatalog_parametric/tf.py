@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog.masks import ActionMasks, groups
-from rlcatalog.model import last_values
-from rlcatalog.tf import tf
-from rlcatalog.tf.model import TFModelV2
-from rlcatalog.tf.nn import Outputs, features_of
-from rlcatalog.tf.ops import flatten_rows
-from rlcatalog.tf.sequences import sequence_mask
+from rlcatalog.actions import ActionMasks, groups
+from rlcatalog.models import last_values
+from rlcatalog.tf import Outputs, TFModelV2, features_of, flatten_rows, sequence_mask, tf
 from rlcatalog_parametric.columns import read
 from rlcatalog_parametric.config import plan
 

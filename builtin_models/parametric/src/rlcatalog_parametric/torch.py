@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcatalog.masks import ActionMasks
-from rlcatalog.model import last_values
-from rlcatalog.torch.model import TorchModelV2
-from rlcatalog.torch.nn import Outputs, features_of
-from rlcatalog.torch.sequences import sequence_mask
+from rlcatalog.actions import ActionMasks
+from rlcatalog.models import last_values
+from rlcatalog.torch import Outputs, TorchModelV2, features_of, sequence_mask
 from rlcatalog_parametric.columns import read
 from rlcatalog_parametric.config import plan
 

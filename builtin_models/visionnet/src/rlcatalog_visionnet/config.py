@@ -10,10 +10,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import KernelConfig, NameOrCallable, part
+from rlcatalog.config import KernelConfig, NameOrCallable, activation_name, initializer_name, part
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
-from rlcatalog.layers import DenseSpec, OutputPlan, output_plan, post_fcnet
-from rlcatalog.neutral import activation_name, initializer_name
+from rlcatalog.models import DenseSpec, OutputPlan, output_plan, post_fcnet
 from rlcatalog_visionnet.convolutions import (
     BY_SIZE,
     FLATTENED,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rlcatalog.model import last_values
-from rlcatalog.tf import tf
-from rlcatalog.tf.model import TFModelV2
-from rlcatalog.tf.nn import DenseStack, Outputs, activation, initial_value
+from rlcatalog.models import last_values
+from rlcatalog.tf import DenseStack, Outputs, TFModelV2, activation, initial_value, tf
 from rlcatalog_visionnet.config import ImagePlan, pixel_factor, plan
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
 

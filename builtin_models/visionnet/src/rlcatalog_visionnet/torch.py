@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.model import last_values
-from rlcatalog.torch.dtypes import dtype_of
-from rlcatalog.torch.model import TorchModelV2
-from rlcatalog.torch.nn import DenseStack, Outputs, activation, initialize
+from rlcatalog.models import last_values
+from rlcatalog.torch import DenseStack, Outputs, TorchModelV2, activation, dtype_of, initialize
 from rlcatalog_visionnet.config import ImagePlan, pixel_factor, plan
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
 

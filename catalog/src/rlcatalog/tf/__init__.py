@@ -3,7 +3,7 @@
 `from rlcatalog.tf import TFModelV2, FullyConnectedNetwork, Categorical, normc_initializer`
 
 `from rlcatalog.tf import keras, tf` gives Keras and TensorFlow themselves, imported in an order that is safe beside
-PyTorch (see `rlcatalog.load_order`).
+PyTorch (see `rlcatalog.frameworks.before_tensorflow`).
 """
 
 from __future__ import annotations
@@ -11,36 +11,23 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rlcatalog.exports import lookup, names
-from rlcatalog.load_order import before_tensorflow
-from rlcatalog.registry import require_framework
+import lazy_loader
+
+from rlcatalog.frameworks import before_tensorflow, require_framework
+from rlcatalog.plugins import part_class, part_classes
 
 require_framework("tf")
 before_tensorflow()
 
+_own, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 _LIBRARIES = {"keras": "keras", "tf": "tensorflow"}
-
-_OWN = {
-    "TFModelV2": "rlcatalog.tf.model",
-    "RecurrentNetwork": "rlcatalog.tf.model",
-    "Outputs": "rlcatalog.tf.nn",
-    "add_time_dimension": "rlcatalog.tf.sequences",
-    "sequence_mask": "rlcatalog.tf.sequences",
-    "RecurrentTFModelV2": "rlcatalog.tf.model",
-    "Dense": "rlcatalog.tf.nn",
-    "DenseStack": "rlcatalog.tf.nn",
-    "FreeLogStd": "rlcatalog.tf.nn",
-    "activation": "rlcatalog.tf.nn",
-    "initial_value": "rlcatalog.tf.nn",
-    "normc_initializer": "rlcatalog.tf.nn",
-}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LIBRARIES:
         return importlib.import_module(_LIBRARIES[name])
-    return lookup(__name__, name, _OWN, "tf")
+    return _own(name) if name in __all__ else part_class(__name__, name, "tf")
 
 
 def __dir__() -> list[str]:
-    return names(_OWN, "tf")
+    return sorted({*__all__, *part_classes("tf")})

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rlcatalog.distribution import entropy_of, params_given
+from rlcatalog.actions import entropy_of, params_given
 from rlcatalog.errors import ModelContractError
-from rlcatalog.model import check_values
-from rlcatalog.policy import Evaluation, Policy
-from rlcatalog.sequences import lengths_of, memory_of, views_of
-from rlcatalog.structures import parts_of
+from rlcatalog.models import check_values
+from rlcatalog.policy import Evaluation, Policy, lengths_of, memory_of, views_of
+from rlcatalog.spaces import parts_of
 from rlcatalog.tf.dtypes import dtype_of, floats_as, widened
 from rlcatalog.tf.ops import flatten_rows
 from rlcatalog.tf.sequences import Padding

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlcatalog.host import Host
+from rlcatalog.models import Host
 from rlcatalog.tf.model import TFModelV2
 
 
 class TFHost(Host, TFModelV2):
-    """A TensorFlow model that holds another one; see `rlcatalog.host.Host`."""
+    """A TensorFlow model that holds another one; see `rlcatalog.models.Host`."""

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.errors import StaleOutputError
-from rlcatalog.model import ModelV2, check_weights
+from rlcatalog.models import ModelV2, check_weights
 from rlcatalog.tf.dtypes import dtype_of
 from rlcatalog.tf.ops import flatten_rows
 from rlcatalog.tf.sequences import Padding, steps_of

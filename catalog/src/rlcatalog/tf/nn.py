@@ -1,4 +1,4 @@
-"""Activations, initialisers and dense layers in TensorFlow, under the names of `rlcatalog.neutral`."""
+"""Activations, initialisers and dense layers in TensorFlow, under the names of `rlcatalog.config.names`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rlcatalog.layers import DenseSpec, OutputPlan, output_spec
-from rlcatalog.model import check_features
-from rlcatalog.neutral import INITIALIZERS, activation_name, initializer_name
+from rlcatalog.config import INITIALIZERS, activation_name, initializer_name
+from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
 from rlcatalog.tf.ops import flatten_rows
 
 ACTIVATIONS: dict[str, Callable[[Any], Any] | None] = {

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from rlcatalog.frameworks import TensorOps
+
 
 def reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
     """Give the last axis of `x` the given shape; other axes may be unknown while tracing."""
@@ -37,3 +39,7 @@ def flatten_rows(x: Any) -> Any:
 def fill_forbidden(inputs: Any, mask: Any) -> Any:
     """Give inputs where `mask` is False the lowest finite value of their dtype."""
     return tf.where(tf.cast(mask, tf.bool), inputs, inputs.dtype.min)
+
+
+#: What framework-neutral code needs of TensorFlow.
+OPS = TensorOps(reshape_last, integers, side_by_side, fill_forbidden)

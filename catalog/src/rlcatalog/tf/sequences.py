@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rlcatalog.sequences import padded_length
-from rlcatalog.values import map_tensors
+from rlcatalog.policy import padded_length
+from rlcatalog.spaces import map_tensors
 
 
 class Padding:

@@ -7,29 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog.exports import lookup, names
-from rlcatalog.registry import require_framework
+import lazy_loader
+
+from rlcatalog.frameworks import require_framework
+from rlcatalog.plugins import part_class, part_classes
 
 require_framework("torch")
 
-_OWN = {
-    "TorchModelV2": "rlcatalog.torch.model",
-    "RecurrentNetwork": "rlcatalog.torch.model",
-    "Outputs": "rlcatalog.torch.nn",
-    "add_time_dimension": "rlcatalog.torch.sequences",
-    "sequence_mask": "rlcatalog.torch.sequences",
-    "DenseStack": "rlcatalog.torch.nn",
-    "FreeLogStd": "rlcatalog.torch.nn",
-    "activation": "rlcatalog.torch.nn",
-    "dense": "rlcatalog.torch.nn",
-    "initialize": "rlcatalog.torch.nn",
-    "normc_initializer": "rlcatalog.torch.nn",
-}
+_own, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    return lookup(__name__, name, _OWN, "torch")
+    return _own(name) if name in __all__ else part_class(__name__, name, "torch")
 
 
 def __dir__() -> list[str]:
-    return names(_OWN, "torch")
+    return sorted({*__all__, *part_classes("torch")})

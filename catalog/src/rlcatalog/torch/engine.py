@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlcatalog.distribution import ActionDistribution, entropy_of, params_given
+from rlcatalog.actions import ActionDistribution, entropy_of, params_given
 from rlcatalog.errors import ModelContractError
-from rlcatalog.model import check_values
-from rlcatalog.policy import Evaluation, Policy
-from rlcatalog.sequences import lengths_of, memory_of, views_of
-from rlcatalog.structures import parts_of
+from rlcatalog.models import check_values
+from rlcatalog.policy import Evaluation, Policy, lengths_of, memory_of, views_of
+from rlcatalog.spaces import parts_of
 from rlcatalog.torch.dtypes import HALF, dtype_of, widened
 from rlcatalog.torch.ops import flatten_rows
 from rlcatalog.torch.sequences import Padding

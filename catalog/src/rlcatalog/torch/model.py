@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlcatalog.model import ModelV2, check_weights
+from rlcatalog.models import ModelV2, check_weights
 from rlcatalog.torch.dtypes import dtype_of
 from rlcatalog.torch.sequences import Padding, steps_of
 

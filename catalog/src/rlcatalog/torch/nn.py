@@ -1,4 +1,4 @@
-"""Activations, initialisers and dense stacks in PyTorch, under the names of `rlcatalog.neutral`."""
+"""Activations, initialisers and dense stacks in PyTorch, under the names of `rlcatalog.config.names`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.layers import DenseSpec, OutputPlan, output_spec
-from rlcatalog.model import check_features
-from rlcatalog.neutral import INITIALIZERS, activation_name, initializer_name
+from rlcatalog.config import INITIALIZERS, activation_name, initializer_name
+from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
 from rlcatalog.torch.dtypes import widened
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {

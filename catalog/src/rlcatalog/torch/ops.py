@@ -5,11 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rlcatalog.frameworks import TensorOps
+
 #: Lowest finite values by dtype, as tensors: `torch.where` takes them faster than numbers.
 _LOWEST = {
     dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype)
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 }
+
+
+def reshape_last(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Give the last axis of `x` the given shape, as a view where possible."""
+    return x if len(shape) == 1 else x.reshape(x.shape[:-1] + shape)
+
+
+def integers(x: Tensor) -> Tensor:
+    """Return `x` as int64."""
+    return x.long()
 
 
 def side_by_side(pieces: list[torch.Tensor]) -> torch.Tensor:
@@ -25,3 +37,7 @@ def flatten_rows(x: Tensor) -> Tensor:
 def fill_forbidden(inputs: Tensor, mask: Tensor) -> Tensor:
     """Give inputs where `mask` is False the lowest finite value of their dtype."""
     return torch.where(mask.bool(), inputs, _LOWEST[inputs.dtype])
+
+
+#: What framework-neutral code needs of PyTorch.
+OPS = TensorOps(reshape_last, integers, side_by_side, fill_forbidden)

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlcatalog.sequences import padded_length
-from rlcatalog.sequences import sequence_mask as _mask
-from rlcatalog.values import map_tensors
+from rlcatalog.policy import padded_length, sequence_mask as _mask
+from rlcatalog.spaces import map_tensors
 
 
 class Padding:

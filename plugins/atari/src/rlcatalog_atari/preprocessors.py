@@ -9,7 +9,7 @@ import numpy as np
 
 from rlcatalog.config import part
 from rlcatalog.errors import UnsupportedSpaceError
-from rlcatalog.preprocessing import Array, Preprocessor, Writer
+from rlcatalog.observations import Array, Preprocessor, Writer
 from rlcatalog_atari.config import AtariConfig
 
 #: Height of most Atari screens, and the rows at top and bottom that show scores and border.

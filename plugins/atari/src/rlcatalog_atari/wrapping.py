@@ -14,7 +14,7 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, Transf
 
 from rlcatalog.config import part
 from rlcatalog.errors import NotServedError
-from rlcatalog.preprocessing import Array, Preprocessor
+from rlcatalog.observations import Array, Preprocessor
 from rlcatalog_atari.config import AtariConfig
 from rlcatalog_atari.episodes import FireOnReset, TerminalOnLifeLoss, action_of
 from rlcatalog_atari.recognition import why_not

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from compass_agents.config import CompassConfig
 from rlcatalog.config import part
-from rlcatalog.layers import DenseSpec, output_spec
+from rlcatalog.models import DenseSpec, output_spec
 from rlcatalog.tf import Dense, TFModelV2, activation
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog import Filter
 from rlcatalog.config import part
 from rlcatalog.errors import CatalogWarning, ObservationError, SavedPolicyError
-from rlcatalog.preprocessing import Array, Preprocessor
+from rlcatalog.observations import Array, Preprocessor
 from rlcatalog_filters.config import FiltersConfig
 from rlcatalog_filters.mean_std import MeanStdFilter, scaled, scaling
 from rlcatalog_filters.running_stat import RunningStat, worst_place

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlcatalog.errors import ConfigError
-from rlcatalog.preprocessing import Leaf
+from rlcatalog.observations import Leaf
 from rlcatalog_filters.config import FiltersConfig
 
 

@@ -12,10 +12,10 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import rlcatalog
-from rlcatalog.cli_values import key_values
+from rlcatalog.cli import key_values
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, SavedPolicyError
-from rlcatalog.saving import Manifest, read_manifest
+from rlcatalog.policy import Manifest, read_manifest
 from rlcatalog_ppo import run
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import Policy, Step
-from rlcatalog.carried import State
+from rlcatalog.policy import State
 
 Array = np.ndarray[Any, Any]
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import convert, keys_of, plain
-from rlcatalog.deprecation import warn_deprecated
+from rlcatalog.config import convert, keys_of, plain, warn_deprecated
 from rlcatalog.errors import ConfigError, UnknownConfigKeyError, nearest
 
 _Positive = Annotated[int, Meta(ge=1)]

@@ -11,7 +11,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlcatalog import Catalog
-from rlcatalog.cli_values import make_env
+from rlcatalog.cli import make_env
 from rlcatalog.errors import ConfigError
 
 

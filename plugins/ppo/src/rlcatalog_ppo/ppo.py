@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.deprecation import warn_deprecated
-from rlcatalog.registry import framework_name
+from rlcatalog.config import warn_deprecated
+from rlcatalog.frameworks import framework_name
 from rlcatalog_ppo.config import PPOConfig, parse
 from rlcatalog_ppo.environments import maker, vector
 from rlcatalog_ppo.evaluation import play

@@ -11,9 +11,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rlcatalog import Policy
-from rlcatalog.carried import State
 from rlcatalog.errors import NotServedError
-from rlcatalog.stepper import autoreset_of
+from rlcatalog.policy import State, autoreset_of
 from rlcatalog_ppo.columns import Ahead, Sequences
 
 Array = np.ndarray[Any, Any]

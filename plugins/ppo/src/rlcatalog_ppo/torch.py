@@ -8,7 +8,7 @@ import torch
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
-from rlcatalog.load_order import before_torch_optimizers
+from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import Moments, loss_inputs
 from rlcatalog_ppo.loss import Losses, losses

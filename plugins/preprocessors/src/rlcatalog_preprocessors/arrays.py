@@ -8,7 +8,7 @@ import numpy as np
 from numpy import asarray, ndarray
 
 from rlcatalog.errors import ObservationError
-from rlcatalog.preprocessing import ENCODING_ERRORS, Array, Preprocessor, Writer
+from rlcatalog.observations import ENCODING_ERRORS, Array, Preprocessor, Writer
 
 #: Kind of a space's dtype → the kinds of values it takes: nothing is cut off or made up by casting.
 _TAKES = {"f": "biuf", "i": "biu", "u": "biu", "b": "b"}

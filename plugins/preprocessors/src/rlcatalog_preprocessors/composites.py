@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.preprocessing import Array, Leaf, Preprocessor, Writer
-from rlcatalog.values import OneOfValues
+from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
+from rlcatalog.spaces import OneOfValues
 
 if TYPE_CHECKING:
-    from rlcatalog.restoring import TensorOps
+    from rlcatalog.frameworks import TensorOps
 
 
 class Flattening(Preprocessor):

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.preprocessing import Array, Leaf, Preprocessor, Writer
-from rlcatalog.spaceinfo import SpaceInfo
-from rlcatalog.values import GraphValues
+from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
+from rlcatalog.spaces import GraphValues, SpaceInfo
 from rlcatalog_preprocessors.config import needed_limit
 
 if TYPE_CHECKING:
-    from rlcatalog.restoring import TensorOps
+    from rlcatalog.frameworks import TensorOps
 
 
 class GraphPreprocessor(Preprocessor):

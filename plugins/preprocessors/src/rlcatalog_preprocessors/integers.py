@@ -10,11 +10,11 @@ import numpy as np
 from numpy import asarray, ndarray
 
 from rlcatalog.errors import UnsupportedSpaceError
-from rlcatalog.preprocessing import Array, Leaf, Preprocessor, Writer
+from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
 from rlcatalog_preprocessors.arrays import NoPreprocessor
 
 if TYPE_CHECKING:
-    from rlcatalog.restoring import TensorOps
+    from rlcatalog.frameworks import TensorOps
 
 #: The largest integer up to which float32 holds every one.
 _EXACT_IN_FLOAT32 = 2**24

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.batches import batch_size, rows
-from rlcatalog.preprocessing import Array, Leaf, Preprocessor, Writer
-from rlcatalog.values import RepeatedValues
+from rlcatalog.observations import Array, Leaf, Preprocessor, Writer, batch_size, rows
+from rlcatalog.spaces import RepeatedValues
 from rlcatalog_preprocessors.config import needed_limit
 
 if TYPE_CHECKING:
-    from rlcatalog.restoring import TensorOps
+    from rlcatalog.frameworks import TensorOps
 
 
 class RepeatedValuesPreprocessor(Preprocessor):

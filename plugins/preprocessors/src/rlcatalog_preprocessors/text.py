@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.errors import UnsupportedSpaceError
-from rlcatalog.preprocessing import Array, Leaf, Preprocessor, Writer
-from rlcatalog.values import TextValues
+from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
+from rlcatalog.spaces import TextValues
 from rlcatalog_preprocessors.config import limit, needed_limit
 
 if TYPE_CHECKING:
-    from rlcatalog.restoring import TensorOps
+    from rlcatalog.frameworks import TensorOps
 
 _PRINTABLE = string.digits + string.ascii_letters + string.punctuation + " "
 

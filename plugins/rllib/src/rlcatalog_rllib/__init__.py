@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.load_order import before_tensorflow
+from rlcatalog.frameworks import before_tensorflow
 
 if TYPE_CHECKING:
     from rlcatalog_rllib.actor_critic.torch import CatalogRLModule

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlcatalog import Policy, default_catalog
+from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.errors import CatalogError
-from rlcatalog.registry import Component
-from rlcatalog.resolution import Resolution
-from rlcatalog.saving import address_of, codecs_of, settled_keys
-from rlcatalog.slots import MODEL_SLOTS
+from rlcatalog.plugins import Component
+from rlcatalog.policy import codecs_of, settled_keys
 
 #: Under this key a module's `model_config` names the chosen parts.
 PARTS = "_rlcatalog_parts"
@@ -70,7 +69,7 @@ def choose(obs_space: Any, action_space: Any, model: Mapping[str, Any] | None) -
         return Asked({**resolution.config.given, **explicit})  # a class goes along; its name would not be known
     pins: dict[str, Any] = {"preprocessors": {}, "action_dists": {}}
     for (kind, place), component in chosen:
-        address = address_of(component)
+        address = component.address
         (pins if kind == "slot" else pins[kind])[place] = address
     versions = {component.distribution: component.version for _, component in chosen}
     return Asked(

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import Policy
+from rlcatalog.choice import MODEL_SLOTS
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.slots import MODEL_SLOTS
-from rlcatalog.spacejson import space_to_json
+from rlcatalog.spaces import space_to_json
 
 #: Under this name a module's state says what it was built for, as JSON in an array of bytes.
 IDENTITY = "rlcatalog.identity"

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlcatalog.cli_values import key_values
+from rlcatalog.cli import key_values
 from rlcatalog.errors import ConfigError, UnknownNameError, nearest
 
 #: Name of an algorithm → its config class.

@@ -11,8 +11,7 @@ from rlcatalog import default_catalog
 from rlcatalog.errors import ConfigError
 from rlcatalog_rllib.asked import Asked, choose, make
 from rlcatalog_rllib.connectors import env_to_module, module_to_env
-from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays
-from rlcatalog_rllib.envs import make as make_env
+from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, make as make_env
 from rlcatalog_rllib.runners import CatalogEnvRunner
 from rlcatalog_rllib.serving import check_config
 from rlcatalog_rllib.spaces import encoded_space

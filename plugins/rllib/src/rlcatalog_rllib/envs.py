@@ -12,9 +12,9 @@ from ray.rllib.env.env_context import EnvContext
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from rlcatalog import SpaceInfo, default_catalog
-from rlcatalog.cli_values import make_env
+from rlcatalog.actions import ActionMasks
+from rlcatalog.cli import make_env
 from rlcatalog.errors import ActionMaskError, CatalogError, ConfigError
-from rlcatalog.masks import ActionMasks
 from rlcatalog_rllib.asked import where
 from rlcatalog_rllib.spaces import MASK, OBS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.load_order import before_tensorflow
+from rlcatalog.frameworks import before_tensorflow
 
 _LAZY = {
     "CatalogExtractor": "features.torch",

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 import rlcatalog
-from rlcatalog.cli_values import key_values
+from rlcatalog.cli import key_values
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError
-from rlcatalog.load_order import before_tensorflow
+from rlcatalog.frameworks import before_tensorflow
 
 #: What a run's folder holds; `rlcatalog evaluate` reads the first two.
 CONFIG, POLICY, ALGORITHM = "config.json", "policy", "algorithm.zip"

@@ -6,7 +6,7 @@ from typing import Any
 
 from stable_baselines3.common.distributions import Distribution
 
-from rlcatalog.distribution import entropy_of
+from rlcatalog.actions import entropy_of
 from rlcatalog.errors import NotServedError
 from rlcatalog_sb3.parts.torch import Parts, flat
 

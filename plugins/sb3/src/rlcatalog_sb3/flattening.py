@@ -9,11 +9,10 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog import Preprocessor, SpaceInfo, default_catalog
-from rlcatalog.adapters import ActionAdapter
+from rlcatalog.actions import ActionAdapter, ActionMasks, groups
+from rlcatalog.choice import Resolution
 from rlcatalog.config import same
 from rlcatalog.errors import ActionMaskError, ConfigError
-from rlcatalog.masks import ActionMasks, groups
-from rlcatalog.resolution import Resolution
 from rlcatalog_sb3.refusals import refuse_filter
 from rlcatalog_sb3.spaces import MASK, OBS, EncodedBox, Origin, note_origin
 

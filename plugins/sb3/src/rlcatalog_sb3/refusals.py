@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog import Policy
+from rlcatalog.choice import Resolution
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, nearest
-from rlcatalog.resolution import Resolution
 
 #: Config keys that show a model the past → what they show.
 _PAST = {

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 import rlcatalog
-from rlcatalog.cli_values import make_env
+from rlcatalog.cli import make_env
 from rlcatalog.errors import ModelContractError
 from rlcatalog_sb3.flattening import Flattening
 

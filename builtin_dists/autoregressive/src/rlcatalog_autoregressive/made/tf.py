@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.layers import DenseSpec
-from rlcatalog.tf import tf
-from rlcatalog.tf.nn import Dense, activation, initial_value
+from rlcatalog.models import DenseSpec
+from rlcatalog.tf import Dense, activation, initial_value, tf
 from rlcatalog_autoregressive.layout import Layout, Part
 
 

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.layers import DenseSpec
-from rlcatalog.torch.nn import activation, dense, initialize
-from rlcatalog.torch.ops import flatten_rows
+from rlcatalog.models import DenseSpec
+from rlcatalog.torch import activation, dense, flatten_rows, initialize
 from rlcatalog_autoregressive.layout import Layout, Part
 
 

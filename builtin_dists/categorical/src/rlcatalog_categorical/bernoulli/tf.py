@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, same_kind
+from rlcatalog.actions import ActionDistribution, same_kind
 from rlcatalog.errors import ActionMaskError
 from rlcatalog.tf import tf
 from rlcatalog_categorical.plugin import bernoulli_size

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, same_kind
+from rlcatalog.actions import ActionDistribution, same_kind
 from rlcatalog.errors import ActionMaskError
 from rlcatalog_categorical.plugin import bernoulli_size
 from rlcatalog_categorical.torch import HALF, HIGHEST, LOWEST

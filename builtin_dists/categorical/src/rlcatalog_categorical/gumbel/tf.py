@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlcatalog import SpaceInfo
+from rlcatalog.actions import ActionDistribution
 from rlcatalog.config import part
-from rlcatalog.distribution import ActionDistribution
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog.tf import tf
 from rlcatalog_categorical.config import GumbelSoftmaxConfig

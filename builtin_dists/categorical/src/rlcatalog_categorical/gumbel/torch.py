@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcatalog import SpaceInfo
+from rlcatalog.actions import ActionDistribution
 from rlcatalog.config import part
-from rlcatalog.distribution import ActionDistribution
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog_categorical.config import GumbelSoftmaxConfig
 from rlcatalog_categorical.plugin import gumbel_size

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import ActionDistribution, BoundDistribution, DistPart, same_kind
+from rlcatalog.actions import ActionDistribution, BoundDistribution, DistPart, same_kind
 from rlcatalog_categorical.multi.lens import Layout, check_actions, check_width, choices, layout_of, lens_of, same_lens
-from rlcatalog_categorical.plugin import input_lens as lens_of_space
-from rlcatalog_categorical.plugin import multi_size
+from rlcatalog_categorical.plugin import input_lens as lens_of_space, multi_size
 from rlcatalog_categorical.torch import HIGHEST, LOWEST, Categorical, race
 
 

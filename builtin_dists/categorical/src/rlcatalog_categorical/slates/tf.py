@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import same_kind
-from rlcatalog.tf import tf
-from rlcatalog.tf.ops import fill_forbidden
+from rlcatalog.actions import same_kind
+from rlcatalog.tf import fill_forbidden, tf
 from rlcatalog_categorical.plugin import slate_nvec, slates_size
 from rlcatalog_categorical.slates.table import slates_of
 from rlcatalog_categorical.tf import Categorical

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rlcatalog import SpaceInfo
-from rlcatalog.distribution import same_kind
-from rlcatalog.torch.ops import fill_forbidden
+from rlcatalog.actions import same_kind
+from rlcatalog.torch import fill_forbidden
 from rlcatalog_categorical.plugin import slate_nvec, slates_size
 from rlcatalog_categorical.slates.table import Slates, slates_of
 from rlcatalog_categorical.torch import LOWEST, Categorical

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rlcatalog.tf import tf
-from rlcatalog.tf.nn import Dense, DenseStack, initial_value
-from rlcatalog.tf.sequences import steps_of
-from rlcatalog.tf.variables import find
+from rlcatalog.tf import Dense, DenseStack, find, initial_value, steps_of, tf
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
 
 #: Canonical names, variables, and the axes that turn a value into the canonical layout.

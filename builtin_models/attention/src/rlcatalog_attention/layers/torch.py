@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.torch.nn import DenseStack, dense, initialize
-from rlcatalog.torch.sequences import steps_of
+from rlcatalog.torch import DenseStack, dense, initialize, steps_of
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
 
 

@@ -10,7 +10,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import TARGET_NETWORK_ACTION_DIST_INPUTS, ValueFunctionAPI
 from torch import Tensor
 
-from rlcatalog.distribution import params_given
+from rlcatalog.actions import params_given
 from rlcatalog_rllib.dists.torch import flat
 from rlcatalog_rllib.networks.torch import CatalogModule, Rows, need_values
 

@@ -9,9 +9,9 @@ from ray.rllib.core.distribution.distribution import Distribution
 from torch import Tensor
 
 from rlcatalog import Policy
-from rlcatalog.distribution import entropy_of
+from rlcatalog.actions import entropy_of
 from rlcatalog.errors import NoClosedFormError, NotServedError
-from rlcatalog.structures import parts_of
+from rlcatalog.spaces import parts_of
 
 
 class CatalogDistribution(Distribution):

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError
-from rlcatalog.load_order import before_torch_optimizers
-from rlcatalog.model import ModelV2, check_values
-from rlcatalog.torch.sequences import Padding
+from rlcatalog.frameworks import before_torch_optimizers
+from rlcatalog.models import ModelV2, check_values
+from rlcatalog.torch import Padding
 from rlcatalog_rllib.asked import Asked, make
 from rlcatalog_rllib.checkpoints import IDENTITY, check_same, check_weights, identity
 from rlcatalog_rllib.dists.torch import CatalogDistribution

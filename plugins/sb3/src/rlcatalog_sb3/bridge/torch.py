@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlcatalog.batches import rows
 from rlcatalog.errors import NotServedError
-from rlcatalog.spaceinfo import SpaceInfo
+from rlcatalog.observations import rows
+from rlcatalog.spaces import SpaceInfo
 from rlcatalog.testing import Engine, Outputs
 from rlcatalog_sb3.flattening import Flattening
 from rlcatalog_sb3.policies.torch import CatalogPolicy

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlcatalog import SpaceInfo, default_catalog
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog.load_order import before_torch_optimizers
+from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog_sb3.flattening import check_form, is_float_box
 from rlcatalog_sb3.observing.torch import encoder, structure
 from rlcatalog_sb3.refusals import refuse_filter

@@ -11,10 +11,10 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlcatalog import Policy, default_catalog
-from rlcatalog.distribution import entropy_of
+from rlcatalog.actions import entropy_of
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.model import check_values
-from rlcatalog.structures import parts_of
+from rlcatalog.models import check_values
+from rlcatalog.spaces import parts_of
 from rlcatalog_sb3.flattening import check_form
 from rlcatalog_sb3.observing.torch import Observer
 from rlcatalog_sb3.refusals import refuse_filter, refuse_memory, refuse_model, refuse_past

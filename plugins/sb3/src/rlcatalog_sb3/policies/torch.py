@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog.load_order import before_torch_optimizers
+from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog_sb3.distribution import CatalogDistribution
 from rlcatalog_sb3.parts.torch import Parts
 from rlcatalog_sb3.refusals import refuse_unused

@@ -11,7 +11,7 @@ from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor
 
-from rlcatalog.torch.sequences import Padding
+from rlcatalog.torch import Padding
 from rlcatalog_sb3.distribution import CatalogDistribution
 from rlcatalog_sb3.policies.torch import CatalogParts
 

@@ -1,0 +1,37 @@
+import typing
+
+from ._version import __version__ as __version__
+from .actions import ActionDistribution as ActionDistribution
+from .catalog import (
+    Catalog as Catalog,
+    ModelCatalog as ModelCatalog,
+    build as build,
+    default_catalog as default_catalog,
+    explain as explain,
+    load as load,
+    wrap_env as wrap_env,
+)
+from .models import ModelV2 as ModelV2, ViewRequirement as ViewRequirement
+from .observations import (
+    Filter as Filter,
+    Preprocessor as Preprocessor,
+    restore_original_dimensions as restore_original_dimensions,
+)
+from .plugins import (
+    ActionDistSpec as ActionDistSpec,
+    CommandSpec as CommandSpec,
+    EnvWrapperSpec as EnvWrapperSpec,
+    FilterSpec as FilterSpec,
+    Match as Match,
+    ModelSpec as ModelSpec,
+    NoMatch as NoMatch,
+    PreprocessorSpec as PreprocessorSpec,
+    Rank as Rank,
+    Request as Request,
+    Stage as Stage,
+    hookimpl as hookimpl,
+)
+from .policy import Policy as Policy, Step as Step
+from .spaces import SpaceInfo as SpaceInfo, TupleActions as TupleActions, one_hot as one_hot
+
+MODEL_DEFAULTS: dict[str, typing.Any]

@@ -1,0 +1,109 @@
+"""The bounds of an action, as distributions over a bounded Box need them: NumPy, for both frameworks."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcatalog.errors import ConfigError, UnsupportedSpaceError
+from rlcatalog.spaces import SpaceInfo
+
+Array = np.ndarray[Any, Any]
+
+
+class Interval(NamedTuple):
+    """Bounds `[d]` of raw actions and what follows from them.
+
+    Attributes:
+        low: Lower bounds.
+        high: Upper bounds.
+        width: `high - low`, rounded such that `low + width` never lies above `high`.
+        lowest: The lowest float32 numbers above `low`: what the density takes for an action at the bound.
+        highest: The highest float32 numbers below `high`.
+        log_width: Logs of the widths.
+        log_volume: Their sum.
+    """
+
+    low: Any
+    high: Any
+    width: Any
+    lowest: Any
+    highest: Any
+    log_width: Any
+    log_volume: Any
+
+
+def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
+    """Return the bounds of a Box of floats as two float32 arrays `[d]`.
+
+    Args:
+        action: The action space.
+        name: Name of the distribution, for messages.
+
+    Raises:
+        UnsupportedSpaceError: It is no Box of floats, or a dimension has no finite bounds with numbers in between.
+    """
+    if action.is_empty:
+        raise action.without_values(name)
+    if action.kind != "box" or not (action.dtype or "").startswith("float"):
+        raise UnsupportedSpaceError(f"{action.path}: {name} takes a Box of floats, found {action.describe()}.")
+    with np.errstate(over="ignore"):
+        low, high = (np.array(bound, np.float32).reshape(-1) for bound in (action.low, action.high))
+    fine = _fine(low, high)
+    if not fine.all():
+        where = int(np.argmin(fine))
+        index = [int(i) for i in np.unravel_index(where, action.shape or (1,))]
+        raise UnsupportedSpaceError(
+            f"{action.path}: {name} needs finite bounds, low below high as float32, in every dimension; found"
+            f" [{low[where]}, {high[where]}] at {index}. Bound the space, or use another distribution."
+        )
+    return low, high
+
+
+def frozen(bound: Any) -> bytes | float:
+    """Return a bound in a form that `interval` can remember: a number, or the bytes of a float32 array."""
+    return bound if isinstance(bound, float | int) else np.asarray(bound, np.float32).tobytes()
+
+
+@lru_cache(maxsize=256)
+def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> Interval:
+    """Return the interval between two bounds; the same object for the same arguments, as at every step.
+
+    Args:
+        low: Lower bounds, `frozen`.
+        high: Upper bounds, `frozen`.
+        size: Number of values of an action.
+        dtype: NumPy name of the dtype the constants are made in.
+
+    Raises:
+        ConfigError: The bounds are not finite, in the wrong order, or not of this size.
+    """
+    bounds = [np.frombuffer(b, np.float32) if isinstance(b, bytes) else np.float32(b) for b in (low, high)]
+    if any(bound.size not in (1, size) for bound in bounds):
+        raise ConfigError(f"low and high must be numbers or have {size} values, found {[b.size for b in bounds]}.")
+    below, above = (np.broadcast_to(bound, (size,)).copy() for bound in bounds)
+    if not _fine(below, above).all():
+        raise ConfigError(f"low must lie below high, both finite, found low={below.tolist()}, high={above.tolist()}.")
+    width = above - below
+    width = np.where(below + width > above, np.nextafter(width, np.float32(0)), width)
+    logs = np.log(above.astype(np.float64) - below)
+    lowest, highest = _inside(below, above)
+    arrays = [a.astype(dtype) for a in (below, above, width, lowest, highest, logs)]
+    return Interval(*arrays, *[math.fsum(logs)])
+
+
+def _inside(low: Array, high: Array) -> tuple[Array, Array]:
+    """Return the outermost float32 numbers inside the bounds; differences to the bounds are no denormal numbers."""
+    tiny = np.finfo(np.float32).tiny
+    below, above = np.nextafter(low, high) - low, high - np.nextafter(high, low)
+    return low + np.maximum(below, tiny), high - np.maximum(above, tiny)
+
+
+def _fine(low: Array, high: Array) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        lowest, highest = _inside(low, high)
+        fine: Array = np.isfinite(high - low) & (low < lowest) & (lowest <= highest) & (highest < high)
+    return fine

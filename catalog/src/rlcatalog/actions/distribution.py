@@ -1,0 +1,296 @@
+"""The contract of action distributions, framework-neutral part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, StaleOutputError
+from rlcatalog.frameworks import ops_of
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcatalog.spaces import SpaceInfo
+
+
+@dataclass(frozen=True, eq=False)
+class DistPart:
+    """One of the independent parts of a distribution.
+
+    Attributes:
+        info: What it is about: a node of the action space, or one choice of a MultiDiscrete as a Discrete.
+        dist: Makes its distribution; called with `(inputs, model)`.
+        size: Number of its inputs.
+    """
+
+    info: SpaceInfo
+    dist: Any
+    size: int
+
+
+class ActionDistribution:
+    """Distribution over a batch of raw actions.
+
+    `inputs` carries everything but weights, action masks included, so that a distribution can be rebuilt from stored
+    inputs. `sample` returns raw actions, in the distribution's own space; `logp` is the true density of those.
+
+    Args:
+        inputs: Model output `[B, size]`.
+        model: The model that made it, or None.
+    """
+
+    #: Whether the class joins distributions that the catalog chooses for the children of a Tuple or Dict.
+    composite: ClassVar[bool] = False
+    #: Whether the class is built around the distribution that the catalog would choose without it.
+    around: ClassVar[bool] = False
+    #: How the adapter reads raw actions: `"values"` (offsets are added, floats brought into their bounds), `"bounded"`
+    #: (floats that lie within their bounds already), `"onehot"` (one-hots, relaxed or not, of a Discrete).
+    raw_kind: ClassVar[str] = "values"
+    #: `"exact"` when `entropy` and `kl` have a closed form, else `"estimate"`.
+    entropy_kind: ClassVar[str] = "exact"
+    #: What `sample` or `deterministic_sample` returned last.
+    last_sample: Any = None
+
+    def __init__(self, inputs: Any, model: Any = None) -> None:
+        self.inputs = inputs
+        self.model = model
+
+    # --- to implement ----------------------------------------------------------------------------------------------
+
+    def sample(self) -> Any:
+        """Draw raw actions, fresh at each call and without gradient: `[B]` for a single Discrete, else `[B, width]`."""
+        raise NotImplementedError(f"{type(self).__name__} must implement sample().")
+
+    def rsample(self) -> Any:
+        """Draw raw actions through which gradients reach the inputs, where the distribution has such a form."""
+        return self.sample()
+
+    def deterministic_sample(self) -> Any:
+        """Return the most likely raw actions."""
+        raise NotImplementedError(f"{type(self).__name__} must implement deterministic_sample().")
+
+    def logp(self, actions: Any) -> Any:
+        """Return the log density `[B]` of raw actions."""
+        raise NotImplementedError(f"{type(self).__name__} must implement logp(actions).")
+
+    def entropy(self) -> Any:
+        """Return the entropy `[B]` in nats."""
+        raise NoClosedFormError(f"{type(self).__name__} has no closed form for its entropy; use entropy_estimate().")
+
+    def kl(self, other: ActionDistribution) -> Any:
+        """Return the Kullback-Leibler divergence `KL(self || other)`, `[B]`, in nats."""
+        raise NoClosedFormError(f"{type(self).__name__} has no closed form for its kl; average logp ratios of samples.")
+
+    @staticmethod
+    def required_model_output_shape(
+        action_space: gymnasium.Space[Any], model_config: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Return the number of model outputs the distribution needs."""
+        raise NotImplementedError("required_model_output_shape(action_space, model_config) must be implemented.")
+
+    @classmethod
+    def options_for(
+        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
+    ) -> dict[str, Any]:
+        """Return what the class must know of an action space, as keyword arguments of its constructor.
+
+        Args:
+            action: The action space.
+            config: The model config.
+            children: For a composite: distribution class and size of each child of the space, in order; for one that
+                is built around another: that one's.
+        """
+        return {}
+
+    @classmethod
+    def family(cls, options: Mapping[str, Any]) -> Any:
+        """Return a key that independent distributions share which `side_by_side` can join into one; None: no such.
+
+        A composite joins its parts by it, so that the number of tensor operations does not grow with them.
+
+        Args:
+            options: What `options_for` returned.
+        """
+        return None
+
+    @classmethod
+    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
+        """Return one distribution class for several of one family, and the order in which it takes their inputs.
+
+        Its raw actions are theirs, one after the other.
+
+        Args:
+            members: Options and number of inputs of each.
+
+        Returns:
+            The class, or a `BoundDistribution`, and runs of inputs: number of the member, first column, one past the
+            last.
+        """
+        raise NotImplementedError(f"{cls.__name__} has a family and must implement side_by_side(members).")
+
+    @classmethod
+    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+        """Return `inputs` with an action mask baked in.
+
+        Args:
+            inputs: Model output `[B, size]`.
+            mask: Boolean tensor `[B, m]`, True for what is allowed; its columns are those of `ActionMasks`. Here: one
+                column per input; a forbidden one is given the dtype's lowest finite value.
+            **options: What `options_for` returned.
+
+        Raises:
+            NotServedError: The mask has not one column per input, and this distribution does not say what to do.
+        """
+        if mask.shape[-1] != inputs.shape[-1]:
+            raise NotServedError(
+                f"{cls.__name__} has {inputs.shape[-1]} inputs and is given a mask of {mask.shape[-1]} columns; to take"
+                " it, the class must define masked(inputs, mask)."
+            )
+        return ops_of(inputs).fill_forbidden(inputs, mask)
+
+    @classmethod
+    def draw(cls, inputs: Any, model: Any = None, **options: Any) -> Any:
+        """Draw as `sample` does, from a distribution that nothing else is asked of: override it where that is faster.
+
+        Args:
+            inputs: Model output `[B, size]`.
+            model: The model that made it, or None.
+            **options: What `options_for` returned.
+        """
+        return cls(inputs, model, **options).sample()
+
+    def params_given(self, actions: Any) -> Any:
+        """Return the parameters `[B, n]` under which `actions` are scored: what engines store beside the actions.
+
+        They are `inputs`, unless the parts of an action depend on one another: then the parameters of each part given
+        the earlier parts of `actions`. `stored` rebuilds a distribution from them.
+        """
+        return self.inputs
+
+    @classmethod
+    def stored(cls, options: Mapping[str, Any]) -> Any:
+        """Return the class that rebuilds a distribution from `params_given`; None: this class itself.
+
+        Args:
+            options: What `options_for` returned.
+        """
+        return None
+
+    @classmethod
+    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
+        """Return the independent parts this distribution is a product of, in the order of inputs and raw actions.
+
+        Args:
+            action: The action space.
+            size: Number of inputs.
+            options: What `options_for` returned.
+        """
+        return [DistPart(action, BoundDistribution(cls, options) if options else cls, size)]
+
+    # --- to call ---------------------------------------------------------------------------------------------------
+
+    def sampled_action_logp(self) -> Any:
+        """Return the log density `[B]` of the last sample.
+
+        Raises:
+            StaleOutputError: Nothing was sampled yet.
+        """
+        if self.last_sample is None:
+            raise StaleOutputError(f"{type(self).__name__}: call sample() before sampled_action_logp().")
+        return self.logp(self.last_sample)
+
+    def entropy_estimate(self) -> Any:
+        """Return an unbiased estimate `[B]` of the entropy: minus the log density of a fresh (reparameterised) draw."""
+        return -self.logp(self.rsample())
+
+    def multi_kl(self, other: ActionDistribution) -> Any:
+        """Return the divergence per component; the same as `kl` for a distribution of one component."""
+        return self.kl(other)
+
+    def multi_entropy(self) -> Any:
+        """Return the entropy per component; the same as `entropy` for a distribution of one component."""
+        return self.entropy()
+
+
+class BoundDistribution:
+    """A distribution class together with what it must know of an action space; called like the class.
+
+    Args:
+        cls: The class.
+        options: Keyword arguments for its constructor.
+    """
+
+    def __init__(self, cls: Any, options: Mapping[str, Any]) -> None:
+        self.cls, self.options = cls, dict(options)
+
+    def __call__(self, inputs: Any, model: Any = None) -> Any:
+        """Return the distribution of a batch."""
+        return self.cls(inputs, model, **self.options)
+
+    def masked(self, inputs: Any, mask: Any) -> Any:
+        """Return `inputs` with an action mask baked in."""
+        return self.cls.masked(inputs, mask, **self.options)
+
+    def __getattr__(self, name: str) -> Any:
+        if "cls" not in self.__dict__:  # it is being unpickled
+            raise AttributeError(name)
+        return getattr(self.__dict__["cls"], name)
+
+    def __repr__(self) -> str:
+        return f"BoundDistribution({self.cls.__name__}, {self.options})"
+
+
+def bind(cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()) -> Any:
+    """Return a class for an action space: itself where it need not know the space, else a `BoundDistribution`."""
+    describe = getattr(cls, "options_for", None)
+    options = describe(action, config, children) if describe is not None else {}
+    return BoundDistribution(cls, options) if options else cls
+
+
+def unbound(dist_class: Any) -> tuple[Any, Mapping[str, Any]]:
+    """Return a distribution's class and the options bound to it."""
+    if isinstance(dist_class, partial):
+        return dist_class.func, dist_class.keywords
+    return (dist_class.cls, dist_class.options) if isinstance(dist_class, BoundDistribution) else (dist_class, {})
+
+
+def stored_class(dist_class: Any) -> Any:
+    """Return what rebuilds a distribution from its `params_given`, called with `(params, model)`."""
+    cls, options = unbound(dist_class)
+    rebuilt = cls.stored(options) if hasattr(cls, "stored") else None
+    return dist_class if rebuilt is None else rebuilt
+
+
+def params_given(dist: Any, actions: Any) -> Any:
+    """Return the parameters under which a distribution scores actions; see `ActionDistribution.params_given`."""
+    return dist.params_given(actions) if hasattr(dist, "params_given") else dist.inputs
+
+
+def same_kind(dist: ActionDistribution, other: Any) -> None:
+    """Raise unless `other` is a distribution of the same kind, as a divergence needs.
+
+    Raises:
+        ModelContractError: It is not.
+    """
+    if not isinstance(other, type(dist)):
+        raise ModelContractError(f"{type(dist).__name__}.kl() takes another {type(dist).__name__}, found {other!r}.")
+
+
+def entropy_of(dist: Any, flat: Callable[[Any], Any]) -> tuple[Any, str]:
+    """Return a distribution's entropy `[B]` and its kind, `"exact"` or `"estimate"`.
+
+    Args:
+        dist: The distribution; one without a closed form, or without any `entropy` method of its own, is estimated.
+        flat: Turns a sample into the stored form that `logp` takes.
+    """
+    if getattr(dist, "entropy_kind", "exact") == "exact":
+        try:
+            return dist.entropy(), "exact"
+        except NoClosedFormError:
+            pass
+    if type(dist).entropy_estimate is not ActionDistribution.entropy_estimate:
+        return dist.entropy_estimate(), "estimate"
+    return -dist.logp(flat(dist.rsample())), "estimate"

@@ -1,0 +1,431 @@
+"""`Catalog`: one set of plugins and registrations, and the lookups over it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from rlcatalog.actions import mask_key
+from rlcatalog.choice import (
+    MODEL_SLOTS,
+    Explanation,
+    Names,
+    Resolution,
+    Slots,
+    Verdict,
+    check_wrapped,
+    in_process_dist,
+    in_process_model,
+    in_process_preprocessor,
+    model_stages,
+    plan_actions,
+    wrap,
+)
+from rlcatalog.config import KernelConfig, ModelConfig, Schema, keys_of, plain, same
+from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.frameworks import require_framework
+from rlcatalog.models import Part, assemble
+from rlcatalog.observations import Preprocessor, Rest, preprocessor_of
+from rlcatalog.plugins import Component, Declaration, PluginRecord, Registry, Request, load_plugins, normalize, scan
+from rlcatalog.spaces import SpaceInfo
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcatalog.models import ModelV2
+    from rlcatalog.policy import Policy
+
+#: How many lookups a catalog remembers.
+_REMEMBERED = 64
+
+
+class Catalog:
+    """The parts that are installed or registered, and what fits.
+
+    Args:
+        entry_points: Entry points to load plugins from; those of the process when None, none when empty.
+        environ: Environment variables that disable or allow plugins; the process's when None.
+        prefer: Distributions that win a tie or a clash of names, the most preferred first; beside those of
+            `RLCATALOG_PREFER_PLUGINS`.
+
+    Raises:
+        CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
+    """
+
+    def __init__(
+        self,
+        entry_points: Iterable[Any] | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        prefer: Sequence[str] = (),
+    ) -> None:
+        environ = os.environ if environ is None else environ
+        named = environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
+        self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
+        self.registry = Registry()
+        self.slots = Slots(self.registry, self.prefer)
+        self._schema: Schema | None = None
+        self._lookups: dict[tuple[int, int, str | None], list[tuple[Any, ...]]] = {}
+        reserved = dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog")
+        entry_points = scan() if entry_points is None else entry_points
+        load_plugins(self.registry, entry_points, environ, self.prefer, reserved)
+
+    # --- plugins ---------------------------------------------------------------------------------------------------
+
+    @property
+    def plugins(self) -> list[PluginRecord]:
+        """How each plugin ended, sorted by distribution and name."""
+        return sorted(self.registry.records, key=lambda r: (r.distribution, r.name))
+
+    def components(self, kind: str | None = None) -> list[Component]:
+        """Return all components, shadowed ones included, sorted by kind and name."""
+        return [c for c in self.registry if kind in (None, c.kind)]
+
+    # --- registering in process ------------------------------------------------------------------------------------
+
+    def register(self, component: Component | Declaration, *, override: bool = False) -> None:
+        """Register a component of this program; an earlier one of the same name is replaced.
+
+        Args:
+            component: A declaration, or what `in_process_model`, `in_process_dist` or `in_process_preprocessor` made.
+            override: Allow it to shadow a plugin's component of the same name.
+
+        Raises:
+            DuplicateNameError: The name is a plugin's and `override` is False.
+        """
+        if isinstance(component, Declaration):
+            component = Component(component, "", "")
+        self.registry.add_in_process(component, override)
+        self.slots = Slots(self.registry, self.prefer)
+        self._schema = None
+        self._lookups.clear()
+
+    def register_model(self, name: str, cls: type, *, override: bool = False) -> None:
+        """Register a model class under a name for `custom_model`."""
+        self.register(in_process_model(cls, name), override=override)
+
+    def register_action_dist(self, name: str, cls: Any, *, override: bool = False) -> None:
+        """Register an action-distribution class under a name for `custom_action_dist`."""
+        self.register(in_process_dist(cls, name), override=override)
+
+    def register_preprocessor(self, name: str, cls: type, *, override: bool = False) -> None:
+        """Register a preprocessor class under a name for `custom_preprocessor`."""
+        self.register(in_process_preprocessor(cls, name), override=override)
+
+    # --- config ----------------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> Schema:
+        """The table of config keys."""
+        if self._schema is None:
+            self._schema = Schema(self.registry)
+        return self._schema
+
+    def parse_config(self, config: Mapping[str, Any] | None) -> ModelConfig:
+        """Check and complete a model config (see `Schema.parse`)."""
+        return self.schema.parse(config)
+
+    def config_keys(self, component: Component) -> list[str]:
+        """Return the config keys a component reads: its package's own and the shared ones it honours."""
+        struct = self.registry.config_paths.get(component.declaration.config or "")
+        own = [key.name for key in keys_of(struct, component.distribution)] if struct is not None else []
+        return [*own, *component.declaration.reads]
+
+    # --- lookups ---------------------------------------------------------------------------------------------------
+
+    def resolve(
+        self,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        config: Mapping[str, Any] | None = None,
+        framework: str | None = None,
+        *,
+        pins: Mapping[str, Any] | None = None,
+    ) -> Resolution:
+        """Choose a part for every slot; nothing is built and no framework is imported.
+
+        A lookup with the same space objects, an equal config and the same framework is answered from memory.
+
+        Args:
+            obs_space: The environment's observation space.
+            action_space: Its action space.
+            config: The model config.
+            framework: `"torch"` or `"tf"`; None lets a custom class decide, else torch.
+            pins: Slot → `"distribution/name"`, to repeat an earlier choice.
+
+        Raises:
+            CatalogError: The config is wrong, or a slot cannot be filled; see `rlcatalog.errors`.
+        """
+        key = (id(obs_space), id(action_space), framework)
+        if pins is None:
+            for known, resolution, *_ in self._lookups.get(key, ()):
+                if same(known, config):
+                    return resolution  # type: ignore[no-any-return]
+        resolution = self._resolve(obs_space, action_space, config, framework, pins or {})
+        if pins is None:
+            if sum(map(len, self._lookups.values())) >= _REMEMBERED:
+                self._lookups.clear()
+            # The spaces stand in the entry: their ids stay theirs as long as it is remembered.
+            self._lookups.setdefault(key, []).append((_snapshot(config), resolution, obs_space, action_space))
+        return resolution
+
+    def _resolve(
+        self, obs_space: Any, action_space: Any, config: Any, framework: str | None, pins: Mapping[str, Any]
+    ) -> Resolution:
+        slots, parsed = self.slots, self.parse_config(config)
+        values = parsed.values
+        custom_model = slots.named("model", values["custom_model"], in_process_model)
+        names = Names(slots, values["custom_action_dist"], pins=pins.get("action_dists"))
+        framework = slots.framework(framework, custom_model, *names.components)
+        whole, action = SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action")
+        key = mask_key(whole, action, values["action_mask_key"])
+        # A custom model sees what the environment emits; any other finds the mask in its output, not in its input.
+        seen = whole if key is None or custom_model is not None else whole.without(key)
+        request = Request(seen, action, values, framework, catalog=self, mask_key=key)
+        codecs = pins.get("preprocessors")
+        choices = {"preprocessor": slots.preprocessor(request, codecs), "filter": slots.filter(request, pins)}
+        preprocessor = self.preprocessor_for(request.obs, values, pins=codecs)
+        if not preprocessor.size:
+            raise UnsupportedSpaceError(
+                f"{seen.path}: {seen.describe()} holds no values, so that there is nothing for a model to see. Give the"
+                " observation a value, if only a constant (gymnasium.wrappers.TransformObservation)."
+            )
+        request = replace(request, encoded_shape=preprocessor.shape, preprocessor=preprocessor)
+        actions = plan_actions(slots, request, names)
+        if not actions.size:
+            raise action.without_values(actions.component.name)
+        choices["action_dist"] = actions.choice
+        request = replace(request, num_outputs=actions.size)
+        parts, rest = slots.model(request, custom_model, pins)
+        found = Resolution(
+            request, parsed, framework, choices | parts, preprocessor, actions, self.config_keys, codecs, key, rest
+        )
+        _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
+        return found
+
+    def explain(
+        self,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        config: Mapping[str, Any] | None = None,
+        framework: str | None = None,
+    ) -> Explanation:
+        """Say what a lookup chooses, why, and the shapes along the way; no framework is imported."""
+        return self.resolve(obs_space, action_space, config, framework).explain()
+
+    def build(
+        self,
+        obs_space: gymnasium.Space[Any] | None = None,
+        action_space: gymnasium.Space[Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        framework: str | None = None,
+        *,
+        env: Any = None,
+    ) -> Policy:
+        """Look parts up and build them into one `Policy`.
+
+        Args:
+            obs_space: The environment's observation space.
+            action_space: Its action space.
+            config: The model config.
+            framework: `"torch"` or `"tf"`; None lets a custom class decide, else torch.
+            env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it; the policy then
+                acts on what `policy.wrap_env(env)` emits.
+
+        Raises:
+            CatalogError: See `resolve`; also when the framework is not installed.
+        """
+        from rlcatalog.policy import Policy
+
+        if env is not None:
+            obs_space, action_space = self._spaces_of(env, config)
+        if obs_space is None or action_space is None:
+            raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
+        return Policy(self, self.resolve(obs_space, action_space, config, framework), obs_space, action_space)
+
+    def _spaces_of(self, env: Any, config: Mapping[str, Any] | None) -> tuple[Any, Any]:
+        if hasattr(env, "single_observation_space"):
+            check_wrapped(self.registry.active("env_wrapper"), env, self.parse_config(config).values)
+            return env.single_observation_space, env.single_action_space
+        env = self.wrap_env(env, config)
+        return env.observation_space, env.action_space
+
+    def trunk(self, request: Request, name: str | None = None) -> Component:
+        """Choose the trunk for a part of an observation, for a model that holds others.
+
+        Args:
+            request: `obs` is the part and `encoded_shape` the shape of its tensor.
+            name: Name of a model; the best match when None.
+
+        Raises:
+            NoMatchError: No installed model fits.
+        """
+        return self.slots.trunk(replace(request, catalog=self), name)
+
+    # --- single parts ----------------------------------------------------------------------------------------------
+
+    def preprocessor_for(
+        self,
+        space: gymnasium.Space[Any] | SpaceInfo,
+        options: Mapping[str, Any] | None = None,
+        *,
+        check: str | None = None,
+        pins: Mapping[str, str] | None = None,
+    ) -> Preprocessor:
+        """Make the preprocessor for a space.
+
+        Args:
+            space: The space, or its SpaceInfo.
+            options: A complete model config.
+            check: When observations are checked; what the options say when None.
+            pins: Path → `"distribution/name"` of earlier choices, children's included.
+
+        Raises:
+            UnsupportedSpaceError: No installed preprocessor takes it; the message names the leaf.
+        """
+        info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
+        options = {key: plain(value) for key, value in (options or {}).items()}  # its own: it may change them
+        if pins is not None:
+            options["_preprocessor_pins"] = pins  # children's preprocessors get the same options
+        options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
+        return self._preprocessor(info, options, check or options.get("check_observations", "first"))
+
+    def child_preprocessor(self, info: SpaceInfo, options: Mapping[str, Any]) -> Preprocessor:
+        """Make the preprocessor of a child, with its parent's options; it leaves checking to the root."""
+        return self._preprocessor(info, options, "never")
+
+    def _preprocessor(self, info: SpaceInfo, options: Mapping[str, Any], check: str) -> Preprocessor:
+        component = self.slots.preprocessor(Request(info, config=options), options.get("_preprocessor_pins")).component
+        assert component is not None
+        cls = component.load("numpy")
+        made: Preprocessor
+        if cls.__init__ is Preprocessor.__init__:
+            made = cls(info.space, options, check=check, info=info, catalog=self)
+        else:  # a custom class with a constructor in RLlib's form
+            made = cls(info.space, dict(options))
+            made.set_check(check)
+        made.component = component
+        return made
+
+    def action_dist(
+        self,
+        action_space: gymnasium.Space[Any],
+        config: Mapping[str, Any] | None = None,
+        dist_type: str | type | None = None,
+        framework: str | None = None,
+    ) -> tuple[Any, int]:
+        """Return the distribution class for an action space and the number of model outputs it needs.
+
+        Args:
+            action_space: The action space.
+            config: The model config; its `custom_action_dist` wins.
+            dist_type: Name or class of a distribution: for the space, or for those of its parts that it fits.
+            framework: `"torch"` or `"tf"`; None lets a custom class decide, else torch.
+
+        Raises:
+            UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
+        """
+        slots, values = self.slots, self.parse_config(config).values
+        names = Names(slots, values["custom_action_dist"], dist_type)
+        framework = slots.framework(framework, *names.components)
+        info = SpaceInfo.read(action_space, "action")
+        plan = plan_actions(slots, Request(info, info, values, framework), names)
+        return plan.load(framework, values), plan.size
+
+    def model_v2(
+        self,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        num_outputs: int | None,
+        config: Mapping[str, Any] | None = None,
+        framework: str | None = None,
+        name: str = "default_model",
+        interface: type | None = None,
+        default_model: type | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> ModelV2:
+        """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
+        slots, parsed = self.slots, self.parse_config(config)
+        custom = slots.named("model", parsed.values["custom_model"] or default_model, in_process_model)
+        framework = slots.framework(framework, custom)
+        original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
+        encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
+        action = SpaceInfo.read(action_space, "action")
+        values = {**parsed.values, "custom_model": parsed.values["custom_model"] or default_model}
+        request = Request(
+            original, action, values, framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
+            catalog=self, mask_key=mask_key(original, action, values["action_mask_key"]),
+        )  # fmt: skip
+        found, rest = slots.model(request, custom, {})
+        choices = {slot: choice.component for slot, choice in found.items()}
+        model_stages(choices.values(), request, num_outputs, rest)
+        action_dist = self.action_dist(action_space, config, framework=framework)[0] if choices["head"] else None
+        return self.model(
+            choices, obs_space, action_space, num_outputs, parsed, framework, name=name, interface=interface,
+            kwargs=kwargs, rest=rest, action_dist=action_dist,
+        )  # fmt: skip
+
+    def model(
+        self,
+        choices: Mapping[str, Component | None],
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        config: ModelConfig,
+        framework: str,
+        *,
+        name: str = "default_model",
+        interface: type | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        rest: Rest | None = None,
+        action_dist: Any = None,
+    ) -> ModelV2:
+        """Build a model from the components of its slots (see `rlcatalog.models.assemble`)."""
+        require_framework(framework)
+        parts = []
+        for slot in MODEL_SLOTS:
+            component = choices.get(slot)
+            if component is not None:
+                custom = config.fresh()["custom_model_config"] if config.values["custom_model"] is not None else {}
+                own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
+                parts.append(Part(component.load(framework), own, slot == "head"))
+        return assemble(parts, obs_space, action_space, num_outputs, config.fresh, name, interface, rest, action_dist)
+
+    def wrap_env(
+        self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
+    ) -> gymnasium.Env[Any, Any]:
+        """Apply every installed environment wrapper that matches, in the order of their names.
+
+        A wrapper that is applied already is not applied again.
+
+        Args:
+            env: A single environment.
+            config: The model config; each wrapper reads its own keys.
+
+        Raises:
+            ModelContractError: `env` is no single environment.
+        """
+        return self.explain_wrapping(env, config)[0]
+
+    def explain_wrapping(
+        self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
+    ) -> tuple[gymnasium.Env[Any, Any], list[Verdict]]:
+        """Like `wrap_env`; returns the environment and what each installed wrapper said."""
+        return wrap(self.registry.active("env_wrapper"), env, self.parse_config(config).values)
+
+
+@cache
+def default_catalog() -> Catalog:
+    """Return the catalog of the process, made at the first call."""
+    return Catalog()
+
+
+def _snapshot(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _snapshot(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_snapshot(item) for item in value)
+    return value.copy() if type(value).__module__ == "numpy" else value

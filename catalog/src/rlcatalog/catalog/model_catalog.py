@@ -1,0 +1,130 @@
+"""`ModelCatalog`: RLlib's static methods, with their signatures and positional order, over the default catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlcatalog.actions import action_shape
+from rlcatalog.catalog.catalog import default_catalog
+from rlcatalog.spaces import SpaceInfo
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcatalog.models import ModelV2
+    from rlcatalog.observations import Preprocessor
+
+
+class ModelCatalog:
+    """Registry and factory of models, preprocessors and action distributions.
+
+    Example:
+        >>> prep = ModelCatalog.get_preprocessor(env)
+        >>> dist_class, size = ModelCatalog.get_action_dist(env.action_space, {}, framework="torch")
+        >>> model = ModelCatalog.get_model_v2(prep.observation_space, env.action_space, size, {}, "torch")
+    """
+
+    @staticmethod
+    def get_action_dist(
+        action_space: gymnasium.Space[Any],
+        config: Mapping[str, Any] | None = None,
+        dist_type: str | type | None = None,
+        framework: str = "torch",
+        **kwargs: Any,
+    ) -> tuple[Any, int]:
+        """Return the distribution class for an action space, and the number of model outputs it needs.
+
+        Args:
+            action_space: The action space.
+            config: The model config; `custom_action_dist` names a distribution.
+            dist_type: Name or class of a distribution; `custom_action_dist` wins over it.
+            framework: `"torch"` or `"tf"`.
+            **kwargs: Accepted for RLlib's signature.
+        """
+        return default_catalog().action_dist(action_space, config, dist_type, framework)
+
+    @staticmethod
+    def get_action_shape(action_space: gymnasium.Space[Any], framework: str = "torch") -> tuple[Any, tuple[Any, ...]]:
+        """Return dtype and shape of a batch of stored actions; None stands for the batch size.
+
+        Args:
+            action_space: The action space.
+            framework: Accepted for RLlib's signature; the dtype is NumPy's.
+
+        Returns:
+            For Tuple and Dict those of the one flat form `[B, width]`: int32 where all parts are Discrete, else
+            float32.
+
+        Raises:
+            UnsupportedSpaceError: Actions of this kind have no fixed size.
+        """
+        return action_shape(SpaceInfo.read(action_space, "action"))
+
+    @staticmethod
+    def get_model_v2(
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        num_outputs: int | None,
+        model_config: Mapping[str, Any] | None,
+        framework: str = "torch",
+        name: str = "default_model",
+        model_interface: type | None = None,
+        default_model: type | None = None,
+        **model_kwargs: Any,
+    ) -> ModelV2:
+        """Build a model.
+
+        Args:
+            obs_space: The preprocessor's `observation_space`.
+            action_space: The environment's action space.
+            num_outputs: Width of the output, or None for a trunk.
+            model_config: The model config.
+            framework: `"torch"` or `"tf"`.
+            name: The model's name.
+            model_interface: A mixin that adds methods of an algorithm's own.
+            default_model: A class to use where the config names no custom model.
+            **model_kwargs: Keyword arguments for the model; those of `custom_model_config` win.
+        """
+        return default_catalog().model_v2(
+            obs_space, action_space, num_outputs, model_config, framework, name, model_interface, default_model,
+            model_kwargs,
+        )  # fmt: skip
+
+    @staticmethod
+    def get_preprocessor(
+        env: gymnasium.Env[Any, Any], options: Mapping[str, Any] | None = None, include_multi_binary: bool = False
+    ) -> Preprocessor:
+        """Return the preprocessor for an environment's observations (see `get_preprocessor_for_space`)."""
+        return ModelCatalog.get_preprocessor_for_space(env.observation_space, options, include_multi_binary)
+
+    @staticmethod
+    def get_preprocessor_for_space(
+        observation_space: gymnasium.Space[Any],
+        options: Mapping[str, Any] | None = None,
+        include_multi_binary: bool = False,
+    ) -> Preprocessor:
+        """Return the preprocessor for a space.
+
+        Args:
+            observation_space: Any Gymnasium space.
+            options: The model config.
+            include_multi_binary: Accepted for RLlib's signature; MultiBinary always has its preprocessor.
+        """
+        catalog = default_catalog()
+        return catalog.preprocessor_for(SpaceInfo.read(observation_space), catalog.parse_config(options).values)
+
+    @staticmethod
+    def register_custom_model(model_name: str, model_class: type) -> None:
+        """Register a model class for `"custom_model": model_name`."""
+        default_catalog().register_model(model_name, model_class)
+
+    @staticmethod
+    def register_custom_action_dist(action_dist_name: str, action_dist_class: Any) -> None:
+        """Register a distribution class for `"custom_action_dist": action_dist_name`."""
+        default_catalog().register_action_dist(action_dist_name, action_dist_class)
+
+    @staticmethod
+    def register_custom_preprocessor(preprocessor_name: str, preprocessor_class: type) -> None:
+        """Register a preprocessor class for `"custom_preprocessor": preprocessor_name`; deprecated."""
+        default_catalog().register_preprocessor(preprocessor_name, preprocessor_class)

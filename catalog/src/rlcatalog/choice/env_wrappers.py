@@ -1,0 +1,93 @@
+"""Environment wrappers: what the installed plugins put around an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rlcatalog.choice.selection import Verdict, verdict
+from rlcatalog.errors import CatalogError, ModelContractError, PluginError
+from rlcatalog.plugins import Component, Request
+from rlcatalog.spaces import SpaceInfo
+
+#: Where an environment notes which component made it, so that wrapping twice is wrapping once.
+_MARK = "_rlcatalog_wrapper"
+
+
+def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -> tuple[Any, list[Verdict]]:
+    """Apply each wrapper that matches, in the order given.
+
+    Args:
+        components: The environment wrappers.
+        env: A single environment; one that is wrapped already is left as it is.
+        config: The model config, complete.
+
+    Returns:
+        The environment and what each wrapper said.
+
+    Raises:
+        ModelContractError: `env` is no single environment, or a wrapper returned none.
+        PluginError: A wrapper raised.
+    """
+    import gymnasium
+
+    if not isinstance(env, gymnasium.Env):
+        single = " Wrap the single environments: gymnasium.make_vec(id, wrappers=[rlcatalog.wrap_env])." * hasattr(
+            env, "single_observation_space"
+        )
+        raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {env!r}.{single}")
+    verdicts = []
+    for component in components:
+        if component.name in _applied(env):
+            verdicts.append(Verdict(component, None, "is applied already"))
+            continue
+        found = verdict(component, Request(SpaceInfo.read(env.observation_space), config=config, env=env))
+        verdicts.append(found)
+        if found.rank is None:
+            continue
+        wrapped = _call(component, env, config)
+        if not isinstance(wrapped, gymnasium.Env):
+            raise ModelContractError(
+                f"env_wrapper {component.name!r} ({component.provider}) must return an environment, found {wrapped!r}."
+            )
+        if wrapped is not env:
+            setattr(wrapped, _MARK, component.name)
+        env = wrapped
+    return env, verdicts
+
+
+def _call(component: Component, env: Any, config: Mapping[str, Any]) -> Any:
+    try:
+        return component.load("numpy")(env, config)
+    except CatalogError:
+        raise  # about the environment or the config, not about the plugin
+    except Exception as error:
+        raise PluginError(
+            f"env_wrapper {component.name!r} ({component.provider}) raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def _applied(env: Any) -> set[str]:
+    found = set()
+    while env is not None:
+        found.add(vars(env).get(_MARK))
+        env = vars(env).get("env")
+    return found
+
+
+def check_wrapped(components: Iterable[Component], envs: Any, config: Mapping[str, Any]) -> None:
+    """Raise if a wrapper would still apply to the members of a vector environment, which cannot be wrapped any more.
+
+    Raises:
+        ModelContractError: One would; the message says how to wrap them.
+    """
+    for env in getattr(envs, "envs", ())[:1]:
+        for component in components:
+            request = Request(SpaceInfo.read(env.observation_space), config=config, env=env)
+            found = verdict(component, request)
+            if found.rank is not None and component.name not in _applied(env):
+                raise ModelContractError(
+                    f"The environments of {type(envs).__name__} lack the wrapper {component.name!r}"
+                    f" ({component.provider}: {found.why}). Wrap them when they are made:"
+                    " gymnasium.make_vec(id, wrappers=[lambda env: rlcatalog.wrap_env(env, config)])."
+                )

@@ -1,0 +1,62 @@
+"""Components of the running program: classes registered by name or written into a config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlcatalog.errors import ModelContractError
+from rlcatalog.frameworks import FRAMEWORKS
+from rlcatalog.observations import Preprocessor
+from rlcatalog.plugins import ActionDistSpec, Component, ModelSpec, PreprocessorSpec
+
+
+def in_process_model(cls: Any, name: str | None = None) -> Component:
+    """Describe a model class of the running program."""
+    framework = getattr(cls, "framework_of_class", None)
+    if not isinstance(cls, type) or framework not in FRAMEWORKS:
+        raise ModelContractError(
+            f"custom model {cls!r} must be a registered name or a subclass of rlcatalog.torch.TorchModelV2 or"
+            " rlcatalog.tf.TFModelV2."
+        )
+    spec = ModelSpec(
+        name or cls.__name__, {framework: _path(cls)}, _first_line(cls), slot=getattr(cls, "slot_of_class", "trunk")
+    )
+    return Component(spec, "", "", objects={framework: cls})
+
+
+def in_process_dist(cls: Any, name: str | None = None) -> Component:
+    """Describe an action-distribution class of the running program."""
+    if not hasattr(cls, "required_model_output_shape") or not hasattr(cls, "logp"):
+        raise ModelContractError(
+            f"custom action distribution {cls!r} must be a registered name or a subclass of"
+            " rlcatalog.ActionDistribution."
+        )
+    framework = getattr(cls, "framework_of_class", None)
+    frameworks = [framework] if framework in FRAMEWORKS else list(FRAMEWORKS)
+    spec = ActionDistSpec(
+        name or cls.__name__,
+        dict.fromkeys(frameworks, _path(cls)),
+        _first_line(cls),
+        size=lambda action, config: 0,
+        composite=bool(getattr(cls, "composite", False)),
+        around=bool(getattr(cls, "around", False)),
+    )
+    return Component(spec, "", "", objects=dict.fromkeys(frameworks, cls))
+
+
+def in_process_preprocessor(cls: Any, name: str | None = None) -> Component:
+    """Describe a preprocessor class of the running program."""
+    if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
+        raise ModelContractError(
+            f"custom preprocessor {cls!r} must be a registered name or a subclass of rlcatalog.Preprocessor."
+        )
+    spec = PreprocessorSpec(name or cls.__name__, {"numpy": _path(cls)}, _first_line(cls))
+    return Component(spec, "", "", objects={"numpy": cls})
+
+
+def _path(cls: Any) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}".replace("<locals>.", "")
+
+
+def _first_line(cls: Any) -> str:
+    return (cls.__doc__ or "").strip().partition("\n")[0] or f"{cls.__name__}, registered in process"

@@ -1,0 +1,175 @@
+"""The result of a lookup before anything is built, and its explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from rlcatalog.choice.distributions import ActionPlan
+from rlcatalog.choice.selection import Choice
+from rlcatalog.choice.slots import MODEL_SLOTS
+from rlcatalog.config import ModelConfig
+from rlcatalog.observations import Preprocessor, Rest, make_filter, model_views
+from rlcatalog.plugins import Component, ModelSpec, Request, Stage
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """Every choice of one lookup.
+
+    Attributes:
+        request: What was asked, complete.
+        config: The parsed model config.
+        framework: `"torch"` or `"tf"`.
+        choices: Slot → choice, for `preprocessor`, `filter`, `trunk`, `memory`, `head` and `action_dist`.
+        preprocessor: A preprocessor for the observation space, to read shapes from.
+        actions: The distributions of the action space and of its parts.
+        config_keys: Says which config keys a component reads.
+        preprocessor_pins: Path → `"distribution/name"` of the codecs of a saved policy, or None.
+        mask_key: Key of Dict observations under which the action mask stands, or None.
+        rest: What the head leaves of the observation for trunk and memory; None where that is all of it.
+    """
+
+    request: Request
+    config: ModelConfig
+    framework: str
+    choices: dict[str, Choice]
+    preprocessor: Preprocessor
+    actions: ActionPlan
+    config_keys: Callable[[Component], list[str]]
+    preprocessor_pins: Mapping[str, str] | None = None
+    mask_key: str | None = None
+    rest: Rest | None = None
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of outputs the action distribution needs."""
+        return self.actions.size
+
+    def component(self, slot: str) -> Component:
+        """Return the component that fills a slot that is never empty."""
+        found = self.choices[slot].component
+        assert found is not None
+        return found
+
+    def explain(self) -> Explanation:
+        """Return the choices with their reasons, and the shapes along the way."""
+        return Explanation(self)
+
+    @cached_property
+    def shapes(self) -> tuple[Stage, ...]:
+        """The stages from observation to action, with their shapes; a config that contradicts them is found here."""
+        chosen = self.choices["preprocessor"].component
+        stages = [
+            Stage("observation", self.request.obs.shape),
+            Stage(f"preprocessor: {chosen.name if chosen else 'custom'}", self.preprocessor.shape),
+        ]
+        if (chosen := self.choices["filter"].component) is not None:
+            stages.append(Stage(f"filter: {chosen.name}", self.preprocessor.shape))
+        parts = [self.choices[slot].component for slot in MODEL_SLOTS]
+        stages += model_stages(parts, self.request, self.num_outputs, self.rest)
+        stages.append(Stage(f"{self.component('action_dist').name}: inputs", (self.num_outputs,)))
+        action = self.request.action
+        stages.append(Stage("action", action.shape if action is not None else None))
+        return tuple(stages)
+
+    @property
+    def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:
+        """What a model finds in its input: name, shape without the batch axis, dtype."""
+        made = make_filter(self.choices["filter"].component, self.preprocessor, self.config.values, self.rest)
+        space = self.preprocessor.observation_space if made is None else made.processed_space(self.preprocessor)
+        return model_views(self.preprocessor, space.dtype)
+
+
+def model_stages(
+    parts: Iterable[Component | None], request: Request, num_outputs: int | None, rest: Rest | None = None
+) -> list[Stage]:
+    """Return the stages of a model, from the inside out; a config that cannot be built is found here.
+
+    Args:
+        parts: The components of the model's slots.
+        request: What is asked.
+        num_outputs: Width of the outermost part's output, or None for a trunk.
+        rest: What a head leaves of the observation for the others.
+    """
+    filled = [part for part in parts if part is not None]
+    stages: list[Stage] = []
+    width: int | None = None
+    for part in filled:
+        outputs = num_outputs if part is filled[-1] else None
+        found = [Stage("output", (outputs,) if outputs is not None else None)]
+        if isinstance(part.declaration, ModelSpec) and part.declaration.describe is not None:
+            asked = request if rest is None or part.declaration.slot == "head" else rest.request(request)
+            found = part.ask("describe", replace(asked, num_outputs=outputs, trunk_width=width), returns=_stages)
+        stages += [Stage(f"{part.name}: {stage.name}", stage.shape) for stage in found]
+        last = found[-1].shape if found else None
+        width = last[-1] if last else None
+    return stages
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a lookup chose what it chose."""
+
+    resolution: Resolution
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the explanation as plain data, the `--json` form."""
+        found = self.resolution
+        slots = {"preprocessor": "preprocessor", "model": "trunk", "action_dist": "action_dist"}
+        action = found.request.action
+        return {
+            "observation_space": found.request.obs.describe(),
+            "action_space": action.describe() if action is not None else None,
+            "framework": found.framework,
+            **{name: self._choice(found.choices[slot]) for name, slot in slots.items()},
+            "filter": self._choice(found.choices["filter"]),
+            "memory": self._choice(found.choices["memory"]),
+            "head": self._choice(found.choices["head"]),
+            "action_parts": [
+                {"path": node.info.path, "space": node.info.describe(), **self._choice(node.choice)}
+                for child in found.actions.children
+                for node in child.walk()
+            ],
+            "action_mask": None if found.mask_key is None else f"obs[{found.mask_key!r}]",
+            "plan": [
+                {"path": leaf.path, "kind": leaf.kind, "slice": [leaf.start, leaf.stop], "shape": list(leaf.shape)}
+                for leaf in found.preprocessor.leaves()
+            ],
+            "model_sees": [
+                {"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in found.model_views
+            ],
+            "shapes": [
+                {"stage": stage.name, "shape": list(stage.shape) if stage.shape is not None else None}
+                for stage in found.shapes
+            ],
+        }
+
+    def _choice(self, choice: Choice) -> dict[str, Any]:
+        component = choice.component
+        return {
+            "chosen": component.name if component else None,
+            "distribution": component.distribution if component else None,
+            "version": component.version if component else None,
+            "reason": choice.why,
+            "config_keys": self.resolution.config_keys(component) if component else [],
+            "candidates": [
+                {
+                    "name": v.component.name,
+                    "distribution": v.component.distribution,
+                    "version": v.component.version,
+                    "rank": v.rank.name if v.rank is not None else None,
+                    "reason": v.why,
+                }
+                for v in choice.verdicts
+            ],
+        }
+
+
+def _stages(answer: Any) -> list[Stage]:
+    stages = list(answer)
+    if not all(isinstance(stage, Stage) for stage in stages):
+        raise TypeError("a list of Stage was expected")
+    return stages

@@ -1,0 +1,111 @@
+"""Choosing a component for a slot: the highest rank wins, a tie is an error, a name in the config wins over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcatalog.errors import AmbiguousChoiceError
+from rlcatalog.frameworks import FRAMEWORKS
+from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one candidate said to a request; `rank` is None where it does not match."""
+
+    component: Component
+    rank: Rank | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a slot holds and why.
+
+    Attributes:
+        slot: Name of the slot.
+        component: The chosen component, or None for a slot left empty.
+        why: The reason.
+        verdicts: Every candidate, the chosen one first.
+    """
+
+    slot: str
+    component: Component | None
+    why: str
+    verdicts: tuple[Verdict, ...] = field(default=())
+
+
+def choose(
+    slot: str,
+    components: Iterable[Component],
+    request: Request,
+    *,
+    named: Component | None = None,
+    prefer: Sequence[str] = (),
+) -> Choice:
+    """Choose for one slot.
+
+    Args:
+        slot: Name of the slot, for messages.
+        components: The candidates.
+        request: What is asked.
+        named: The component that the config names; it wins whatever its rank.
+        prefer: Distributions that win a tie, the most preferred first.
+
+    Raises:
+        AmbiguousChoiceError: Two candidates match equally well.
+    """
+    verdicts = [verdict(component, request) for component in components]
+    verdicts.sort(key=lambda v: (-(v.rank or 0), v.component.name, v.component.distribution))
+    if named is not None:
+        rest = tuple(v for v in verdicts if v.component is not named)
+        own = next((v for v in verdicts if v.component is named), None)
+        why = "named in the config"
+        return Choice(slot, named, why, (Verdict(named, own.rank if own else None, why), *rest))
+    matching = [v for v in verdicts if v.rank is not None]
+    if not matching:
+        return Choice(slot, None, "nothing matches", tuple(verdicts))
+    best = [v for v in matching if v.rank == matching[0].rank]
+    if len(best) > 1:
+        best = _preferred(best, prefer) or best
+    if len(best) > 1:
+        names = " and ".join(f"{v.component.name!r} ({v.component.provider}: {v.why})" for v in best)
+        rank = matching[0].rank
+        assert rank is not None
+        installed = [v.component.distribution for v in best if v.component.distribution]
+        ways = ["name one in the config"]
+        if installed:
+            ways.append(f"prefer one with RLCATALOG_PREFER_PLUGINS={installed[0]}")
+            ways.append(f"disable one with RLCATALOG_DISABLE_PLUGINS={installed[-1]}")
+        raise AmbiguousChoiceError(
+            f"{slot}: {names} match {request.obs.describe()} equally well ({rank.name})."
+            f" Ways out: {', or '.join(ways)}."
+        )
+    chosen = best[0]
+    return Choice(slot, chosen.component, chosen.why, (chosen, *(v for v in verdicts if v is not chosen)))
+
+
+def _preferred(tied: list[Verdict], prefer: Sequence[str]) -> list[Verdict] | None:
+    for distribution in prefer:
+        found = [v for v in tied if v.component.distribution == distribution]
+        if found:
+            return found
+    return None
+
+
+def verdict(component: Component, request: Request) -> Verdict:
+    """Ask one candidate; a match function that fails does not take the lookup with it."""
+    frameworks = component.declaration.frameworks
+    if request.framework is not None and frameworks[0] in FRAMEWORKS and request.framework not in frameworks:
+        return Verdict(component, None, f"has no code for framework {request.framework!r}")
+    try:
+        answer: Any = component.declaration.judge(request)
+    except (Exception, SystemExit) as error:
+        return Verdict(component, None, f"its match function raised {type(error).__name__}: {error}")
+    if isinstance(answer, Match) and answer.rank in tuple(Rank):
+        return Verdict(component, Rank(answer.rank), answer.why)
+    if isinstance(answer, NoMatch):
+        return Verdict(component, None, answer.why)
+    return Verdict(component, None, f"its match function returned {answer!r} instead of Match or NoMatch")

@@ -1,0 +1,175 @@
+"""The slots of a pipeline and who may fill them: preprocessor, filter, trunk, memory, head, action distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rlcatalog.choice.in_process import in_process_preprocessor
+from rlcatalog.choice.selection import Choice, choose
+from rlcatalog.config import warn_deprecated
+from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
+from rlcatalog.frameworks import framework_name
+from rlcatalog.observations import Rest
+from rlcatalog.plugins import ActionDistSpec, Component, ModelSpec, PreprocessorSpec, Registry, Request, public_index
+from rlcatalog.spaces import SpaceInfo
+
+#: Slots of the model, from the inside out.
+MODEL_SLOTS = ("trunk", "memory", "head")
+
+
+class Slots:
+    """Chooses a component for each slot.
+
+    Args:
+        registry: The components; make other Slots when they change.
+        prefer: Distributions that win a tie.
+    """
+
+    def __init__(self, registry: Registry, prefer: Sequence[str]) -> None:
+        self.registry, self.prefer = registry, prefer
+        self._known_takers: dict[tuple[str, tuple[str, ...]], list[Component]] = {}
+
+    def preprocessor(self, request: Request, pins: Mapping[str, str] | None) -> Choice:
+        info = request.obs
+        named = None
+        if pins is not None and info.path in pins:
+            named = self.registry.get("preprocessor", pins[info.path])
+        elif info.path == "obs":
+            named = self.named("preprocessor", request.config.get("custom_preprocessor"), in_process_preprocessor)
+            if named is not None:
+                warn_deprecated("custom_preprocessor is deprecated: use a gymnasium.ObservationWrapper.")
+        # A child's choice is not explained: only those that may fit are asked.
+        found = self._takers(info) if info.path != "obs" else self.registry.active("preprocessor")
+        choice = choose("preprocessor", found, request, named=named, prefer=self.prefer)
+        if choice.component is None:
+            for leaf in info.walk():
+                if leaf is not info and not leaf.children:
+                    self.preprocessor(replace(request, obs=leaf), None)
+            provider = public_index.provider_of("space", info.kind)
+            self.registry.explain_missing(f"{info.path}: the preprocessor for {info.describe()}", provider)
+            raise UnsupportedSpaceError(
+                f"{info.path}: no installed preprocessor takes {info.describe()}."
+                f" Installed: {', '.join(c.name for c in self.registry.active('preprocessor')) or 'none'}."
+                " Wrap the environment to change the space, or install a plugin that declares a codec for it."
+            )
+        return choice
+
+    def _takers(self, info: SpaceInfo) -> list[Component]:
+        """Return the preprocessors that may fit a space, from memory: a space has many children of few classes."""
+        key = (info.kind, info.classes)
+        if key not in self._known_takers:
+            self._known_takers[key] = [
+                c
+                for c in self.registry.active("preprocessor")
+                if isinstance(c.declaration, PreprocessorSpec) and c.declaration.takes(info)
+            ]
+        return self._known_takers[key]
+
+    def filter(self, request: Request, pins: Mapping[str, Any]) -> Choice:
+        name = pins.get("filter") or request.config["observation_filter"]
+        if name == "NoFilter":
+            return Choice("filter", None, "observation_filter is 'NoFilter'")
+        return choose("filter", self.registry.active("filter"), request, named=self.registry.get("filter", name))
+
+    def action_dist(self, request: Request, named: Component | None, outer: Component | None = None) -> Choice:
+        found = [c for c in self.registry.active("action_dist") if c is not outer]
+        choice = choose("action_dist", found, request, named=named, prefer=self.prefer)
+        if choice.component is None:
+            assert request.action is not None
+            info = request.action
+            provider = public_index.provider_of("action_space", info.kind)
+            self.registry.explain_missing(f"{info.path}: the action distribution for {info.describe()}", provider)
+            reasons = "; ".join(f"{v.component.name}: {v.why}" for v in choice.verdicts) or "none is installed"
+            raise UnsupportedSpaceError(f"{info.path}: no installed distribution takes {info.describe()} ({reasons}).")
+        return choice
+
+    def model(
+        self, request: Request, custom: Component | None, pins: Mapping[str, Any]
+    ) -> tuple[dict[str, Choice], Rest | None]:
+        """Choose the model's parts, the head first: it says what it leaves of the observation for the others."""
+        choices = {"head": self._model_part("head", request, custom, pins)}
+        rest = rest_of(choices["head"].component, request)
+        inner = request if rest is None else rest.request(request)
+        choices = {slot: self._model_part(slot, inner, custom, pins) for slot in ("trunk", "memory")} | choices
+        if choices["trunk"].component is None:
+            provider = public_index.provider_of("model", "fallback")
+            self.registry.explain_missing("the default model", provider)
+            reasons = "; ".join(f"{v.component.name}: {v.why}" for v in choices["trunk"].verdicts) or "none installed"
+            raise NoMatchError(f"No installed model fits {inner.obs.describe()} ({reasons}).")
+        return choices, rest
+
+    def _model_part(self, slot: str, request: Request, custom: Component | None, pins: Mapping[str, Any]) -> Choice:
+        found = [c for c in self.registry.active("model") if slot_of(c) == slot]
+        named = self.pinned(slot, pins)  # what was chosen then, whatever the config's name means today
+        if named is None and custom is not None and slot_of(custom) == slot:
+            named = custom
+        if pins and named is None:
+            return Choice(slot, None, "empty when the policy was saved")
+        return choose(slot, found, request, named=named, prefer=self.prefer)
+
+    def trunk(self, request: Request, name: str | None) -> Component:
+        """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
+        named = self.named("model", name, None)
+        found = [c for c in self.registry.active("model") if slot_of(c) == "trunk"]
+        chosen = choose("trunk", found, request, named=named, prefer=self.prefer)
+        if chosen.component is None:
+            reasons = "; ".join(f"{v.component.name}: {v.why}" for v in chosen.verdicts) or "none installed"
+            raise NoMatchError(f"{request.obs.path}: no installed model fits {request.obs.describe()} ({reasons}).")
+        return chosen.component
+
+    def named(self, kind: str, value: Any, in_process: Any) -> Component | None:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return self.registry.get(kind, value)
+        component: Component = in_process(value)
+        return component
+
+    def pinned(self, slot: str, pins: Mapping[str, Any]) -> Component | None:
+        kind = "model" if slot in MODEL_SLOTS else slot
+        return self.registry.get(kind, pins[slot]) if pins.get(slot) else None
+
+    def framework(self, framework: str | None, *custom: Component | None) -> str:
+        if framework is not None:
+            return framework_name(framework)
+        for component in custom:
+            if component is not None and component.in_process and len(component.declaration.frameworks) == 1:
+                return component.declaration.frameworks[0]
+        return "torch"
+
+    def size(self, component: Component | None, request: Request, action_space: Any, *inner: int) -> int:
+        assert component is not None
+        assert isinstance(component.declaration, ActionDistSpec)
+        assert request.action is not None
+        if component.objects:
+            cls = next(iter(component.objects.values()))
+            return output_size(cls.required_model_output_shape(action_space, dict(request.config)))
+        return int(component.ask("size", request.action, request.config, *inner, returns=output_size))
+
+
+def rest_of(head: Component | None, request: Request) -> Rest | None:
+    """Return what a head leaves of an observation, or None where that is all of it."""
+    if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
+        return None
+    claimed = head.ask("claims", request, returns=tuple)
+    # A mask is no part of what is encoded, but the observation is a Dict because of it: one entry is seen as itself.
+    alone = request.mask_key is not None and request.mask_key not in request.obs.keys and len(request.obs.keys) == 1
+    return Rest(request.preprocessor, claimed, head.name) if claimed or alone else None
+
+
+def slot_of(component: Component) -> str:
+    """Return the slot a model component belongs into."""
+    assert isinstance(component.declaration, ModelSpec)
+    return component.declaration.slot
+
+
+def output_size(size: Any) -> int:
+    """Return a distribution's size, given as a number or a shape, as an int."""
+    if isinstance(size, list | tuple):
+        product = 1
+        for n in size:
+            product *= int(n)
+        return product
+    return int(size)

@@ -1,0 +1,93 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rlcatalog.plugins import Component, PluginRecord, public_index
+
+_COLOURS = {"loaded": "green", "shadowed": "yellow", "disabled": "yellow"}
+
+
+def print_list(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> None:
+    """Print the plugins and their components."""
+    console = Console()
+    if not plugins:
+        console.print(f"No plugins are installed. {public_index.install_hint()}", soft_wrap=True)
+        return
+    table = Table("plugin", "distribution", "version", "status", title="Plugins", title_justify="left")
+    for record in plugins:
+        colour = _COLOURS.get(record.status, "red")
+        table.add_row(record.name, record.distribution, record.version, f"[{colour}]{record.status}[/]")
+    console.print(table)
+    for record in plugins:
+        if record.error is not None:
+            console.print(f"{record.name}: {record.status}: {record.error}", markup=False, soft_wrap=True)
+    table = Table("kind", "name", "frameworks", "summary", "distribution", title="Components", title_justify="left")
+    for part in components:
+        frameworks = ", ".join(part.declaration.frameworks)
+        table.add_row(part.kind, part.name, frameworks, escape(part.declaration.summary), part.distribution)
+    console.print(table)
+
+
+def print_explanation(env_id: str, found: dict[str, Any]) -> None:
+    """Print the choices with their reasons, and the shapes along the way."""
+    console = Console()
+    console.print(f"[bold]{env_id}[/]  framework: {found['framework']}")
+    console.print(f"observation: {found['observation_space']}", markup=False, soft_wrap=True)
+    console.print(f"action: {found['action_space']}", markup=False, soft_wrap=True)
+    if found["action_mask"]:
+        console.print(f"action mask: {found['action_mask']}, kept out of the model's input", markup=False)
+    table = Table("slot", "candidate", "rank", "reason", "provided by", title="Choices", title_justify="left")
+    for slot in ("preprocessor", "filter", "model", "memory", "head", "action_dist"):
+        choice = found[slot]
+        if choice["chosen"] is None:
+            if choice["candidates"]:
+                table.add_row(slot, "-", "", escape(choice["reason"]), "")
+            continue
+        shown, others = choice["candidates"], []
+        if slot == "preprocessor":  # there is one for each kind of space
+            others = [c["name"] for c in shown[1:] if c["rank"] is None]
+            shown = [c for c in shown if c["name"] not in others]
+        for index, candidate in enumerate(shown):
+            first = index == 0
+            name = f"[bold green]{candidate['name']}[/]" if first else f"[dim]{candidate['name']}[/]"
+            provider = f"{candidate['distribution']} {candidate['version']}".strip() or "this process"
+            table.add_row(slot if first else "", name, candidate["rank"] or "-", escape(candidate["reason"]), provider)
+        if others:
+            table.add_row(
+                "", f"[dim]{len(others)} others[/]", "-", "for other kinds of space, or by name only (see --json)", ""
+            )
+        table.add_section()
+    for node in found["action_parts"]:
+        provider = f"{node['distribution']} {node['version']}".strip() or "this process"
+        table.add_row(escape(node["path"]), f"[bold green]{node['chosen']}[/]", "", escape(node["reason"]), provider)
+    for wrapper in found["env_wrappers"]:
+        name = f"[bold green]{wrapper['name']}[/]" if wrapper["applied"] else "-"
+        table.add_row("env_wrapper", name, "", escape(wrapper["reason"]), wrapper["provider"])
+    console.print(table)
+    plan = Table("leaf", "kind", "slice", "shape", title="Plan of the encoded observation", title_justify="left")
+    for leaf in found["plan"]:
+        place = "{}:{}".format(*leaf["slice"])
+        plan.add_row(escape(leaf["path"]), leaf["kind"], place, str(tuple(leaf["shape"])))
+    console.print(plan)
+    views = Table("input_dict", "shape", "dtype", title="What the model sees", title_justify="left")
+    for view in found["model_sees"]:
+        views.add_row(escape(view["name"]), "(" + ", ".join(["B", *map(str, view["shape"])]) + ")", view["dtype"])
+    console.print(views)
+    shapes = Table("stage", "shape", title="Shapes", title_justify="left")
+    for stage in found["shapes"]:
+        structured = {"observation": "see the plan", "action": found["action_space"]}
+        unknown = structured.get(stage["stage"], "known after build")
+        shape = unknown if stage["shape"] is None else str(tuple(stage["shape"]))
+        shapes.add_row(escape(stage["stage"]), escape(shape))
+    console.print(shapes)
+    keys = {slot: found[slot]["config_keys"] for slot in ("preprocessor", "filter", "model", "action_dist")}
+    for slot, names in keys.items():
+        if names:
+            console.print(f"[bold]{slot}[/] reads: {', '.join(names)}", soft_wrap=True)

@@ -1,0 +1,9 @@
+"""Config: one flat dictionary for users, one typed struct per component inside.
+
+The schema is the table of every key; the kernel's own keys, the names of activations and initialisers, and the keys
+of other times stand beside it.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,18 @@
+from .deprecation import warn_deprecated as warn_deprecated
+from .kernel_keys import KernelConfig as KernelConfig, NameOrCallable as NameOrCallable
+from .legacy_keys import ALIASES as ALIASES, IGNORED as IGNORED, REFUSED as REFUSED, SPLIT as SPLIT
+from .names import (
+    ACTIVATIONS as ACTIVATIONS,
+    INITIALIZERS as INITIALIZERS,
+    activation_name as activation_name,
+    initializer_name as initializer_name,
+)
+from .schema import (
+    ModelConfig as ModelConfig,
+    Schema as Schema,
+    convert as convert,
+    keys_of as keys_of,
+    part as part,
+    plain as plain,
+    same as same,
+)

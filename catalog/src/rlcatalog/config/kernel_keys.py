@@ -1,0 +1,67 @@
+"""The keys of the model config that several parts read, and the kernel itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from rlcatalog.config.names import activation_name, initializer_name
+
+#: What a config key that takes a name, a callable or None is annotated with.
+NameOrCallable = Any
+
+
+class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys that several parts read. Packages declare their own beside these."""
+
+    custom_model: Annotated[Any, Meta(description="name or class of the model to use as trunk")] = None
+    custom_model_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the custom model")] = {}
+    custom_action_dist: Annotated[Any, Meta(description="name or class of the action distribution to use")] = None
+    custom_preprocessor: Annotated[Any, Meta(description="name or class of the preprocessor to use (deprecated)")] = (
+        None
+    )
+    observation_filter: Annotated[str, Meta(description="name of the filter between preprocessor and model")] = (
+        "NoFilter"
+    )
+    action_mask_key: Annotated[str, Meta(description="key of Dict observations under which the action mask stands")] = (
+        "action_mask"
+    )
+    _disable_preprocessor_api: Annotated[
+        bool, Meta(description="Discrete and MultiDiscrete observations reach the model as integers, not as one-hots")
+    ] = False
+    _disable_action_flattening: Annotated[
+        bool, Meta(description="past actions of a Tuple or Dict reach the model as that structure, not as one vector")
+    ] = False
+    check_observations: Annotated[
+        Literal["first", "always", "never"], Meta(description="when observations are checked against their space")
+    ] = "first"
+    action_bounds: Annotated[
+        Literal["clip", "affine"], Meta(description="how raw Box actions meet their bounds: cut off, or [-1, 1] scaled")
+    ] = "clip"
+    vf_share_layers: Annotated[bool, Meta(description="share the trunk between policy and value")] = True
+    free_log_std: Annotated[
+        bool, Meta(description="second half of the outputs is a trained vector that does not depend on the state")
+    ] = False
+    no_final_linear: Annotated[
+        bool, Meta(description="the last hidden layer is the output: num_outputs wide, with its activation")
+    ] = False
+    post_fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of the dense layers after"
+                                  " the trunk's own")] = []  # fmt: skip
+    post_fcnet_activation: Annotated[NameOrCallable, Meta(description="activation of the post_fcnet layers")] = "relu"
+    post_fcnet_weights_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their weights")] = None
+    post_fcnet_weights_initializer_config: Annotated[
+        dict[str, Any] | None, Meta(description="arguments of that initialiser")
+    ] = None
+    post_fcnet_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of their biases")] = None
+    post_fcnet_bias_initializer_config: Annotated[
+        dict[str, Any] | None, Meta(description="arguments of that initialiser")
+    ] = None
+    max_seq_len: Annotated[int, Meta(ge=1, description="longest sequence in training, in time steps")] = 20
+
+    def __post_init__(self) -> None:
+        activation_name(self.post_fcnet_activation, "post_fcnet_activation")
+        for part in ("weights", "bias"):
+            key = f"post_fcnet_{part}_initializer"
+            initializer_name(getattr(self, key), getattr(self, f"{key}_config"), key)

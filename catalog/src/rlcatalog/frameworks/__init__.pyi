@@ -1,0 +1,14 @@
+from .load_order import (
+    before_tensorflow as before_tensorflow,
+    before_torch_optimizers as before_torch_optimizers,
+    tensorflow_came_first as tensorflow_came_first,
+)
+from .table import (
+    FRAMEWORKS as FRAMEWORKS,
+    FrameworkSpec as FrameworkSpec,
+    add_framework as add_framework,
+    framework_name as framework_name,
+    framework_of as framework_of,
+    require_framework as require_framework,
+)
+from .tensor_ops import TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops

@@ -1,0 +1,90 @@
+"""The table of frameworks: what each is called, what must be importable for it, and where its code stands."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from rlcatalog.errors import MissingFrameworkError, UnknownNameError, nearest
+
+
+class FrameworkSpec(NamedTuple):
+    """One framework.
+
+    Attributes:
+        name: Its name, as users type it.
+        module: The module whose presence says that it is installed, and which its tensors' classes come from.
+        targets: Import path of what the framework does: `"engine"` runs a policy, `"ops"` are its `TensorOps`,
+            `"host"` is the class that a `model_interface` is mixed over.
+        aliases: Other names for it.
+
+    A target `"before"` is a function to be called before anything of the framework is imported.
+    """
+
+    name: str
+    module: str
+    targets: Mapping[str, str]
+    aliases: tuple[str, ...] = ()
+
+    def load(self, what: str) -> Any:
+        """Import and return one of the targets."""
+        return _load(self.targets[what])
+
+    def prepare(self) -> None:
+        """Do what must be done before the framework is imported; cheap where there is nothing to do."""
+        if "before" in self.targets:
+            self.load("before")()
+
+
+#: Name → framework, in the order in which one is looked for.
+FRAMEWORKS: dict[str, FrameworkSpec] = {}
+
+
+def add_framework(spec: FrameworkSpec) -> None:
+    """Enter a framework into the table."""
+    FRAMEWORKS[spec.name] = spec
+
+
+def framework_name(framework: str) -> str:
+    """Return a framework's name for its name or an alias.
+
+    Raises:
+        UnknownNameError: The name is none of them.
+    """
+    for spec in FRAMEWORKS.values():
+        if isinstance(framework, str) and framework in (spec.name, *spec.aliases):
+            return spec.name
+    aliases = [f"{alias!r} is an alias of {spec.name!r}" for spec in FRAMEWORKS.values() for alias in spec.aliases]
+    raise UnknownNameError(
+        f"Unknown framework {framework!r}.{nearest(str(framework), FRAMEWORKS)}"
+        f" Known: {', '.join(map(repr, FRAMEWORKS))} ({'; '.join(aliases)})."
+    )
+
+
+def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
+    """Raise unless the framework is installed; nothing is imported.
+
+    Raises:
+        MissingFrameworkError: It is not; the message names the extra to install.
+    """
+    module = FRAMEWORKS[framework].module
+    if importlib.util.find_spec(module) is None:
+        raise MissingFrameworkError(
+            f"framework={framework!r} needs the package {module!r}, which is not installed here."
+            f" Install it with: pip install '{distribution or 'rlcatalog'}[{framework}]'"
+        )
+
+
+def framework_of(cls: type) -> FrameworkSpec | None:
+    """Return the framework that a class of tensors is of, or None for anything else (NumPy's arrays)."""
+    roots = {base.__module__.partition(".")[0] for base in cls.__mro__}
+    return next((spec for spec in FRAMEWORKS.values() if spec.module in roots), None)
+
+
+@cache
+def _load(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)

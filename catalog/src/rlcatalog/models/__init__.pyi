@@ -1,0 +1,19 @@
+from .assembly import Part as Part, assemble as assemble
+from .interface_host import Host as Host
+from .layers import (
+    DenseSpec as DenseSpec,
+    OutputPlan as OutputPlan,
+    dense_specs as dense_specs,
+    output_plan as output_plan,
+    output_spec as output_spec,
+    post_fcnet as post_fcnet,
+)
+from .model import (
+    ModelV2 as ModelV2,
+    check_features as check_features,
+    check_values as check_values,
+    check_weights as check_weights,
+    last_values as last_values,
+)
+from .past_inputs import Past as Past, memory_outputs as memory_outputs
+from .views import ViewRequirement as ViewRequirement

@@ -1,0 +1,196 @@
+"""Building a model from its parts: trunk → memory → head → interface, always in this order."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, nearest
+from rlcatalog.frameworks import FRAMEWORKS
+from rlcatalog.models.model import ModelV2
+from rlcatalog.models.views import ViewRequirement
+from rlcatalog.observations import Rest
+
+#: What every model's constructor takes, in this order.
+STANDARD = ("obs_space", "action_space", "num_outputs", "model_config", "name")
+#: What `assemble` gives to memories and heads beside those.
+HELD = ("trunk", "value_trunk", "action_dist")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One class of the chain, with keyword arguments of its own."""
+
+    cls: type
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    is_head: bool = False
+
+
+def assemble(
+    parts: list[Part],
+    obs_space: Any,
+    action_space: Any,
+    num_outputs: int | None,
+    fresh_config: Callable[[], dict[str, Any]],
+    name: str,
+    interface: type | None = None,
+    rest: Rest | None = None,
+    action_dist: Any = None,
+) -> ModelV2:
+    """Build a chain of parts, each holding the one before it as `trunk`.
+
+    A head is given more: `value_trunk`, another model like `trunk` for the value alone where `vf_share_layers` is
+    False, else None; and `action_dist`, what makes the distribution it serves.
+
+    Args:
+        parts: The classes, from the inside out; the last may be a head.
+        obs_space: Space of encoded observations.
+        action_space: The environment's action space.
+        num_outputs: Width of the outermost part's output, or None for a trunk.
+        fresh_config: Makes a model config that the caller of it may keep.
+        name: The model's name.
+        interface: A mixin that adds methods; it is mixed over a host that holds the model.
+        rest: What the head leaves of the observation for the other parts; None where that is all of it.
+        action_dist: What makes the action distribution, for the head.
+
+    Raises:
+        ModelContractError: A class is not a ModelV2, or does not keep the trunk protocol.
+        ConfigError: A keyword argument that the class does not take.
+    """
+    if isinstance(num_outputs, Integral):
+        num_outputs = int(num_outputs)  # a product of a shape is NumPy's
+    inner_space = obs_space if rest is None else rest.space(obs_space)
+
+    def chain(outputs: int | None) -> ModelV2:
+        *inside, last = parts
+        if not last.is_head:
+            return inner(parts, outputs)
+        held: dict[str, Any] = {"trunk": trunk_of(inside, last), "value_trunk": None, "action_dist": action_dist}
+        if not fresh_config().get("vf_share_layers", True):
+            held["value_trunk"] = trunk_of(inside, last)
+            if list(held["value_trunk"].get_initial_state()):
+                raise NotServedError(
+                    f"{type(held['value_trunk']).__name__} has a state; with vf_share_layers=False the value would"
+                    f" need one of its own inside {last.cls.__name__}. Leave vf_share_layers out."
+                )
+        head = construct(last.cls, (obs_space, action_space, outputs, fresh_config(), name), last.kwargs, held)
+        head.view_requirements = _views_of_both(held["trunk"], head)
+        return head
+
+    def trunk_of(inside: list[Part], head: Part) -> ModelV2:
+        model = _checked_trunk(inner(inside, None), head.cls)
+        model._rest = rest
+        if rest is not None:
+            _check_no_past_observations(model, rest)
+        return model
+
+    def inner(inside: list[Part], outputs: int | None) -> ModelV2:
+        model: ModelV2 | None = None
+        for part in inside:
+            wanted = outputs if part is inside[-1] else None
+            held = {} if model is None else {"trunk": _checked_trunk(model, part.cls)}
+            outer = construct(part.cls, (inner_space, action_space, wanted, fresh_config(), name), part.kwargs, held)
+            if model is not None:
+                outer.view_requirements = _views_of_both(model, outer)
+            model = outer
+        assert model is not None
+        return model
+
+    if interface is None:
+        return chain(num_outputs)
+    check_class(parts[-1].cls)
+    host = FRAMEWORKS[parts[-1].cls.framework_of_class].load("host")  # type: ignore[attr-defined]
+    if issubclass(parts[-1].cls, interface):
+        return chain(num_outputs)
+
+    def build_inner(outputs: int | None) -> ModelV2:
+        model = chain(outputs)
+        return model if outputs is not None else _checked_trunk(model, interface)
+
+    mixed = type(interface.__name__, (interface, host), {"build_inner": staticmethod(build_inner)})
+    return construct(mixed, (obs_space, action_space, num_outputs, fresh_config(), name), {}, {})
+
+
+def construct(cls: type, standard: tuple[Any, ...], kwargs: Mapping[str, Any], held: Mapping[str, Any]) -> ModelV2:
+    """Build one model and check that it is one."""
+    check_class(cls)
+    check_kwargs(cls, kwargs)
+    model = cls(*standard, **kwargs, **held)
+    if "obs_space" not in getattr(model, "__dict__", {}):
+        raise ModelContractError(
+            f"{cls.__name__}.__init__ must call its base's __init__(obs_space, action_space, num_outputs, model_config,"
+            " name); it did not."
+        )
+    assert isinstance(model, ModelV2)
+    return model
+
+
+def check_class(cls: Any) -> None:
+    """Raise unless `cls` is a model class.
+
+    Raises:
+        ModelContractError: It is not a subclass of TorchModelV2 or TFModelV2.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, ModelV2) and getattr(cls, "framework_of_class", None)):
+        raise ModelContractError(f"{cls!r} must be a subclass of rlcatalog.torch.TorchModelV2 or"
+                                 " rlcatalog.tf.TFModelV2.")  # fmt: skip
+
+
+def check_kwargs(cls: type, kwargs: Mapping[str, Any]) -> None:
+    """Raise when the class's constructor does not take one of the keyword arguments.
+
+    Raises:
+        ConfigError: It does not; the message names it and the accepted ones.
+    """
+    if not kwargs:
+        return
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    accepted = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.name not in (*STANDARD, *HELD)]
+    for name in kwargs:
+        if name not in accepted:
+            raise ConfigError(f"custom_model_config: {cls.__name__} takes no {name!r}.{nearest(name, accepted)}"
+                              f" Accepted: {', '.join(accepted) or 'none'}.")  # fmt: skip
+
+
+def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
+    if not isinstance(trunk.num_outputs, Integral):
+        raise ModelContractError(
+            f"{type(trunk).__name__} was built as the trunk of {outer.__name__}, with num_outputs=None, and did not"
+            " announce the width of its output in self.num_outputs."
+        )
+    views = [name for name in trunk.view_requirements if name.startswith("state_in_")]
+    if getattr(outer, "is_memory", False) and (views or list(trunk.get_initial_state())):
+        why = f"it has the view {views[0]!r}" if views else "get_initial_state() is not empty"
+        raise NotServedError(
+            f"{type(trunk).__name__} is recurrent itself ({why}); {outer.__name__} cannot be wrapped around it. Switch"
+            " the memory off in the config."
+        )
+    return trunk
+
+
+def _check_no_past_observations(model: ModelV2, rest: Rest) -> None:
+    views = model.view_requirements.items()
+    past = [name for name, view in views if name != "obs" and (view.data_col or name) in ("obs", "new_obs")]
+    if past:
+        raise NotServedError(
+            f"{type(model).__name__} asks for the view {past[0]!r} of observations; inside a head that takes"
+            f" {', '.join(map(repr, rest.claimed)) or 'the mask'} out of them it sees the current one only. Stack them"
+            " in the environment (gymnasium.wrappers.FrameStackObservation), or leave the head out."
+        )
+
+
+def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]:
+    """Return what a model asks to see and what its trunk does."""
+    for name in sorted(set(trunk.view_requirements) & set(outer.view_requirements) - {"obs"}):
+        asked, found = outer.view_requirements[name], trunk.view_requirements[name]
+        if (asked.data_col, str(asked.shift)) != (found.data_col, str(found.shift)):
+            raise ModelContractError(
+                f"{type(outer).__name__} and its trunk {type(trunk).__name__} ask for different views under the name"
+                f" {name!r}: {asked} and {found}. Rename the trunk's."
+            )
+    return {**trunk.view_requirements, **outer.view_requirements}

@@ -1,0 +1,122 @@
+"""Dense layers and the outermost layers of a model, framework-neutral: both frameworks build the same from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rlcatalog.config import KernelConfig, activation_name, initializer_name, part
+from rlcatalog.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class DenseSpec:
+    """One dense layer, framework-neutral: both frameworks build the same from it.
+
+    Attributes:
+        size: Number of outputs.
+        activation: Neutral name or callable.
+        weights: Initialiser of the weights: name or callable.
+        weights_config: Its arguments.
+        bias: Initialiser of the bias: name or callable.
+        bias_config: Its arguments.
+    """
+
+    size: int
+    activation: Any = "linear"
+    weights: Any = "normc"
+    weights_config: Mapping[str, Any] = field(default_factory=dict)
+    bias: Any = "zeros"
+    bias_config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The activation's name, for tables."""
+        return self.activation if isinstance(self.activation, str) else getattr(self.activation, "__name__", "custom")
+
+
+def dense_specs(sizes: Sequence[int], activation: Any, config: Mapping[str, Any], prefix: str) -> list[DenseSpec]:
+    """Return the layers of a dense stack, with the initialisers that stand in a config under a prefix.
+
+    Args:
+        sizes: Widths of the layers.
+        activation: Name, callable or None.
+        config: Values by key; read are `<prefix>_weights_initializer`, `<prefix>_bias_initializer` and the two
+            `..._config`. Missing or None: `normc` of std 1 and zeros.
+        prefix: `"fcnet"`, `"post_fcnet"`, …
+    """
+    options: dict[str, Any] = {}
+    for values in ("weights", "bias"):
+        key = f"{prefix}_{values}_initializer"
+        arguments = dict(config.get(f"{key}_config") or {})
+        name = initializer_name(config.get(key), arguments, key)
+        if name is not None:
+            options |= {values: name, f"{values}_config": arguments}
+    return [DenseSpec(size, activation_name(activation, f"{prefix}_activation"), **options) for size in sizes]
+
+
+def output_spec(size: int) -> DenseSpec:
+    """Return a logits or value layer: linear, `normc` of std 0.01, so that a fresh policy is close to uniform."""
+    return DenseSpec(size, weights_config={"std": 0.01})
+
+
+@dataclass(frozen=True)
+class OutputPlan:
+    """The end of a model: its last dense layers, then logits and value.
+
+    Attributes:
+        inputs: Width of what the dense layers read.
+        hidden: The dense layers, behind one another.
+        logits: The output layer, or None for a trunk.
+        free_log_std: Number of outputs that are a trained vector, 0 for none.
+        share: Whether the value layer reads the hidden layers of the policy.
+        outputs: Width of the output.
+    """
+
+    inputs: int
+    hidden: list[DenseSpec]
+    logits: DenseSpec | None
+    free_log_std: int
+    share: bool
+    outputs: int
+
+    @property
+    def features(self) -> int:
+        """Width of what the logits and the value layer read."""
+        return self.hidden[-1].size if self.hidden else self.inputs
+
+
+def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:
+    """Return the dense layers that `post_fcnet_hiddens` asks for."""
+    shared = part(config, KernelConfig)
+    return dense_specs(shared.post_fcnet_hiddens, shared.post_fcnet_activation, config, "post_fcnet")
+
+
+def output_plan(
+    config: Mapping[str, Any], inputs: int, hidden: Sequence[DenseSpec], num_outputs: int | None
+) -> OutputPlan:
+    """Read the end of a model from its config; `vf_share_layers`, `free_log_std` and `no_final_linear` are read here.
+
+    Args:
+        config: The flat model config; missing keys take their defaults.
+        inputs: Width of what the first of the dense layers reads.
+        hidden: The dense layers.
+        num_outputs: Width of the output, or None for a trunk, which ends with the dense layers.
+
+    Raises:
+        ConfigError: `free_log_std` with an odd number of outputs.
+    """
+    shared, hidden = part(config, KernelConfig), list(hidden)
+    if num_outputs is None:
+        return OutputPlan(inputs, hidden, None, 0, shared.vf_share_layers, hidden[-1].size if hidden else inputs)
+    trained = num_outputs // 2 if shared.free_log_std else 0
+    if shared.free_log_std and num_outputs % 2:
+        raise ConfigError(
+            f"free_log_std needs an even number of outputs (means and log standard deviations), found {num_outputs}."
+        )
+    logits = output_spec(num_outputs - trained)
+    if shared.no_final_linear and hidden:
+        # The last hidden layer is the output: as wide as asked for, with its activation and initialisers.
+        logits = replace(hidden.pop(), size=num_outputs - trained)
+    return OutputPlan(inputs, hidden, logits, trained, shared.vf_share_layers, num_outputs)

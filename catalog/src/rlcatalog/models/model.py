@@ -1,0 +1,327 @@
+"""The model contract, framework-neutral part: `ModelV2`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.errors import ModelContractError, StaleOutputError
+from rlcatalog.frameworks import tensor_ops
+from rlcatalog.models.views import ViewRequirement
+from rlcatalog.observations import is_structure, preprocessor_of
+from rlcatalog.spaces import first_tensor
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcatalog.observations import Rest
+
+
+class ModelV2:
+    """Base class of all models; users derive from `TorchModelV2` or `TFModelV2`.
+
+    `model(input_dict, state, seq_lens)` restores the observation's structure, calls `forward` and remembers its
+    output. A model built with `num_outputs=None` is a trunk: it has no logits or value layers and announces the width
+    of its output in `self.num_outputs`. A trunk without a state of its own maps rows: of padded sequences it is shown
+    the real steps only, and its output is padded with zeros.
+
+    Args:
+        obs_space: The preprocessor's `observation_space`, or a Box.
+        action_space: The environment's action space.
+        num_outputs: Width of the output, or None for a trunk.
+        model_config: The flat model config.
+        name: A name for the model.
+        framework: `"torch"` or `"tf"`.
+    """
+
+    def __init__(
+        self,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any] | None,
+        num_outputs: int | None,
+        model_config: Mapping[str, Any] | None,
+        name: str | None,
+        framework: str,
+    ) -> None:
+        self.obs_space = obs_space
+        self.action_space = action_space
+        self.num_outputs = num_outputs
+        self.model_config = dict(model_config or {})
+        self.name = name or "default_model"
+        self.framework = framework
+        self.time_major = bool(self.model_config.get("_time_major", False))
+        self.view_requirements = {"obs": ViewRequirement(shift=0, space=obs_space)}
+        self._last_output: Any = None
+        #: Without a state, it maps rows: no padding is shown to it.
+        self._is_trunk = num_outputs is None
+        preprocessor = preprocessor_of(obs_space)
+        structured = preprocessor is not None and preprocessor.structured
+        self._preprocessor = preprocessor if structured else None
+        self._ops = tensor_ops(framework)
+        self._is_vector = len(getattr(obs_space, "shape", None) or ()) == 1
+
+    @property
+    def num_outputs(self) -> int | None:
+        """Width of the output, a plain integer however it was given; None for a trunk that has not announced it."""
+        return self.__dict__.get("num_outputs")
+
+    @num_outputs.setter
+    def num_outputs(self, width: Any) -> None:
+        self.__dict__["num_outputs"] = int(width) if isinstance(width, Integral) else width
+
+    # --- to implement ----------------------------------------------------------------------------------------------
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute the output for a batch. Override this, not `__call__`.
+
+        Args:
+            input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, `"seq_lens"` over sequences,
+                and any view asked for; while acting also `"single_steps"`: True, as each row is a sequence of one step,
+                and in `Policy.values` `"values_only"`: True, as no action is chosen and none need be allowed; in
+                `Policy.evaluate` over sequences `"outputs_only"`: True, as nobody reads the returned state, which may
+                be an empty list. `Policy.evaluate` pads a sequence with copies of its last step.
+            state: State tensors `[B, ...]`, as many as `get_initial_state()` returns.
+            seq_lens: Sequence lengths `[B]`, int32, or None.
+
+        Returns:
+            The output `[B, num_outputs]` and the list of new state tensors.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement forward(input_dict, state, seq_lens).")
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[B]` of the last forward pass, without another pass."""
+        raise NotImplementedError(f"{type(self).__name__} must implement value_function().")
+
+    def custom_loss(self, policy_loss: Any, loss_inputs: Mapping[str, Any]) -> Any:
+        """Return the loss to optimise; override to add terms of the model's own.
+
+        Args:
+            policy_loss: The algorithm's loss: a scalar, or a list of scalars.
+            loss_inputs: The training batch; `"obs"` is encoded (see `restore_original_dimensions`).
+        """
+        for model in self._inside().values():
+            policy_loss = model.custom_loss(policy_loss, loss_inputs)
+        return policy_loss
+
+    def metrics(self) -> dict[str, Any]:
+        """Return scalars to report beside the learner's own."""
+        inside = self._inside().items()
+        return {f"{where}{name}": value for where, model in inside for name, value in model.metrics().items()}
+
+    def update_ops(self) -> list[Callable[[], Any]]:
+        """Return callables that a training loop runs once after each optimiser step."""
+        return [operation for model in self._inside().values() for operation in model.update_ops()]
+
+    def get_initial_state(self) -> list[Any]:
+        """Return the state at the start of an episode: unbatched arrays or tensors; empty for a model without."""
+        return []
+
+    # --- to call ---------------------------------------------------------------------------------------------------
+
+    def __call__(
+        self, input_dict: Mapping[str, Any] | Any, state: list[Any] | None = None, seq_lens: Any = None
+    ) -> tuple[Any, list[Any]]:
+        """Run the model on a batch.
+
+        Args:
+            input_dict: At least `"obs"`: encoded observations `[B, *obs_space.shape]`. Not changed.
+            state: State tensors; missing, they are taken from `"state_in_0"`, `"state_in_1"`, …
+            seq_lens: Sequence lengths; missing, `input_dict["seq_lens"]`.
+
+        Returns:
+            What `forward` returned; the state is the given one where `forward` returned none.
+
+        Raises:
+            ModelContractError: `forward` did not return an (output, list of states) pair.
+        """
+        # The copy keeps a forward() that changes its input from changing the caller's.
+        inputs = dict(input_dict) if self._rest is None else self._rest.of(input_dict, self._ops)
+        if not state:
+            state = _states_in(inputs) if "state_in_0" in inputs else []
+        if seq_lens is None:
+            seq_lens = inputs.get("seq_lens")
+        else:
+            inputs["seq_lens"] = seq_lens  # for a trunk that is called without
+        padding = None
+        if self._is_trunk and seq_lens is not None and not inputs.get("single_steps"):
+            padding = self._padding(inputs["obs"], seq_lens)
+            if padding is not None:
+                inputs, seq_lens = self._real_rows(inputs, padding), None
+        obs = inputs["obs"]
+        if self._preprocessor is not None and not is_structure(obs):
+            inputs.setdefault("obs_flat", obs)
+            inputs["obs"] = self._preprocessor.restore(obs, self._ops)
+        elif "obs_flat" not in inputs:
+            inputs["obs_flat"] = obs if self._is_vector else self._flat(obs)
+        if self._has_context:
+            with self.context():
+                result = self._run(inputs, state, seq_lens)
+        else:
+            result = self._run(inputs, state, seq_lens)
+        if not (isinstance(result, _PAIR) and len(result) == 2):
+            raise ModelContractError(
+                f"{type(self).__name__}.forward() must return a tuple (output, state), found {type(result).__name__}."
+            )
+        output, new_state = result
+        if not isinstance(new_state, list):
+            raise ModelContractError(
+                f"{type(self).__name__}.forward() must return its state as a list, found {type(new_state).__name__}."
+            )
+        self._remember(output)
+        return output if padding is None else padding.zeros(output), new_state or state
+
+    def last_output(self) -> Any:
+        """Return the output of the last call; of a trunk behind a memory, that for the real rows.
+
+        Raises:
+            StaleOutputError: The model was not called yet (for TensorFlow: or not in this trace).
+        """
+        if self._last_output is None:
+            raise StaleOutputError(f"{type(self).__name__}: call the model before last_output().")
+        return self._last_output
+
+    def context(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the context `forward` runs in; override to add one."""
+        return _NO_CONTEXT
+
+    @property
+    def held(self) -> ModelV2 | None:
+        """The model this one is built around, its `trunk`, or None: its losses, metrics and update_ops count too."""
+        trunk = getattr(self, "trunk", None)
+        return trunk if isinstance(trunk, ModelV2) else None
+
+    def is_time_major(self) -> bool:
+        """Whether sequences come as [T, B, ...]."""
+        return self.time_major
+
+    def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return all weights and buffers under canonical names and layouts, the same in both frameworks."""
+        raise NotImplementedError
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Set all weights from `get_weights()` of a model of the same structure, of either framework."""
+        raise NotImplementedError
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _inside(self) -> dict[str, ModelV2]:
+        """Return the models this one is built around, by what stands before the names of their metrics."""
+        found = {"": self.held, "value: ": getattr(self, "value_trunk", None)}
+        return {where: model for where, model in found.items() if isinstance(model, ModelV2)}
+
+    #: Inside a head: what that leaves of the observations it is given.
+    _rest: Rest | None = None
+    _has_context = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._has_context = cls.context is not ModelV2.context
+
+    def _run(self, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
+        return self.forward(inputs, state, seq_lens)
+
+    def _padding(self, obs: Any, seq_lens: Any) -> Any:
+        """Return where the padding stands in rows that this model should not see it in, or None."""
+        if list(self.get_initial_state()):
+            return None
+        return self._padding_of(seq_lens, first_tensor(obs))
+
+    def _real_rows(self, inputs: dict[str, Any], padding: Any) -> dict[str, Any]:
+        """Return a model's input without the rows of padding."""
+        found = {name: value for name, value in inputs.items() if name != "seq_lens"}
+        repeats = {name: view.batch_repeat_value for name, view in self.view_requirements.items()}
+        for name in {"obs", "obs_flat", *repeats} & found.keys():
+            found[name] = padding.take(found[name], repeats.get(name, 1))
+        return found
+
+    def _padding_of(self, seq_lens: Any, rows: Any) -> Any:
+        raise NotImplementedError
+
+    def _flat(self, obs: Any) -> Any:
+        """Return an unstructured observation as [B, size]; a structure is its own flat form."""
+        shape = getattr(obs, "shape", None)
+        return obs if shape is None or len(shape) == 2 else self._flatten(obs)
+
+    def _flatten(self, obs: Any) -> Any:
+        raise NotImplementedError
+
+    def _remember(self, output: Any) -> None:
+        self._last_output = output
+
+
+_PAIR = (tuple, list)
+
+
+def _states_in(inputs: Mapping[str, Any]) -> list[Any]:
+    states: list[Any] = []
+    while (key := f"state_in_{len(states)}") in inputs:
+        states.append(inputs[key])
+    return states
+
+
+_NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+
+
+def last_values(model: Any, features: Any) -> Any:
+    """Return the value estimates `[B]` of a model's last forward pass.
+
+    Args:
+        model: A model that ends with `self.outputs`, the `Outputs` of its framework, or None there for a trunk.
+        features: What the pass left for the value layer, or None.
+
+    Raises:
+        StaleOutputError: There was no pass yet, or the model is a trunk, which has no value layer.
+    """
+    if features is None:
+        reason = "call the model first" if model.outputs is not None else "it was built as a trunk"
+        raise StaleOutputError(f"{type(model).__name__} has no value estimate: {reason}.")
+    return model.outputs.values(features)
+
+
+def check_features(trunk: Any, width: Any) -> None:
+    """Raise unless a trunk's features are as wide as it has announced.
+
+    Raises:
+        ModelContractError: They are not.
+    """
+    if width != trunk.num_outputs:
+        raise ModelContractError(
+            f"{type(trunk).__name__} announced num_outputs={trunk.num_outputs} and its forward() returned {width}"
+            " values per row."
+        )
+
+
+def check_values(model: Any, shape: Any) -> None:
+    """Raise unless value estimates have the shape `[B]` or `[B, 1]`.
+
+    Raises:
+        ModelContractError: They have another one; broadcast against rewards `[B]` it would give nonsense.
+    """
+    if len(shape) != 1 and (len(shape) != 2 or shape[1] != 1):
+        raise ModelContractError(
+            f"{type(model).__name__}.value_function() must return one number per row, [B] or [B, 1]; found shape"
+            f" {tuple(shape)}."
+        )
+
+
+def check_weights(model: Any, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]) -> None:
+    """Raise unless `weights` has the names and shapes in `have`.
+
+    Raises:
+        ModelContractError: A name is missing or unknown, or a shape differs.
+    """
+    missing, unknown = sorted(set(have) - set(weights)), sorted(set(weights) - set(have))
+    wrong = [
+        f"{name}: {tuple(np.shape(weights[name]))} instead of {tuple(have[name])}"
+        for name in sorted(set(have) & set(weights))
+        if tuple(np.shape(weights[name])) != tuple(have[name])
+    ]
+    if missing or unknown or wrong:
+        raise ModelContractError(
+            f"{type(model).__name__}: these weights belong to another model. Missing: {missing or 'none'};"
+            f" unknown: {unknown or 'none'}; wrong shape: {wrong or 'none'}."
+        )

@@ -1,0 +1,88 @@
+"""What memories (LSTM, attention) have in common: past actions and rewards beside the trunk's features, and the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlcatalog.actions import action_input_width
+from rlcatalog.config import KernelConfig, part
+from rlcatalog.errors import ConfigError
+from rlcatalog.models.layers import OutputPlan, output_plan
+from rlcatalog.models.views import ViewRequirement
+from rlcatalog.spaces import SpaceInfo
+
+if TYPE_CHECKING:
+    import gymnasium
+
+#: Names of the views a memory reads; not those of RLlib, which its trunk may ask for in another form.
+PAST_ACTIONS, PAST_REWARDS = "past_actions", "past_rewards"
+
+
+@dataclass(frozen=True)
+class Past:
+    """How many past actions and rewards a memory reads.
+
+    Attributes:
+        actions: Number of past actions.
+        rewards: Number of past rewards.
+        width: Width of both, side by side.
+    """
+
+    actions: int
+    rewards: int
+    width: int
+
+    @classmethod
+    def of(cls, action: SpaceInfo | gymnasium.Space[Any] | None, actions: int, rewards: int) -> Past:
+        """Read the widths off an action space.
+
+        Args:
+            action: The action space, or its SpaceInfo; None only without past actions.
+            actions: Number of past actions.
+            rewards: Number of past rewards.
+        """
+        if not actions:
+            return cls(0, rewards, rewards)
+        info = action if isinstance(action, SpaceInfo) else SpaceInfo.read(action, "action")  # type: ignore[arg-type]
+        return cls(actions, rewards, actions * action_input_width(info) + rewards)
+
+    def views(self) -> dict[str, ViewRequirement]:
+        """Return the views to ask for: `[B, width]`, or `[B, n, width]` for n > 1; zeros before an episode began."""
+        columns = ((PAST_ACTIONS, "action_inputs", self.actions), (PAST_REWARDS, "rewards", self.rewards))
+        return {
+            name: ViewRequirement(column, shift=-1 if count == 1 else f"-{count}:-1")
+            for name, column, count in columns
+            if count
+        }
+
+    def of_input(self, input_dict: Mapping[str, Any]) -> list[Any]:
+        """Return the views there are in a model's input, in order."""
+        return [input_dict[name] for name, n in ((PAST_ACTIONS, self.actions), (PAST_REWARDS, self.rewards)) if n]
+
+
+def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | None, key: str) -> OutputPlan:
+    """Return the end of a memory: logits and value both read its output.
+
+    Args:
+        config: The flat model config.
+        width: Width of the memory's output.
+        num_outputs: Width of the model's output, or None for a trunk.
+        key: The config key that asked for the memory, for messages.
+
+    Raises:
+        ConfigError: `vf_share_layers=False` or `no_final_linear`, which a memory has no place for.
+    """
+    shared = part(config, KernelConfig)
+    if not shared.vf_share_layers:
+        raise ConfigError(
+            f"{key} with vf_share_layers=False: the value reads the memory's output, as the logits do; a memory of its"
+            " own would double the state. Leave vf_share_layers out."
+        )
+    if shared.no_final_linear:
+        raise ConfigError(
+            f"{key} with no_final_linear: the hidden layers stand before the memory, so the memory's output needs the"
+            " final linear layer. Leave no_final_linear out."
+        )
+    return output_plan(config, width, [], num_outputs)

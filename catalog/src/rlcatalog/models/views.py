@@ -1,0 +1,102 @@
+"""View requirements: what a model asks to see beside the current observation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.errors import ConfigError, ModelContractError
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class ViewRequirement:
+    """One column of a model's input, as a view into a trajectory.
+
+    Args:
+        data_col: Column to look into; the view's own name when None.
+        space: Space of one value; a scalar Box when None.
+        shift: Time steps relative to now: a number, a list, or a range `"from:to"` or `"from:to:step"` with both ends
+            included (`"-3:0"` is -3, -2, -1, 0).
+        index: Accepted for RLlib's signature.
+        batch_repeat_value: The view has one value every that many steps (a state per sequence).
+        used_for_compute_actions: Whether `act` needs it.
+        used_for_training: Whether training needs it.
+
+    Raises:
+        ConfigError: `shift` cannot be read.
+    """
+
+    def __init__(
+        self,
+        data_col: str | None = None,
+        space: gymnasium.Space[Any] | None = None,
+        shift: int | str | Sequence[int] = 0,
+        index: int | None = None,
+        batch_repeat_value: int = 1,
+        used_for_compute_actions: bool = True,
+        used_for_training: bool = True,
+    ) -> None:
+        self.data_col = data_col
+        if space is None:
+            from gymnasium.spaces import Box
+
+            space = Box(-np.inf, np.inf, shape=())
+        self.space = space
+        self.shift = list(shift) if isinstance(shift, list | tuple) else shift
+        self.index = index
+        self.batch_repeat_value = batch_repeat_value
+        self.used_for_compute_actions = used_for_compute_actions
+        self.used_for_training = used_for_training
+        self.shift_arr = np.asarray(_steps(self.shift))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the requirement as plain data that JSON can hold; `from_dict` reads it back.
+
+        Raises:
+            ModelContractError: The space has a kind that cannot be written down.
+        """
+        from rlcatalog.spaces import space_to_json
+
+        space = space_to_json(self.space)
+        if space is None:
+            raise ModelContractError(f"the view's space {self.space} has no form in JSON.")
+        return {
+            "data_col": self.data_col,
+            "space": space,
+            "shift": self.shift if isinstance(self.shift, str) else np.asarray(self.shift).tolist(),
+            "index": self.index,
+            "batch_repeat_value": self.batch_repeat_value,
+            "used_for_compute_actions": self.used_for_compute_actions,
+            "used_for_training": self.used_for_training,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ViewRequirement:
+        """Return the requirement that `to_dict` wrote."""
+        from rlcatalog.spaces import space_from_json
+
+        return cls(**{**data, "space": space_from_json(data["space"])})
+
+    def __repr__(self) -> str:
+        return f"ViewRequirement(data_col={self.data_col!r}, space={self.space!r}, shift={self.shift!r})"
+
+
+def _steps(shift: Any) -> list[int]:
+    if isinstance(shift, int | np.integer):
+        return [int(shift)]
+    if isinstance(shift, list) and shift and all(isinstance(step, int | np.integer) for step in shift):
+        return [int(step) for step in shift]
+    try:
+        first, last, *rest = (int(part) for part in shift.split(":"))
+        step = rest[0] if rest else 1
+        if len(rest) > 1 or step < 1 or last < first:
+            raise ValueError
+    except (AttributeError, ValueError):
+        raise ConfigError(
+            f"shift: expected a whole number, a list of such or 'from:to[:step]' with from <= to, found {shift!r}."
+        ) from None
+    return list(range(first, last + 1, step))

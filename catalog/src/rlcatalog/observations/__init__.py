@@ -1,0 +1,9 @@
+"""Observations: from what an environment emits to the array a model sees, and back to its structure.
+
+A preprocessor encodes, a filter normalises, `restore_original_dimensions` gives models the structure again;
+`Unclaimed` is what a head leaves of an observation for the trunk.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,16 @@
+from .batches import batch_size as batch_size, rows as rows
+from .filter import Filter as Filter, make_filter as make_filter
+from .preprocessor import (
+    ENCODING_ERRORS as ENCODING_ERRORS,
+    Array as Array,
+    Leaf as Leaf,
+    Preprocessor as Preprocessor,
+    Writer as Writer,
+)
+from .restoring import (
+    is_structure as is_structure,
+    model_views as model_views,
+    preprocessor_of as preprocessor_of,
+    restore_original_dimensions as restore_original_dimensions,
+)
+from .unclaimed import Rest as Rest

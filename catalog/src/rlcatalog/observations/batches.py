@@ -1,0 +1,116 @@
+"""Batches of observations in the form Gymnasium's vector environments return them, read by the tree of their space.
+
+Dict and Tuple spaces come as a dict or tuple of columns, arrays as arrays with a leading axis; every other kind (Text,
+Sequence, Graph, OneOf, a plugin's own) as a tuple with one entry per environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.spaces import SpaceInfo
+
+
+def first_size(info: SpaceInfo, batch: Any) -> int:
+    """Return the length of a batch's first leaf; that the others are as long is for their writers to check.
+
+    Raises:
+        ValueError: There is no leaf to count.
+    """
+    for column in _columns(info, batch):
+        return len(column)
+    raise ValueError("its leaves hold no observations")
+
+
+def batch_size(info: SpaceInfo, batch: Any) -> int:
+    """Return the number of observations in a batch.
+
+    Raises:
+        ValueError: The leaves have different numbers, or there is no leaf to count.
+    """
+    sizes = sorted({len(column) for column in _columns(info, batch)})
+    if len(sizes) != 1:
+        raise ValueError(f"its leaves hold {' and '.join(map(str, sizes)) or 'no'} observations")
+    return sizes[0]
+
+
+def _columns(info: SpaceInfo, batch: Any) -> Iterator[Any]:
+    if info.kind == "dict":
+        for key, child in zip(info.keys, info.children, strict=True):
+            yield from _columns(child, batch[key])
+    elif info.kind == "tuple":
+        for column, child in zip(batch, info.children, strict=True):
+            yield from _columns(child, column)
+    else:
+        yield batch
+
+
+def rows(info: SpaceInfo, batch: Any) -> Iterator[Any]:
+    """Yield the observations of a batch one by one."""
+    for i in range(batch_size(info, batch)):
+        yield _row(info, batch, i)
+
+
+def _row(info: SpaceInfo, batch: Any, i: int) -> Any:
+    if info.kind == "dict":
+        # Keys the space does not have are left in, for the check of the row to find.
+        known = {key: _row(child, batch[key], i) for key, child in zip(info.keys, info.children, strict=True)}
+        return {**{key: value for key, value in batch.items() if key not in known}, **known}
+    if info.kind == "tuple":
+        return tuple(_row(child, column, i) for column, child in zip(batch, info.children, strict=True))
+    return batch[i]
+
+
+def stack(info: SpaceInfo, observations: list[Any]) -> Any:
+    """Stack single observations into a batch; dicts by key, tuples by position.
+
+    Raises:
+        ValueError: Their structures or shapes differ from the space's.
+        KeyError: A key is missing.
+        TypeError: An observation has no length.
+    """
+    if info.kind == "dict":
+        if observations:
+            _same_lengths(observations, len(info.keys))  # with a look-up of each key below: the same keys
+        return {
+            key: stack(child, [obs[key] for obs in observations])
+            for key, child in zip(info.keys, info.children, strict=True)
+        }
+    if info.kind == "tuple":
+        for obs in observations:
+            if not isinstance(obs, tuple | list):  # the keys of a dict would pass for its values
+                raise TypeError(f"{type(obs).__name__} instead of a tuple")
+        columns = zip(*observations, strict=True) if observations else [()] * len(info.children)
+        return tuple(stack(child, list(column)) for child, column in zip(info.children, columns, strict=True))
+    if info.shape is None:
+        return tuple(observations)
+    if not observations:
+        return np.zeros((0, *info.shape), info.dtype)
+    if info.shape == ():
+        stacked = np.array(observations)
+    else:  # several times as fast as np.stack, which looks at each array's shape in Python
+        _same_lengths(observations, info.shape[0])
+        stacked = np.concatenate(observations)
+    if stacked.shape[1:] != info.shape[1:]:
+        raise ValueError(f"observations of another shape than {info.shape}")
+    return stacked.reshape(len(observations), *info.shape)
+
+
+def _same_lengths(observations: list[Any], length: int) -> None:
+    found = set(map(len, observations))
+    if found != {length}:
+        raise ValueError(f"{' and '.join(map(str, sorted(found))) or 'no'} entries instead of {length}")
+
+
+def summary(value: Any) -> str:
+    """Describe a found value in a few words: type, shape, dtype, and the value when it is short."""
+    if isinstance(value, np.ndarray):
+        text = f"an array of shape {value.shape}, dtype {value.dtype}"
+        return f"{text}: {value.tolist()}" if value.size <= 8 else text
+    if isinstance(value, np.generic):
+        return f"{value.item()!r} ({value.dtype})"
+    text = repr(value)
+    return f"{text if len(text) <= 120 else text[:117] + '...'} ({type(value).__name__})"

@@ -1,0 +1,315 @@
+"""Preprocessors: from what an environment emits to the array a model sees.
+
+A `Preprocessor` serves one space. The codec protocol (`writer`, `batch_writer`, `restore`, `leaves`, `bounds`,
+`check`) is how a composite uses the preprocessors of its children, which it asks the catalog for; the closures those
+methods return are compiled once, when the preprocessor is made. A class in RLlib's old form, `_init_shape` and
+`transform` alone, gets all of it from this base.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy import float32, zeros
+
+from rlcatalog import provided
+from rlcatalog.errors import ModelContractError, ObservationError
+from rlcatalog.observations.batches import first_size, rows, stack, summary
+from rlcatalog.spaces import SpaceInfo
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcatalog.catalog import Catalog
+    from rlcatalog.frameworks import TensorOps
+    from rlcatalog.plugins import Component
+
+Array = np.ndarray[Any, Any]
+Writer = Callable[[Any, Array], None]
+
+#: What a writer may raise on an observation that does not fit; the full check then says what is wrong.
+ENCODING_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One leaf of a plan: which slice of the flat vector holds what.
+
+    Attributes:
+        path: Where it stands in the observation: `obs['camera'][0]`.
+        kind: Kind of the space, or what the slice holds beside it: `"length"`, `"mask"`, `"tag"`.
+        start: Its first value in the flat vector.
+        stop: One past its last.
+        shape: Shape in which a model sees it.
+        numeric: Whether it holds quantities, which a filter may normalise: no one-hots, masks, indices or padding.
+    """
+
+    path: str
+    kind: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+    numeric: bool = False
+
+
+class Preprocessor:
+    """Turns observations of one space into arrays of one shape.
+
+    Subclasses implement `_init_shape` and either `transform` (RLlib's form) or `writer` and `batch_writer`.
+
+    Args:
+        obs_space: The space to encode.
+        options: The model config.
+        check: `"first"` checks the first observation against the space, `"always"` each, `"never"` none.
+        info: The space already read, with its path; read from `obs_space` when missing.
+        catalog: Where composites look their children's preprocessors up; the default catalog when missing.
+
+    Attributes:
+        shape: Shape of one encoded observation.
+        size: Number of its values.
+        observation_space: The space of encoded observations; carries `original_space` unless it is the space itself.
+    """
+
+    #: Whether `restore` gives a structure (dict, tuple, …) rather than one array.
+    structured = False
+    #: The preprocessors of the space's children.
+    children: tuple[Preprocessor, ...] = ()
+    #: What the catalog made this one from, or None.
+    component: Component | None = None
+
+    def __init__(
+        self,
+        obs_space: gymnasium.Space[Any],
+        options: Mapping[str, Any] | None = None,
+        *,
+        check: str = "first",
+        info: SpaceInfo | None = None,
+        catalog: Catalog | None = None,
+    ) -> None:
+        self._processed: Any = None
+        self._unchecked = True
+        self._obs_space = obs_space
+        self._options = dict(options or {})
+        self._catalog = catalog
+        self.info = info or SpaceInfo.read(obs_space)
+        self.set_check(check)
+        shape = self._init_shape(obs_space, self._options)
+        if shape is None:
+            raise ModelContractError(f"{type(self).__name__}._init_shape() must return a shape, found None.")
+        self.shape: tuple[int, ...] = tuple(int(n) for n in shape)
+        self.size = math.prod(self.shape)
+        self._is_flat = len(self.shape) == 1
+
+    # --- to implement ----------------------------------------------------------------------------------------------
+
+    def _init_shape(self, obs_space: gymnasium.Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+        """Return the shape of an encoded observation."""
+        raise NotImplementedError(f"{type(self).__name__} must implement _init_shape(obs_space, options).")
+
+    def writer(self, start: int) -> Writer:
+        """Return `write(obs, out)`, which encodes one observation into `out[start:start + size]` (zeroed before)."""
+        stop, transform, shape = start + self.size, self.transform, self.shape
+
+        def write(obs: Any, out: Array) -> None:
+            encoded = np.asarray(transform(obs))
+            if encoded.shape != shape:
+                raise ModelContractError(
+                    f"{type(self).__name__}.transform() returned shape {encoded.shape}; _init_shape() said {shape}."
+                )
+            out[start:stop] = encoded.ravel()
+
+        return write
+
+    def batch_writer(self, start: int) -> Writer:
+        """Return `write(batch, out)`, which encodes B observations into `out[:, start:start + size]`.
+
+        `out` is float32; `write` raises ValueError for a batch whose length is not `len(out)`.
+        """
+        write = self.writer(start)
+
+        def write_rows(batch: Any, out: Array) -> None:
+            for row, encoded in zip(rows(self.info, batch), out, strict=True):
+                write(row, encoded)
+
+        return write_rows
+
+    def restore(self, flat: Any, ops: TensorOps) -> Any:
+        """Turn encoded values `[..., size]` back into what models see: an array, or a structure of arrays.
+
+        Args:
+            flat: Array or tensor `[..., size]`.
+            ops: The tensor library's operations.
+        """
+        return ops.reshape(flat, self.shape)
+
+    def leaves(self, start: int = 0) -> list[Leaf]:
+        """Return the plan: the leaves in the order in which they stand in the flat vector."""
+        info = self.info
+        numeric = info.kind == "box" and info.dtype != "bool"
+        return [Leaf(info.path, info.kind, start, start + self.size, self.shape, numeric)]
+
+    def bounds(self) -> tuple[Array, Array]:
+        """Return the lowest and highest encoded values, float32 of shape `[size]`."""
+        return np.full(self.size, -np.inf, np.float32), np.full(self.size, np.inf, np.float32)
+
+    def check(self, obs: Any) -> None:
+        """Raise unless the observation lies in the space.
+
+        Raises:
+            ObservationError: It does not; the message names the leaf's path, what was expected and what was found.
+        """
+        fits = self._obs_space.contains(obs)
+        if not fits and self.info.kind == "box":  # values count, not whether they came as a list or as float64
+            array = np.asarray(obs)
+            fits = array.dtype.kind in "biuf" and self._obs_space.contains(array.astype(self.info.dtype))
+        if not fits:
+            self.refuse(f"a value of {self.info.describe()}", obs)
+
+    # --- to call ---------------------------------------------------------------------------------------------------
+
+    def transform(self, observation: Any) -> Array:
+        """Encode one observation into a fresh array of `shape`."""
+        if self._unchecked:
+            self.check_shape(observation)
+        out = zeros(self.size, float32)
+        try:
+            self._write(observation, out)
+        except ENCODING_ERRORS as error:
+            self._explain(observation, error)
+        return out if self._is_flat else out.reshape(self.shape)
+
+    def transform_batch(self, batch: Any) -> Array:
+        """Encode a vector environment's batch, or a list of observations, into a fresh array `[B, *shape]`."""
+        return self.encode_batch(batch)
+
+    def encode_batch(self, batch: Any) -> Array:
+        """Like `transform_batch`, but the array may be, or share memory with, the batch: for reading at once."""
+        if isinstance(batch, list):
+            batch = self._stacked(batch)
+        try:
+            if self._unchecked:
+                self._check_rows(batch)
+            out = np.zeros((first_size(self.info, batch), self.size), np.float32)
+            self._write_batch(batch, out)
+        except ObservationError:
+            raise
+        except ENCODING_ERRORS as error:
+            self._explain_batch(batch, error)
+        return out if self._is_flat else out.reshape(len(out), *self.shape)
+
+    def write(self, observation: Any, array: Array, offset: int) -> None:
+        """Encode one observation into `array[offset:offset + size]`."""
+        target = array[offset : offset + self.size]
+        target[:] = 0
+        try:
+            self._write(observation, target)
+        except ENCODING_ERRORS as error:
+            self._explain(observation, error)
+
+    def check_shape(self, observation: Any) -> None:
+        """Check one observation when the check mode asks for it ("first": until one has passed)."""
+        if self._unchecked:
+            self.check(observation)
+            self._unchecked = self.check_mode == "always"
+
+    def set_check(self, mode: str) -> None:
+        """Set when observations are checked: `"first"`, `"always"` or `"never"`."""
+        self.check_mode = mode
+        self._unchecked = mode != "never"
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog it comes from; where it comes from none, the default one."""
+        return self._catalog or provided.default_catalog()
+
+    @property
+    def observation_space(self) -> Any:
+        """The space of encoded observations."""
+        if self._processed is None:
+            self._processed = self.processed_space(*self.bounds())
+        return self._processed
+
+    def processed_space(self, low: Array, high: Array) -> Any:
+        """Return a float32 Box of `shape` from which models restore the structure; `low` and `high` are `[size]`."""
+        from gymnasium.spaces import Box
+
+        space: Any = Box(low.reshape(self.shape), high.reshape(self.shape), self.shape, np.float32)
+        space.original_space, space.preprocessor = self._obs_space, self
+        return space
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def child(self, info: SpaceInfo) -> Preprocessor:
+        """Return the catalog's preprocessor for a child of this space; children leave checking to their root."""
+        return self.catalog.child_preprocessor(info, self._options)
+
+    def as_array(self, obs: Any, expected: str) -> Array:
+        """Return an observation as an array, or refuse it: lists of different lengths are none."""
+        try:
+            return np.asarray(obs)
+        except (TypeError, ValueError):
+            self.refuse(expected, obs)
+
+    def check_item(self, child: Preprocessor, item: Any, path: str) -> None:
+        """Check one of several items that share a codec; a refusal names the item's own path, not the codec's."""
+        try:
+            child.check(item)
+        except ObservationError as error:
+            raise ObservationError(str(error).replace(child.info.path, path, 1)) from None
+
+    def refuse(self, expected: str, found: Any) -> NoReturn:
+        """Raise ObservationError for this space's path."""
+        raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(found)}.")
+
+    # Compiled at the first use: children are only asked for writers at their place in the whole.
+
+    @cached_property
+    def _write(self) -> Writer:
+        return self.writer(0)
+
+    @cached_property
+    def _write_batch(self) -> Writer:
+        return self.batch_writer(0)
+
+    def _stacked(self, observations: list[Any]) -> Any:
+        """Return a list of observations as a batch in the form a vector environment returns."""
+        try:
+            return stack(self.info, observations)
+        except ENCODING_ERRORS as error:
+            for obs in observations:
+                self.check(obs)
+            raise ObservationError(f"{self.info.path}: this list of observations cannot be stacked: {error}") from error
+
+    def _check_rows(self, batch: Any) -> None:
+        for row in rows(self.info, batch):
+            self.check_shape(row)
+            if not self._unchecked:
+                break
+
+    def _explain(self, obs: Any, error: Exception) -> NoReturn:
+        self.check(obs)
+        raise ObservationError(f"{self.info.path}: {summary(obs)} cannot be encoded: {error}") from error
+
+    def _explain_batch(self, batch: Any, error: Exception) -> NoReturn:
+        try:
+            for row in rows(self.info, batch):
+                self.check(row)
+        except ObservationError:
+            raise
+        except ENCODING_ERRORS:
+            pass  # a batch of the wrong form has no rows to check
+        raise ObservationError(
+            f"{self.info.path}: expected a batch of {self.info.describe()}; found {summary(batch)}: {error}"
+        ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        compiled = ("_write", "_write_batch", "_processed", "_catalog", "component")
+        return {k: v for k, v in self.__dict__.items() if k not in compiled}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _catalog=None, _processed=None)

@@ -1,0 +1,84 @@
+"""From encoded observations back to the structure of the space they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlcatalog import provided
+from rlcatalog.errors import ObservationError
+from rlcatalog.frameworks import tensor_ops
+from rlcatalog.observations.preprocessor import Preprocessor
+from rlcatalog.spaces import SpaceInfo, Structure
+
+
+def preprocessor_of(obs_space: Any) -> Preprocessor | None:
+    """Return the preprocessor behind a processed space, or None for a space as environments have it."""
+    found = getattr(obs_space, "preprocessor", None)
+    if found is None and hasattr(obs_space, "original_space"):
+        # A processed space from elsewhere (another process, RLlib): the default catalog knows its encoding.
+        found = provided.default_catalog().preprocessor_for(SpaceInfo.read(obs_space.original_space), {}, check="never")
+        obs_space.preprocessor = found
+    return found if isinstance(found, Preprocessor) else None
+
+
+def is_structure(obs: Any) -> bool:
+    """Whether observations are structured already, rather than one array or tensor."""
+    return isinstance(obs, Mapping | tuple | list | Structure)
+
+
+def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = "numpy") -> Any:
+    """Turn encoded observations back into the structure of the space they came from.
+
+    Args:
+        obs: Encoded observations `[..., size]`; a structure is returned as it is.
+        obs_space: The preprocessor's `observation_space`; a space without `original_space` leaves `obs` as it is.
+        tensorlib: `"numpy"`, `"torch"` or `"tf"` (`"tf2"`).
+
+    Returns:
+        Dicts for Dict, tuples for Tuple, `RepeatedValues` for Repeated and Sequence, `TextValues`, `GraphValues`,
+        `OneOfValues`, arrays or tensors at the leaves, views of `obs` where the library can. Discrete leaves stay
+        one-hot.
+
+    Raises:
+        ObservationError: The last axis of `obs` has not the encoded size.
+    """
+    preprocessor = preprocessor_of(obs_space)
+    if preprocessor is None or not preprocessor.structured or is_structure(obs):
+        return obs
+    if len(obs.shape) < 2 or obs.shape[-1] != preprocessor.size:
+        raise ObservationError(
+            f"{preprocessor.info.path}: expected encoded observations of shape [..., {preprocessor.size}] for"
+            f" {preprocessor.info.describe()}, found shape {tuple(obs.shape)}."
+        )
+    return preprocessor.restore(obs, tensor_ops(tensorlib))
+
+
+def model_views(preprocessor: Preprocessor, dtype: Any) -> list[tuple[str, tuple[int, ...], str]]:
+    """Return what a model finds in its input: name, shape without the batch axis, dtype.
+
+    Args:
+        preprocessor: The preprocessor of its observations.
+        dtype: Dtype of the encoded observations.
+    """
+    encoded = np.zeros((1, *preprocessor.shape), dtype)
+    obs = preprocessor.restore(encoded, tensor_ops("numpy")) if preprocessor.structured else encoded
+    found = [*_tensors("obs", obs), ("obs_flat", encoded.reshape(1, -1))]
+    return [(name, tensor.shape[1:], str(tensor.dtype)) for name, tensor in found]
+
+
+def _tensors(name: str, values: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(values, Mapping):
+        parts = [(f"{name}[{key!r}]", value) for key, value in values.items()]
+    elif isinstance(values, tuple):
+        parts = [(f"{name}[{i}]", value) for i, value in enumerate(values)]
+    elif isinstance(values, Structure):
+        parts = [(f"{name}.{key}", value) for key, value in vars(values).items() if key != "max_len"]
+    else:
+        if values is not None:
+            yield name, values
+        return
+    for part, value in parts:
+        yield from _tensors(part, value)

@@ -1,0 +1,103 @@
+"""What a head leaves of a Dict observation for its trunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.errors import ConfigError, NotServedError, UnsupportedSpaceError
+from rlcatalog.frameworks import TensorOps
+from rlcatalog.observations.preprocessor import Preprocessor
+from rlcatalog.observations.restoring import is_structure
+from rlcatalog.plugins import Request
+
+
+class Rest:
+    """The entries of a Dict observation that a head has not claimed. A single one is seen as itself, not as a Dict.
+
+    Args:
+        preprocessor: The preprocessor of the whole observation.
+        claimed: The keys that the head reads itself.
+        who: The head's name, for messages.
+
+    Attributes:
+        claimed: Those keys.
+        preprocessor: The preprocessor of what is left.
+
+    Raises:
+        NotServedError: The observation is not encoded entry by entry (a custom preprocessor).
+        UnsupportedSpaceError: Nothing is left for the trunk.
+        ConfigError: A claimed key is not there.
+    """
+
+    def __init__(self, preprocessor: Preprocessor, claimed: Sequence[str], who: str) -> None:
+        whole = preprocessor.info
+        self.claimed = tuple(claimed)
+        if missing := [key for key in claimed if key not in whole.keys]:
+            raise ConfigError(f"{who}: the observation has no {missing[0]!r}; found {whole.describe()}.")
+        if not preprocessor.structured or len(preprocessor.children) != len(whole.keys):
+            raise NotServedError(
+                f"{who} reads {', '.join(map(repr, claimed))} out of the observation, which"
+                f" {type(preprocessor).__name__} does not encode entry by entry. Leave custom_preprocessor out."
+            )
+        self._keys = [key for key in whole.keys if key not in claimed]
+        kept = [child for key, child in zip(whole.keys, preprocessor.children, strict=True) if key in self._keys]
+        if not sum(child.size for child in kept):
+            raise UnsupportedSpaceError(
+                f"{whole.path}: {who} takes {', '.join(map(repr, claimed))} and leaves nothing of {whole.describe()}"
+                " for the trunk to see. Add an entry with the state of the environment."
+            )
+        if len(kept) == 1:
+            self.preprocessor = kept[0]
+        else:
+            info = whole
+            for key in claimed:
+                info = info.without(key)
+            self.preprocessor = preprocessor.child(info)
+        starts = {leaf.path: leaf.start for leaf in preprocessor.leaves()}
+        #: Where its columns stand in the whole, neighbours joined.
+        self._columns: list[tuple[int, int]] = []
+        for child in kept:
+            if child.size:
+                first = starts[child.leaves()[0].path]
+                start = self._columns.pop()[0] if self._columns and self._columns[-1][1] == first else first
+                self._columns.append((start, first + child.size))
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the claimed entries."""
+        return [f"obs[{key!r}]" for key in self.claimed]
+
+    def request(self, request: Request) -> Request:
+        """Return what is asked of the trunk and of the memory."""
+        return replace(
+            request, obs=self.preprocessor.info, encoded_shape=self.preprocessor.shape, preprocessor=self.preprocessor
+        )
+
+    def space(self, encoded_space: Any) -> Any:
+        """Return the observation space of the trunk.
+
+        Args:
+            encoded_space: The space of whole encoded observations, filtered where there is a filter.
+        """
+        low, high = (
+            np.concatenate([np.ravel(side)[start:stop] for start, stop in self._columns])
+            for side in (encoded_space.low, encoded_space.high)
+        )
+        unfiltered = self.preprocessor.bounds()
+        if np.array_equal(low, unfiltered[0]) and np.array_equal(high, unfiltered[1]):
+            return self.preprocessor.observation_space  # in its own dtype: an image of bytes is known as one
+        return self.preprocessor.processed_space(low, high)
+
+    def of(self, inputs: Mapping[str, Any], ops: TensorOps) -> dict[str, Any]:
+        """Return a model's input, with the structured whole in `"obs"`, as its trunk is to be given it."""
+        found = dict(inputs)
+        whole, flat = found["obs"], found.pop("obs_flat", None)
+        found["obs"] = whole[self._keys[0]] if len(self._keys) == 1 else {key: whole[key] for key in self._keys}
+        if self.preprocessor.structured and flat is not None and not is_structure(flat):
+            pieces = [flat[:, start:stop] for start, stop in self._columns]
+            found["obs_flat"] = pieces[0] if len(pieces) == 1 else ops.side_by_side(pieces)
+        return found

@@ -1,0 +1,30 @@
+from . import hookspecs as hookspecs, public_index as public_index
+from .component import Component as Component
+from .declarations import (
+    HOOK_RETURNS as HOOK_RETURNS,
+    ActionDistSpec as ActionDistSpec,
+    CommandSpec as CommandSpec,
+    Declaration as Declaration,
+    EnvWrapperSpec as EnvWrapperSpec,
+    FilterSpec as FilterSpec,
+    Match as Match,
+    ModelSpec as ModelSpec,
+    NoMatch as NoMatch,
+    PreprocessorSpec as PreprocessorSpec,
+    Rank as Rank,
+    Stage as Stage,
+)
+from .discovery import (
+    GROUP as GROUP,
+    candidates as candidates,
+    disabled_reason as disabled_reason,
+    incompatible_reason as incompatible_reason,
+    normalize as normalize,
+    scan as scan,
+)
+from .hookspecs import hookimpl as hookimpl
+from .loading import load_plugins as load_plugins
+from .part_names import part_class as part_class, part_classes as part_classes
+from .record import PluginRecord as PluginRecord
+from .registry import Registry as Registry
+from .request import Request as Request

@@ -1,0 +1,112 @@
+"""One named part: what its plugin declared, where it comes from, and how its code is reached."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcatalog.errors import CatalogError, NotServedError, PluginError
+from rlcatalog.frameworks import FRAMEWORKS, require_framework
+from rlcatalog.plugins.declarations import Declaration
+
+
+@dataclass
+class Component:
+    """One named part and where it comes from.
+
+    Attributes:
+        declaration: What the plugin said about it.
+        distribution: Distribution that provides it; empty for one registered in process.
+        version: That distribution's version.
+        shadowed_by: Distribution of the component that overrides this one, or None.
+        objects: Classes by framework, for a component registered in process.
+    """
+
+    declaration: Declaration
+    distribution: str
+    version: str
+    shadowed_by: str | None = None
+    objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def kind(self) -> str:
+        """The kind: `"model"`, `"preprocessor"`, …"""
+        return self.declaration.kind
+
+    @property
+    def name(self) -> str:
+        """The name users write into a config."""
+        return self.declaration.name
+
+    @property
+    def in_process(self) -> bool:
+        """Whether it was registered by the running program."""
+        return not self.distribution
+
+    @property
+    def address(self) -> str:
+        """`"distribution/name"`, by which it is found again; the name alone for one of the running program."""
+        return f"{self.distribution}/{self.name}" if self.distribution else self.name
+
+    @property
+    def provider(self) -> str:
+        """Distribution and version as one text."""
+        return f"{self.distribution} {self.version}" if self.distribution else "registered in process"
+
+    def check_framework(self, framework: str) -> None:
+        """Raise unless the component has code for `framework` and the framework is installed."""
+        if framework in FRAMEWORKS:
+            if framework not in self.declaration.frameworks:
+                raise NotServedError(
+                    f"{self.kind} {self.name!r} ({self.provider}) has no code for framework={framework!r};"
+                    f" it serves: {', '.join(self.declaration.frameworks)}."
+                )
+            require_framework(framework, self.distribution)
+
+    def ask(self, name: str, *arguments: Any, returns: Callable[[Any], Any]) -> Any:
+        """Call a function of the declaration and convert what it returns.
+
+        Args:
+            name: The field that holds the function.
+            *arguments: Its arguments.
+            returns: Converts the answer, and raises TypeError or ValueError where it is of the wrong kind.
+
+        Raises:
+            PluginError: The function raised, or its answer is of the wrong kind.
+        """
+        who = f"{self.kind} {self.name!r} ({self.provider}): its {name} function"
+        try:
+            answer = getattr(self.declaration, name)(*arguments)
+        except CatalogError:
+            raise  # about the request, not about the plugin
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"{who} raised {type(error).__name__}: {error}") from error
+        try:
+            return returns(answer)
+        except (TypeError, ValueError) as error:
+            raise PluginError(f"{who} returned {answer!r}: {error}") from error
+
+    def load(self, framework: str) -> Any:
+        """Import and return the target for a framework.
+
+        Raises:
+            NotServedError: The component has none for it.
+            MissingFrameworkError: The framework is not installed.
+            PluginError: The import failed, or the module lacks the class.
+        """
+        self.check_framework(framework)
+        if framework in self.objects:
+            return self.objects[framework]
+        target = self.declaration.targets[framework]
+        module, _, attribute = target.partition(":")
+        if framework in FRAMEWORKS:
+            FRAMEWORKS[framework].prepare()
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"{self.kind} {self.name!r} ({self.provider}): its target {target!r} cannot be imported:"
+                f" {type(error).__name__}: {error}"
+            ) from error

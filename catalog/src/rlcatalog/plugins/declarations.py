@@ -1,0 +1,252 @@
+"""What a plugin's hooks return: frozen declarations made of strings and small functions.
+
+A declaration says what a part is called, what it serves and where its code stands. It imports nothing: a target such
+as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` is imported at its first use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rlcatalog.errors import DeclarationError
+from rlcatalog.plugins.discovery import normalize
+
+if TYPE_CHECKING:
+    from rlcatalog.plugins.request import Request
+    from rlcatalog.spaces import SpaceInfo
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
+_TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
+_VICTIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*/[A-Za-z_][A-Za-z0-9_.\-]*\Z")
+
+
+class Rank(IntEnum):
+    """How well a component fits: the highest rank of a slot is chosen, a tie is an error."""
+
+    FALLBACK = 1
+    GENERIC = 2
+    SPECIFIC = 3
+
+
+@dataclass(frozen=True)
+class Match:
+    """The component fits, this well, for this reason."""
+
+    rank: Rank
+    why: str
+
+
+@dataclass(frozen=True)
+class NoMatch:
+    """The component does not fit, for this reason."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a model as `explain` prints it.
+
+    Attributes:
+        name: What the step is, such as `hidden 1 (tanh)`.
+        shape: Shape of its output for one observation, or None when it is known only after building.
+    """
+
+    name: str
+    shape: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What all kinds of component have in common.
+
+    Attributes:
+        name: The name users write into a config.
+        targets: Import path of the class by framework: `{"torch": "pkg.torch:Class", "tf": "pkg.tf:Class"}`, or
+            `{"numpy": "pkg.codecs:Class"}` for parts that need no framework.
+        summary: One line for `rlcatalog list`.
+        match: Says whether, how well and why the component fits a request. None: only chosen by name.
+        config: Import path of the msgspec struct with the config keys this component owns, or None.
+        reads: Names of the kernel's shared config keys that the component honours.
+        overrides: `"distribution/name"` of the component this one replaces under the same name, or None.
+    """
+
+    kind: ClassVar[str] = ""
+    frameworks_allowed: ClassVar[frozenset[str]] = frozenset({"torch", "tf"})
+
+    name: str
+    targets: Mapping[str, str]
+    summary: str
+    match: Callable[[Request], Match | NoMatch] | None = None
+    config: str | None = None
+    reads: tuple[str, ...] = ()
+    overrides: str | None = None
+
+    def __post_init__(self) -> None:
+        where = f"{type(self).__name__}({self.name!r})"
+        if not isinstance(self.name, str) or not _NAME.match(self.name):
+            raise DeclarationError(f"{where}: name must be a word of letters, digits, '_', '-' and '.'.")
+        if not isinstance(self.targets, Mapping) or not self.targets:
+            raise DeclarationError(f"{where}: targets must map a framework to 'package.module:Class'.")
+        for framework, target in self.targets.items():
+            if framework not in self.frameworks_allowed:
+                raise DeclarationError(
+                    f"{where}: unknown framework {framework!r} in targets; known: {sorted(self.frameworks_allowed)}."
+                )
+            if not isinstance(target, str) or not _TARGET.match(target):
+                raise DeclarationError(f"{where}: target {target!r} must be a string 'package.module:Class'.")
+        if self.match is not None and not callable(self.match):
+            raise DeclarationError(f"{where}: match must be a function of one Request, found {self.match!r}.")
+        if self.config is not None and not (isinstance(self.config, str) and _TARGET.match(self.config)):
+            raise DeclarationError(f"{where}: config must be a string 'package.module:Struct', found {self.config!r}.")
+        if self.overrides is not None:
+            if not (isinstance(self.overrides, str) and _VICTIM.match(self.overrides)):
+                raise DeclarationError(f"{where}: overrides must be 'distribution/name', found {self.overrides!r}.")
+            distribution, _, victim = self.overrides.partition("/")
+            object.__setattr__(self, "overrides", f"{normalize(distribution)}/{victim}")
+            if victim != self.name:
+                raise DeclarationError(
+                    f"{where}: an override answers to its victim's name; found overrides={self.overrides!r}."
+                    f" Name this component {victim!r}, or drop the override."
+                )
+        object.__setattr__(self, "targets", MappingProxyType(dict(self.targets)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Declaration:
+        return self  # frozen; and its targets' view cannot be copied
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """Frameworks this component has code for."""
+        return tuple(self.targets)
+
+    def judge(self, request: Request) -> Match | NoMatch:
+        """Say whether, how well and why the component fits a request."""
+        return NoMatch("only chosen by name") if self.match is None else self.match(request)
+
+
+@dataclass(frozen=True)
+class PreprocessorSpec(Declaration):
+    """A `Preprocessor` class: the codec of one or a few kinds of space.
+
+    Attributes:
+        kinds: The kinds it takes: `SpaceInfo.kind` or the qualified name of a space class; `match` is asked about
+            those only, and without a `match` it fits them all. Empty: `match` is asked about every space.
+    """
+
+    kind: ClassVar[str] = "preprocessor"
+    frameworks_allowed: ClassVar[frozenset[str]] = frozenset({"numpy"})
+
+    kinds: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.kinds, tuple) or not all(isinstance(kind, str) for kind in self.kinds):
+            raise DeclarationError(
+                f"PreprocessorSpec({self.name!r}): kinds must be a tuple of text, found {self.kinds!r}."
+            )
+
+    def takes(self, info: SpaceInfo) -> bool:
+        """Whether the space is of a kind this codec may fit."""
+        return not self.kinds or info.kind in self.kinds or any(name in self.kinds for name in info.classes)
+
+    def judge(self, request: Request) -> Match | NoMatch:
+        if not self.takes(request.obs):
+            return NoMatch(f"takes {' or '.join(self.kinds)}, not {request.obs.kind}")
+        if self.kinds and self.match is None:
+            return Match(Rank.GENERIC, f"the space is a {request.obs.kind}")
+        return super().judge(request)
+
+
+@dataclass(frozen=True)
+class FilterSpec(Declaration):
+    """A `Filter` class, a stateful stage between preprocessor and model; chosen by `observation_filter`."""
+
+    kind: ClassVar[str] = "filter"
+    frameworks_allowed: ClassVar[frozenset[str]] = frozenset({"numpy"})
+
+
+@dataclass(frozen=True)
+class EnvWrapperSpec(Declaration):
+    """A function `wrap(env, config) -> env`; `match` sees the environment as `request.env`."""
+
+    kind: ClassVar[str] = "env_wrapper"
+    frameworks_allowed: ClassVar[frozenset[str]] = frozenset({"numpy"})
+
+
+@dataclass(frozen=True)
+class ModelSpec(Declaration):
+    """A model class.
+
+    Attributes:
+        slot: `"trunk"`, `"memory"` or `"head"`; a memory and a head are built around the trunk.
+        claims: For a head: the keys of a Dict observation that it reads itself, for a request. Trunk and memory are
+            chosen for what remains, and see no more.
+        describe: The stages and their shapes for a request, without a framework; None for "known after build".
+        settled: For a model that asks the catalog for others: the config keys that name what it found for a request. A
+            saved policy keeps them, so that loading never chooses again.
+    """
+
+    kind: ClassVar[str] = "model"
+
+    slot: str = "trunk"
+    claims: Callable[[Request], Sequence[str]] | None = None
+    describe: Callable[[Request], Sequence[Stage]] | None = None
+    settled: Callable[[Request], Mapping[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.slot not in ("trunk", "memory", "head"):
+            raise DeclarationError(
+                f"ModelSpec({self.name!r}): slot must be trunk, memory or head, found {self.slot!r}."
+            )
+
+
+@dataclass(frozen=True)
+class ActionDistSpec(Declaration):
+    """An action-distribution class.
+
+    Attributes:
+        size: Number of model outputs the distribution needs, from the action space and the model config. The class's
+            `required_model_output_shape` says the same.
+        composite: Whether it joins distributions that the catalog chooses for the space's children (Tuple, Dict); its
+            size is the sum of theirs.
+        around: Whether it is built around the distribution that the catalog would choose without it; `size` is then
+            given that one's as a third argument.
+    """
+
+    kind: ClassVar[str] = "action_dist"
+
+    composite: bool = False
+    around: bool = False
+    size: Callable[..., int] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.size):
+            raise DeclarationError(
+                f"ActionDistSpec({self.name!r}): size must be a function of the action SpaceInfo and the config."
+            )
+
+
+@dataclass(frozen=True)
+class CommandSpec(Declaration):
+    """A sub-command of `rlcatalog`: `targets={"cli": "pkg.cli:function"}` names a typer function."""
+
+    kind: ClassVar[str] = "command"
+    frameworks_allowed: ClassVar[frozenset[str]] = frozenset({"cli"})
+
+
+#: Hook name → the declaration its list must hold.
+HOOK_RETURNS: dict[str, type[Declaration]] = {
+    "rlcatalog_preprocessors": PreprocessorSpec,
+    "rlcatalog_filters": FilterSpec,
+    "rlcatalog_env_wrappers": EnvWrapperSpec,
+    "rlcatalog_models": ModelSpec,
+    "rlcatalog_action_dists": ActionDistSpec,
+    "rlcatalog_commands": CommandSpec,
+}

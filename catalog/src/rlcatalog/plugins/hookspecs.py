@@ -1,0 +1,50 @@
+"""The hooks of rlcatalog, all on this page. Each returns declarations; none decides anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from rlcatalog.plugins.declarations import (
+        ActionDistSpec,
+        CommandSpec,
+        EnvWrapperSpec,
+        FilterSpec,
+        ModelSpec,
+        PreprocessorSpec,
+    )
+
+hookspec = pluggy.HookspecMarker("rlcatalog")
+hookimpl = pluggy.HookimplMarker("rlcatalog")
+
+
+@hookspec
+def rlcatalog_preprocessors() -> list[PreprocessorSpec]:  # type: ignore[empty-body]
+    """Return the preprocessors this plugin provides: one codec per kind of space."""
+
+
+@hookspec
+def rlcatalog_filters() -> list[FilterSpec]:  # type: ignore[empty-body]
+    """Return the observation filters this plugin provides, chosen by name with `observation_filter`."""
+
+
+@hookspec
+def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:  # type: ignore[empty-body]
+    """Return the environment wrappers this plugin provides, applied by `rlcatalog.wrap_env`."""
+
+
+@hookspec
+def rlcatalog_models() -> list[ModelSpec]:  # type: ignore[empty-body]
+    """Return the models this plugin provides: trunks, memories and heads."""
+
+
+@hookspec
+def rlcatalog_action_dists() -> list[ActionDistSpec]:  # type: ignore[empty-body]
+    """Return the action distributions this plugin provides."""
+
+
+@hookspec
+def rlcatalog_commands() -> list[CommandSpec]:  # type: ignore[empty-body]
+    """Return the sub-commands this plugin adds to the command line."""

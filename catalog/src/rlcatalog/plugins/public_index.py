@@ -1,0 +1,36 @@
+"""Install hints for the packages that come with rlcatalog, read from a generated data file.
+
+The kernel itself knows no part by name; `tools/public_index.py` writes the file from the packages and a test compares.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+
+@cache
+def _data() -> dict[str, Any]:
+    from importlib import resources
+
+    text = (resources.files(__package__) / "public_index.json").read_text(encoding="utf-8")
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def provider_of(kind: str, name: str) -> str | None:
+    """Return the distribution that provides a component, a config key (`kind="config"`) or an export, or None."""
+    found = _data()["provides"].get(f"{kind}/{name}")
+    return str(found) if found is not None else None
+
+
+def how_to_get(distribution: str) -> str:
+    """Return the end of a sentence that says how to get a distribution that is not installed."""
+    return f"is provided by {distribution}, which is not installed: pip install {distribution}"
+
+
+def install_hint() -> str:
+    """Return a sentence that says what to install to get started."""
+    names = " ".join(n for n in _data()["distributions"] if n.startswith("rlcatalog-"))
+    return f"Parts come in packages of their own; to get started: pip install {names}"

@@ -1,0 +1,49 @@
+"""What a lookup asks: the question every `match`, `describe` and `size` function answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcatalog.spaces import SpaceInfo
+
+
+@dataclass(frozen=True)
+class Request:
+    """One lookup.
+
+    Attributes:
+        obs: The observation space as the environment gives it (for preprocessors: the space, or sub-space, to encode).
+        action: The action space, or None where it does not matter.
+        config: The model config, complete and checked: every key of the installed packages with its value.
+        framework: `"torch"`, `"tf"`, or None where any will do.
+        encoded_shape: Shape of one preprocessed observation, or None before preprocessing.
+        num_outputs: Number of outputs the model is asked for, or None for a trunk.
+        trunk_width: Width of the trunk's output, for memories and heads; None when known only after building.
+        env: The environment, for environment wrappers.
+        preprocessor: What encoded the observations, where it is known.
+        catalog: The catalog that asks, for models that hold others (see `Catalog.trunk`).
+        mask_key: Key of the environment's Dict observations under which an action mask stands, or None. `obs` has it
+            only where models are shown the mask.
+    """
+
+    obs: SpaceInfo
+    action: SpaceInfo | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    framework: str | None = None
+    encoded_shape: tuple[int, ...] | None = None
+    num_outputs: int | None = None
+    trunk_width: int | None = None
+    env: Any = None
+    preprocessor: Any = field(default=None, repr=False, compare=False)
+    catalog: Any = field(default=None, repr=False, compare=False)
+    mask_key: str | None = None
+
+    @property
+    def encoded_size(self) -> int:
+        """Number of values in one preprocessed observation."""
+        size = 1
+        for n in self.encoded_shape or ():
+            size *= n
+        return size

@@ -1,0 +1,18 @@
+from . import loading as loading, saving as saving
+from .contract import Engine as Engine, Evaluation as Evaluation, Step as Step
+from .history import Views as Views
+from .loading import load as load, read_manifest as read_manifest
+from .policy import Policy as Policy
+from .saving import Manifest as Manifest, codecs_of as codecs_of, settled_keys as settled_keys
+from .sequences import (
+    chop_into_sequences as chop_into_sequences,
+    lengths_of as lengths_of,
+    memory_of as memory_of,
+    pad_sequences as pad_sequences,
+    padded_length as padded_length,
+    sequence_mask as sequence_mask,
+    unpad_sequences as unpad_sequences,
+    views_of as views_of,
+)
+from .state import State as State
+from .stepper import Stepper as Stepper, autoreset_of as autoreset_of

@@ -1,0 +1,76 @@
+"""The contract between a policy and what a framework does for it: `Step`, `Evaluation`, `Engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rlcatalog.policy.state import State
+
+Array = np.ndarray[Any, Any]
+
+
+class Step(NamedTuple):
+    """What `Policy.act` returns for a batch of B observations, all of it NumPy.
+
+    Attributes:
+        action: Actions for the environment, in its action space.
+        raw_action: The same before adaption, `[B, width]`: store these, `evaluate` scores them.
+        logp: Log density of the raw actions, `[B]`; float32, or float64 where the model's outputs are.
+        value: Value estimates `[B]`, of the same precisions, or None for a model without a value branch.
+        dist_inputs: Parameters of the action distribution `[B, n]`, action masks included; `Policy.stored_dist`
+            rebuilds it from them, whatever the weights are by then. Half precisions are widened to float32 before it.
+        state: Opaque state to hand to the next `act`, or None for a model without memory or past views.
+    """
+
+    action: Any
+    raw_action: Array
+    logp: Array
+    value: Array | None
+    dist_inputs: Array
+    state: State | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `Policy.evaluate` returns for a batch, all of it tensors of the framework, differentiable.
+
+    Attributes:
+        logp: Log density `[B]` of the given raw actions.
+        entropy: Entropy, or its estimate, `[B]`.
+        entropy_kind: `"exact"` or `"estimate"`.
+        value: Value estimates `[B]`, or None.
+        dist: The action distribution.
+        kl: Divergence `[B]` of the distribution that the actions were drawn from to this one, or None where the batch
+            does not hold the former. Where parts of an action depend on earlier ones it is that of each part given the
+            stored earlier ones: its mean over stored actions estimates the divergence without bias.
+    """
+
+    logp: Any
+    entropy: Any
+    entropy_kind: str
+    value: Any
+    dist: Any
+    kl: Any = None
+
+
+class Engine(Protocol):
+    """What a framework does for a policy."""
+
+    def act(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+    ) -> tuple[Any, ...]:
+        """Return raw actions `[B, width]`, logp, value or None, inputs and new memory, as NumPy arrays."""
+
+    def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
+        """Return value estimates `[B]`; no action distribution is made."""
+
+    def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
+        """Return the evaluation of a training batch."""
+
+    def to(self, device: str) -> None:
+        """Move model and computation to a device."""

@@ -1,0 +1,266 @@
+"""What a model sees of the past while acting: the views it asks for, served from a window over each episode.
+
+Training needs no window of its own: it stores the views that acting returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcatalog.actions import ActionForm
+from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.models import ViewRequirement
+
+Array = np.ndarray[Any, Any]
+
+#: Names under which RLlib's models know a column one step back.
+_STEP_BACK = {
+    "prev_actions": "actions", "prev_action": "actions", "prev_rewards": "rewards", "prev_reward": "rewards",
+}  # fmt: skip
+#: Columns acting knows of the past; of now it knows `obs` and `t`.
+_PAST = ("obs", "actions", "action_inputs", "rewards")
+#: Columns only a finished rollout has, besides all those of now.
+_TRAINING = ("new_obs", "terminateds", "truncateds", "action_logp", "action_dist_inputs", "vf_preds")
+
+
+class History(NamedTuple):
+    """The last steps of B episodes.
+
+    Attributes:
+        windows: Column → its last values `[B, depth, ...]`, the newest last; zeros before an episode began.
+        t: Number of steps taken in each episode, `[B]`; counted for models that ask for views.
+    """
+
+    windows: Mapping[str, Array]
+    t: Array
+
+
+@dataclass(frozen=True)
+class View:
+    """One entry of a model's `view_requirements`, read.
+
+    Attributes:
+        name: Its name, the key in the model's input.
+        column: The column it looks into.
+        shifts: The steps it takes, relative to now.
+        single: Whether it is one step without an axis of its own.
+        acting: Whether the model sees it while acting.
+        training: Whether the model sees it in training.
+        repeat: It has one value every that many rows of a sequence.
+    """
+
+    name: str
+    column: str
+    shifts: tuple[int, ...]
+    single: bool
+    acting: bool
+    training: bool
+    repeat: int
+
+    @property
+    def ahead(self) -> bool:
+        """Whether it needs what acting does not know yet."""
+        known = 0 if self.column in ("obs", "t") else -1
+        return self.column in _TRAINING or max(self.shifts) > known
+
+
+class Views:
+    """Serves the views of one model.
+
+    Args:
+        requirements: The model's `view_requirements`.
+        obs_shape: Shape of an encoded observation.
+        obs_dtype: Its dtype.
+        actions: How raw actions are shown to models.
+        who: The model's name, for messages.
+
+    Raises:
+        NotServedError: A view that cannot be served.
+    """
+
+    def __init__(
+        self,
+        requirements: Mapping[str, ViewRequirement],
+        obs_shape: tuple[int, ...],
+        obs_dtype: Any,
+        actions: ActionForm,
+        who: str,
+    ) -> None:
+        self._actions, self._who = actions, who
+        self.all = [_read(name, row, who) for name, row in requirements.items() if not _is_plain(name, row)]
+        for view in self.all:
+            if view.ahead and view.acting:
+                raise NotServedError(
+                    f"{who} asks for the view {view.name!r}: {view.column} at {list(view.shifts)}, which is not known"
+                    " when it acts; pass used_for_compute_actions=False, or a negative shift."
+                )
+            if view.ahead and min(view.shifts) < 0:
+                raise NotServedError(
+                    f"{who} asks for the view {view.name!r}: {view.column} at {list(view.shifts)}; a view looks either"
+                    " back or ahead. Ask for two."
+                )
+        self._back = [view for view in self.all if not view.ahead]
+        #: Views that only a finished rollout can serve.
+        self.ahead = [view for view in self.all if view.ahead]
+        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+            "obs": (obs_shape, obs_dtype),
+            "rewards": ((), np.float32),
+            "actions": ((actions.width,), actions.dtype),
+            "action_inputs": ((actions.input_width,), np.float32),
+        }
+        self._windows = {
+            column: (max(depths), *shapes[column])
+            for column in _PAST
+            if (depths := [-min(v.shifts) for v in self._back if v.column == column and min(v.shifts) < 0])
+        }
+        self.reads_rewards = "rewards" in self._windows
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    @property
+    def acting(self) -> tuple[str, ...]:
+        """Names of the views a model sees while acting."""
+        return tuple(view.name for view in self._back if view.acting)
+
+    @property
+    def training(self) -> dict[str, int]:
+        """Names of the views a model sees in training → their `batch_repeat_value`."""
+        return {view.name: view.repeat for view in self.all if view.training}
+
+    def start(self, batch_size: int) -> History:
+        """Return the history of episodes that begin."""
+        windows = {
+            column: np.zeros((batch_size, depth, *shape), dtype)
+            for column, (depth, shape, dtype) in self._windows.items()
+        }
+        return History(windows, np.zeros(batch_size, np.int64))
+
+    def restart(self, history: History, rows: Array) -> History:
+        """Return the history with new episodes in some rows (indices or booleans)."""
+        windows = {column: _zeroed(window, rows) for column, window in history.windows.items()}
+        return History(windows, _zeroed(history.t, rows))
+
+    def rewarded(self, history: History, reward: Any) -> History:
+        """Return the history with the rewards `[B]` of the last step.
+
+        Raises:
+            ModelContractError: The model asks for rewards, and there are none.
+        """
+        if not self.reads_rewards:
+            return history
+        begun = history.t > 0
+        if reward is None:
+            if begun.any():
+                raise ModelContractError(f"{self._who} asks for past rewards: pass prev_reward=, the last step's.")
+            return history
+        reward = np.where(begun, np.asarray(reward, np.float32), np.float32(0))
+        return history._replace(windows={**history.windows, "rewards": _pushed(history.windows["rewards"], reward)})
+
+    def see(self, history: History, obs: Array) -> dict[str, Any]:
+        """Return every view that looks back from now: arrays `[B, ...]`, `[B, n, ...]` for n steps.
+
+        Args:
+            history: The past.
+            obs: The encoded observations of now.
+        """
+        return {view.name: self._seen(view, history, obs) for view in self._back}
+
+    def _seen(self, view: View, history: History, obs: Array) -> Any:
+        if view.column == "t":
+            found = np.maximum(history.t[:, None] + np.asarray(view.shifts), 0)
+            return found[:, 0] if view.single else found
+        window, now = history.windows.get(view.column), max(view.shifts) == 0
+        if window is None:
+            window = obs[:, None]
+        elif now:
+            window = np.concatenate([window, obs[:, None]], axis=1)
+        places = [shift - now for shift in view.shifts]  # counted from the end
+        if places != list(range(-window.shape[1], 0)):
+            window = window[:, places]
+        found = window[:, 0] if view.single else window
+        return self._actions.shown(found) if view.column == "actions" else found
+
+    def after(self, history: History, obs: Array, raw_action: Array) -> History:
+        """Return the history one step later; the reward comes with the next step."""
+        values: dict[str, Callable[[], Array]] = {
+            "obs": lambda: obs,
+            "actions": lambda: raw_action,
+            "action_inputs": lambda: self._actions.inputs(raw_action),
+        }
+        windows = {
+            column: window if column == "rewards" else _pushed(window, values[column]())
+            for column, window in history.windows.items()
+        }
+        return History(windows, history.t + 1)
+
+    def look_ahead(self, columns: Mapping[str, Array], ended: Array) -> dict[str, Any]:
+        """Return the views that only training sees, from a rollout.
+
+        Args:
+            columns: Column → its values `[T, N, ...]`: those a view here looks into.
+            ended: Whether the episode ended with the step, `[T, N]`.
+
+        Returns:
+            Arrays `[T, N, ...]`, `[T, N, n, ...]` for n steps; zeros beyond the episode's or the rollout's end.
+
+        Raises:
+            NotServedError: A column is missing.
+        """
+        return {view.name: self._ahead(view, columns, ended) for view in self.ahead}
+
+    def _ahead(self, view: View, columns: Mapping[str, Array], ended: Array) -> Any:
+        if view.column not in columns:
+            raise NotServedError(f"{self._who} asks for the view {view.name!r} into {view.column!r}, which this rollout"
+                                 f" has not; it has {', '.join(sorted(columns))}.")  # fmt: skip
+        column = columns[view.column]
+        steps = []
+        episode = np.cumsum(ended, axis=0) - ended  # number of the episode a step belongs to, in its environment
+        for shift in view.shifts:
+            value = np.zeros_like(column)
+            kept = len(column) - shift
+            if kept > 0:
+                same = episode[shift:] == episode[:kept]
+                value[:kept][same] = column[shift:][same]
+            steps.append(value)
+        found = steps[0] if view.single else np.stack(steps, axis=2)
+        return self._actions.shown(found) if view.column == "actions" else found
+
+
+def _is_plain(name: str, row: ViewRequirement) -> bool:
+    """Whether a requirement is served by other means: the current observation, and states."""
+    if name.startswith(("state_in_", "state_out_")):
+        return True
+    return name == "obs" and row.data_col in (None, "obs") and row.shift_arr.tolist() == [0]
+
+
+def _read(name: str, row: ViewRequirement, who: str) -> View:
+    column, back = row.data_col or name, 0
+    if column in _STEP_BACK:
+        column = _STEP_BACK[column]
+        back = -1 if row.shift_arr.tolist() == [0] else 0
+    column = {"dones": "terminateds", "action": "actions", "reward": "rewards"}.get(column, column)
+    known = (*_PAST, "t", *_TRAINING)
+    if column not in known:
+        raise NotServedError(
+            f"{who} asks for the view {name!r} into the column {column!r}; served are {', '.join(known)}."
+        )
+    shifts = tuple(int(s) + back for s in row.shift_arr)
+    return View(
+        name, column, shifts, np.ndim(row.shift) == 0 and not isinstance(row.shift, str),
+        row.used_for_compute_actions, row.used_for_training, row.batch_repeat_value,
+    )  # fmt: skip
+
+
+def _pushed(window: Array, value: Array) -> Array:
+    return np.concatenate([window[:, 1:], value[:, None]], axis=1)
+
+
+def _zeroed(array: Array, rows: Array) -> Array:
+    array = array.copy()
+    array[rows] = 0
+    return array

@@ -1,0 +1,307 @@
+"""`Policy`: the parts of one lookup, built and joined into one object."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.actions import ActionAdapter, ActionForm, ActionMasks, stored_class
+from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
+from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.frameworks import FRAMEWORKS, require_framework
+from rlcatalog.models import ModelV2
+from rlcatalog.observations import make_filter
+from rlcatalog.policy.contract import Engine, Evaluation, Step
+from rlcatalog.policy.finite import check_finite
+from rlcatalog.policy.history import Views
+from rlcatalog.policy.saving import save
+from rlcatalog.policy.state import Memory, State
+from rlcatalog.policy.stepper import Stepper
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcatalog.catalog import Catalog
+
+Array = np.ndarray[Any, Any]
+
+
+class Policy:
+    """Preprocessor, filter, model, action distribution and adapter as one object.
+
+    Made by `rlcatalog.build` and `rlcatalog.load`.
+
+    Attributes:
+        observation_space: The environment's observation space.
+        action_space: Its action space.
+        preprocessor: Encodes observations.
+        filter: The filter after it, or None.
+        encoded_space: The space of observations as the model sees them: encoded and filtered.
+        model: The model.
+        dist_class: The class of its action distributions: `dist_class(inputs, model)`.
+        stored_dist: The same for `step.dist_inputs` (tensors of the framework): `stored_dist(dist_inputs)`.
+        adapter: Maps raw actions to the environment's.
+        config: The model config, complete.
+        framework: `"torch"` or `"tf"`.
+    """
+
+    def __init__(self, catalog: Catalog, resolution: Resolution, observation_space: Any, action_space: Any) -> None:
+        require_framework(resolution.framework, resolution.component("trunk").distribution)
+        self.catalog, self.resolution = catalog, resolution
+        self.observation_space, self.action_space = observation_space, action_space
+        self.framework = resolution.framework
+        self.config = resolution.config.fresh()
+        assert resolution.request.action is not None
+        kinds = resolution.actions.raw_kinds(self.framework)
+        self.adapter = ActionAdapter(resolution.request.action, self.config["action_bounds"], kinds)
+        self.masks = ActionMasks(resolution.request.action, resolution.mask_key)
+        #: Whether the action mask is left out of what is encoded.
+        self._mask_apart = resolution.mask_key is not None and resolution.mask_key not in resolution.request.obs.keys
+        self.preprocessor = catalog.preprocessor_for(
+            resolution.request.obs, resolution.config.values, pins=resolution.preprocessor_pins
+        )
+        chosen = resolution.choices["filter"].component
+        self.filter = make_filter(chosen, self.preprocessor, self.config, resolution.rest)
+        self.encoded_space = (
+            self.preprocessor.observation_space
+            if self.filter is None
+            else self.filter.processed_space(self.preprocessor)
+        )
+        self.dist_class = resolution.actions.load(self.framework, self.config)
+        self.stored_dist = stored_class(self.dist_class)
+        self.model = self.make_model()
+        self.memory = Memory(self.model)
+        action_form = ActionForm(resolution.request.action, kinds, not self.config["_disable_action_flattening"])
+        #: The views of past steps that the model asks for.
+        self.views = Views(
+            self.model.view_requirements,
+            self.preprocessor.shape,
+            self.encoded_space.dtype,
+            action_form,
+            type(self.model).__name__,
+        )
+        self._looks_back = bool(self.views)
+        self._carries = self._looks_back or bool(self.memory)
+        self._engine: Engine = FRAMEWORKS[self.framework].load("engine")(self)
+
+    @property
+    def has_value(self) -> bool:
+        """Whether the model has a value branch."""
+        return type(self.model).value_function is not ModelV2.value_function
+
+    # --- acting ----------------------------------------------------------------------------------------------------
+
+    def act(
+        self,
+        obs: Any,
+        state: Any = None,
+        *,
+        prev_reward: Any = None,
+        mask: Any = None,
+        explore: bool = True,
+    ) -> Step:
+        """Choose actions for a batch of observations.
+
+        Args:
+            obs: A vector environment's observations (a batch), or a list of single ones.
+            state: The state the last `act` returned; None at the start of all episodes.
+            prev_reward: Rewards `[B]` of the last step, for models that ask for them.
+            mask: Action mask in Gymnasium's format, batched: `[B, n]` for Discrete (see `ActionMasks.matrix`); the
+                observations' own when missing.
+            explore: Sample; else take the most likely action.
+
+        Raises:
+            ObservationError: An observation does not lie in the space.
+            ActionMaskError: The mask has the wrong shape, or a row allows nothing.
+            NonFiniteError: The parameters of an action's distribution are NaN.
+        """
+        if self.masks.key is not None:
+            mask = self.masks.of(obs) if mask is None else mask
+            obs = self._seen(obs)
+        encoded = self.preprocessor.encode_batch(obs)
+        if self.filter is not None:
+            encoded = self.filter(encoded)
+        return self._step(encoded, state, prev_reward, mask, explore)
+
+    def act_encoded(
+        self,
+        encoded: Array,
+        state: Any = None,
+        *,
+        prev_reward: Any = None,
+        mask: Any = None,
+        explore: bool = True,
+    ) -> Step:
+        """Like `act`, for observations that `preprocess` returned (a training loop stores those)."""
+        return self._step(encoded, state, prev_reward, mask, explore)
+
+    def _step(self, encoded: Array, state: State | None, prev_reward: Any, mask: Any, explore: bool) -> Step:
+        if mask is not None:
+            mask = self.masks.matrix(mask, len(encoded))
+        if not self._carries:
+            raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
+            check_finite(logp, inputs, encoded)
+            return Step(self.adapter.adapt(raw), raw, logp, value, inputs, None)
+        memory, history, _, past = self._carried(state, len(encoded))
+        if not self._looks_back:
+            raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
+            check_finite(logp, inputs, encoded)
+            state = self._next(memory, returned, past, history, {})
+            return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
+        history = self.views.rewarded(history, prev_reward)
+        seen = self.views.see(history, encoded)
+        shown = {name: seen[name] for name in self.views.acting}
+        raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
+        check_finite(logp, inputs, encoded)
+        state = self._next(memory, returned, past, self.views.after(history, encoded, raw), seen)
+        return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
+
+    def values(self, encoded: Array, state: Any = None, *, prev_reward: Any = None) -> Array:
+        """Return value estimates `[B]` where nobody acts: of an episode's last observation, say.
+
+        They are float32, or float64 where the model's are. No action is drawn and no action mask is asked for: a row in
+        which nothing is allowed will do.
+
+        Args:
+            encoded: Observations that `preprocess` returned.
+            state: The state the last `act` returned; None at the start of all episodes. It stays as it was.
+            prev_reward: Rewards `[B]` of the last step, for models that ask for them.
+
+        Raises:
+            NotServedError: The model has no value branch.
+        """
+        if not self.has_value:
+            raise NotServedError(f"values: {type(self.model).__name__} has no value_function().")
+        if not self._carries:
+            return self._engine.values(encoded, {}, ())
+        memory, history, *_ = self._carried(state, len(encoded))
+        seen = self.views.see(self.views.rewarded(history, prev_reward), encoded) if self._looks_back else {}
+        return self._engine.values(encoded, {name: seen[name] for name in self.views.acting}, memory)
+
+    def _next(
+        self, memory: tuple[Array, ...], returned: tuple[Array, ...], past: tuple[Array, ...], history: Any, seen: Any
+    ) -> State:
+        memory, past = self.memory.after(memory, returned, past)
+        return State(memory, history, seen, past)
+
+    def _carried(self, state: State | None, rows: int) -> State:
+        if state is None:
+            return State(self.memory.start(rows), self.views.start(rows), {}, self.memory.begin(rows))
+        if not isinstance(state, State) or len(state.history.t) != rows:
+            found = f"{len(state.history.t)} rows" if isinstance(state, State) else type(state).__name__
+            raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {found}.")
+        return state
+
+    def preprocess(self, obs: Any, *, update: bool | Array = False) -> Array:
+        """Encode and filter a batch of observations: `[B, *encoded shape]`.
+
+        Args:
+            obs: A batch of observations, or a list of single ones.
+            update: Whether the filter learns from them first; booleans `[B]`: from which.
+        """
+        encoded = self.preprocessor.transform_batch(self._seen(obs))
+        if self.filter is None:
+            return encoded
+        rows = np.asarray(update)
+        if not rows.ndim:
+            return self.filter(encoded, update=bool(update))
+        if rows.any():
+            self.filter(encoded[rows], update=True)
+        return self.filter(encoded)
+
+    def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
+        """Return the action masks in a batch of observations, boolean `[B, m]`, or None where they hold none.
+
+        Args:
+            obs: A batch of observations, or a list of single ones.
+            idle: Rows in which no action will be taken, booleans `[B]`: there, everything is allowed.
+
+        Raises:
+            ActionMaskError: A mask has the wrong form, or allows nothing in some row.
+        """
+        return self.masks.of(obs, idle)
+
+    def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
+        """Score stored actions under the current weights, for training.
+
+        Args:
+            batch: `"obs"`: encoded observations `[B, ...]` from `preprocess`; `"raw_action"`: `[B, width]`; for
+                masked actions `"mask"`, from `action_mask`; for models that ask for views `"views"`, what acting
+                returned as `step.state.seen`, row by row. Models with memory read sequences: `"seq_lens"` `[S]`, the
+                lengths of the sequences that stand one after the other in the rows, and `"state"`, the memory
+                `[S, ...]` each began with (none: fresh episodes). Rows are not padded. With `"dist_inputs"`, of
+                `act`, the divergence is computed, too. Arrays or tensors.
+
+        Raises:
+            ModelContractError: A view is missing, or the lengths do not add up to the rows.
+            NoClosedFormError: `"dist_inputs"` are given, and the distribution has no closed form for its divergence.
+        """
+        return self._engine.evaluate(batch)
+
+    def initial_state(self, batch_size: int) -> Any:
+        """Return the state at the start of `batch_size` episodes, or None where nothing is carried."""
+        return self._carried(None, batch_size) if self._carries else None
+
+    def restart(self, state: State | None, rows: Any) -> State | None:
+        """Return a state with new episodes in some rows, by indices `[k]` or booleans `[B]`."""
+        if state is None:
+            return None
+        memory, past = self.memory.restart(state, rows)
+        return State(memory, self.views.restart(state.history, rows), state.seen, past)
+
+    def stepper(self, n: Any, autoreset: Any = None) -> Stepper:
+        """Return an object that acts in several environments and keeps their states.
+
+        Args:
+            n: Their number, or the vector environment.
+            autoreset: When episodes begin anew, `"same_step"`, `"next_step"` or `"disabled"` (see `Stepper`); when
+                missing, as the vector environment does it, or `"same_step"` for a number.
+        """
+        return Stepper(self, n, autoreset)
+
+    # --- the object ------------------------------------------------------------------------------------------------
+
+    def explain(self) -> Explanation:
+        """Return why these parts were chosen."""
+        return self.resolution.explain()
+
+    def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        """Apply the environment wrappers this policy's config asks for; see `Catalog.wrap_env`."""
+        return self.catalog.wrap_env(env, self.resolution.config.given)
+
+    def to(self, device: str) -> Policy:
+        """Move the policy to a device (`"cpu"`, `"cuda"`, …) and return it."""
+        self._engine.to(device)
+        return self
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write names and versions of the parts, the non-default config, weights and filter statistics; no pickle.
+
+        Raises:
+            SavedPolicyError: The config holds a class or a callable.
+        """
+        save(self, directory)
+
+    def make_model(self) -> ModelV2:
+        """Build another model like this policy's, with fresh weights."""
+        resolution = self.resolution
+        choices = {slot: resolution.choices[slot].component for slot in MODEL_SLOTS}
+        return self.catalog.model(
+            choices,
+            self.encoded_space,
+            self.action_space,
+            resolution.num_outputs,
+            resolution.config,
+            self.framework,
+            rest=resolution.rest,
+            action_dist=self.dist_class,
+        )
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _seen(self, obs: Any) -> Any:
+        """Return what the preprocessor takes of a batch of observations: all, or all but the action mask."""
+        return self.masks.without(obs) if self._mask_apart else obs

@@ -1,0 +1,102 @@
+"""Spaces beside Gymnasium's own: `Repeated` (a list of bounded length) and `Simplex` (a probability vector).
+
+Beside them, from `rlcatalog.spaces.values`, what models see of spaces whose observations vary in size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rlcatalog.spaces.values import GraphValues, OneOfValues, RepeatedValues, TextValues
+
+__all__ = ["GraphValues", "OneOfValues", "Repeated", "RepeatedValues", "Simplex", "TextValues"]
+
+
+class Repeated(gymnasium.Space[list[Any]]):
+    """Lists of at most `max_len` values of a child space.
+
+    Args:
+        child_space: Space of one item.
+        max_len: Largest number of items.
+        seed: Seed for sampling.
+    """
+
+    __module__ = "rlcatalog.spaces"  # where users find it, and how the class is called among kinds
+
+    def __init__(self, child_space: gymnasium.Space[Any], max_len: int, seed: int | None = None) -> None:
+        self.child_space = child_space
+        self.max_len = int(max_len)
+        super().__init__(None, None, seed)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
+        """Return a list of 0 to `max_len` sampled items."""
+        return [self.child_space.sample() for _ in range(int(self.np_random.integers(0, self.max_len + 1)))]
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a list, tuple or array of at most `max_len` items of the child space."""
+        return (
+            isinstance(x, list | tuple | np.ndarray)
+            and len(x) <= self.max_len
+            and all(self.child_space.contains(item) for item in x)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Repeated) and self.max_len == other.max_len and self.child_space == other.child_space
+
+    def __repr__(self) -> str:
+        return f"Repeated({self.child_space}, {self.max_len})"
+
+
+class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
+    """Vectors whose last axis is non-negative and sums to 1.
+
+    Args:
+        shape: Shape; the last axis holds the components.
+        concentration: Dirichlet concentration used for sampling, `shape[-1:]`; ones when None.
+        dtype: A floating dtype.
+        seed: Seed for sampling.
+    """
+
+    __module__ = "rlcatalog.spaces"
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        concentration: Any = None,
+        dtype: Any = np.float32,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(tuple(shape), dtype, seed)
+        alpha = np.ones(self._dim, np.float64) if concentration is None else np.asarray(concentration, np.float64)
+        if alpha.shape != (self._dim,):
+            raise ValueError(f"concentration: expected shape ({self._dim},), found {alpha.shape}.")
+        self.concentration = alpha
+
+    @property
+    def _dim(self) -> int:
+        assert self.shape is not None
+        return int(self.shape[-1])
+
+    def sample(self, mask: Any = None, probability: Any = None) -> np.ndarray[Any, Any]:
+        """Return a Dirichlet draw."""
+        assert self.shape is not None
+        return self.np_random.dirichlet(self.concentration, self.shape[:-1]).astype(self.dtype)
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` has the shape, no negative entry, and sums to 1 along its last axis (to 1e-3)."""
+        x = np.asarray(x)
+        return bool(x.shape == self.shape and (x >= 0).all() and np.allclose(x.sum(-1), 1.0, atol=1e-3))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Simplex)
+            and self.shape == other.shape
+            and np.array_equal(self.concentration, other.concentration)
+        )
+
+    def __repr__(self) -> str:
+        return f"Simplex({self.shape})"

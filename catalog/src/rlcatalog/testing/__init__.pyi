@@ -1,0 +1,7 @@
+from .agreement import (
+    Engine as Engine,
+    Outputs as Outputs,
+    check_same_outputs as check_same_outputs,
+    outputs_of as outputs_of,
+)
+from .plugins import PluginEntryPoint as PluginEntryPoint, isolated_catalog as isolated_catalog

@@ -1,0 +1,72 @@
+"""A catalog of just the plugins one names, for tests."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from rlcatalog.catalog import Catalog
+from rlcatalog.plugins import normalize, scan
+
+
+class _Metadata(dict[str, str]):
+    """The part of a distribution's metadata that discovery reads."""
+
+    requires: Sequence[str] = ()
+
+    def get_all(self, name: str) -> list[str] | None:
+        return list(self.requires) if name == "Requires-Dist" else None
+
+
+class _Distribution:
+    def __init__(self, name: str, version: str, requires: Sequence[str]) -> None:
+        self.name = name
+        self.metadata = _Metadata(Name=name, Version=version)
+        self.metadata.requires = requires
+
+
+class PluginEntryPoint:
+    """Stands for the entry point of an installed plugin.
+
+    Args:
+        plugin: The plugin's module, its import path, or any object with hook methods.
+        distribution: Name of the distribution it pretends to come from.
+        name: Entry-point name; the distribution's when missing.
+        version: The distribution's version.
+        requires: Its `Requires-Dist` lines.
+    """
+
+    def __init__(
+        self,
+        plugin: ModuleType | str | object,
+        distribution: str,
+        *,
+        name: str | None = None,
+        version: str = "1.0",
+        requires: Sequence[str] = (),
+    ) -> None:
+        self._plugin = plugin
+        self.name = name or distribution
+        self.value = plugin if isinstance(plugin, str) else getattr(plugin, "__name__", type(plugin).__name__)
+        self.dist = _Distribution(distribution, version, requires)
+
+    def load(self) -> Any:
+        """Import the plugin."""
+        return importlib.import_module(self._plugin) if isinstance(self._plugin, str) else self._plugin
+
+
+def isolated_catalog(
+    *plugins: PluginEntryPoint | str, environ: Mapping[str, str] | None = None, prefer: Sequence[str] = ()
+) -> Catalog:
+    """Return a catalog with exactly these plugins.
+
+    Args:
+        *plugins: Entry points, or names of installed distributions.
+        environ: Environment variables; none when missing.
+        prefer: Distributions that win a tie.
+    """
+    installed = {normalize(entry_point.dist.name): entry_point for entry_point in scan()}
+    found = [installed[normalize(plugin)] if isinstance(plugin, str) else plugin for plugin in plugins]
+    return Catalog(found, environ=environ or {}, prefer=prefer)

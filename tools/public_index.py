@@ -1,0 +1,76 @@
+"""Writes `public_index.json`: which package of this repository provides which name, for the kernel's install hints.
+
+Run it after a package was added or a declaration changed: `python tools/public_index.py`. A test compares.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import gymnasium as gym
+
+from rlcatalog import Catalog, SpaceInfo
+from rlcatalog.config import keys_of
+from rlcatalog.errors import CatalogError
+from rlcatalog.plugins import Request, scan
+from rlcatalog.spaces import Repeated, Simplex
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "catalog/src/rlcatalog/plugins/public_index.json"
+
+
+def sample_spaces() -> list[gym.Space]:
+    """Return one space of each kind the kernel reads."""
+    box, discrete = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
+    return [
+        box, discrete, gym.spaces.MultiDiscrete([2, 3]), gym.spaces.MultiBinary(2), gym.spaces.Text(3),
+        gym.spaces.Sequence(box), gym.spaces.Graph(box, None), gym.spaces.OneOf([box, discrete]),
+        gym.spaces.Tuple([box]), gym.spaces.Dict({"a": box}), Repeated(box, 2), Simplex((3,)),
+    ]  # fmt: skip
+
+
+def packages() -> dict[str, Path]:
+    """Return distribution → folder of the packages in this repository, the example left out."""
+    found = {}
+    for path in sorted(ROOT.glob("*/pyproject.toml")) + sorted(ROOT.glob("*/*/pyproject.toml")):
+        name = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"]
+        if name == "rlcatalog" or name.startswith("rlcatalog-"):
+            found[name] = path.parent
+    return dict(sorted(found.items()))
+
+
+def data() -> dict[str, object]:
+    """Read the hints from the declarations of the installed packages."""
+    distributions = list(packages())
+    catalog = Catalog([ep for ep in scan() if ep.dist.name in distributions], environ={})
+    provides: dict[str, str] = {}
+    for component in catalog.components():
+        provides[f"{component.kind}/{component.name}"] = component.distribution
+        for framework, target in component.declaration.targets.items():
+            provides[f"export/{framework}/{target.partition(':')[2]}"] = component.distribution
+    for struct, owner in catalog.registry.config_classes.items():
+        provides |= {f"config/{key.name}": owner for key in keys_of(struct, owner)}
+    values = catalog.schema.defaults()
+    for space in sample_spaces():
+        for kind, path, slot in (("space", "obs", "preprocessor"), ("action_space", "action", "action_dist")):
+            info = SpaceInfo.read(space, path)
+            request = Request(info, info, values)
+            try:
+                choice = catalog.slots.preprocessor(request, None) if slot == "preprocessor" else (
+                    catalog.slots.action_dist(request, None))  # fmt: skip
+            except CatalogError:
+                continue
+            assert choice.component is not None
+            provides[f"{kind}/{info.kind}"] = choice.component.distribution
+    box = SpaceInfo.read(gym.spaces.Box(-1, 1, (4,)))
+    trunk = catalog.slots.model(Request(box, box, values, None, (4,), 2), None, {})[0]["trunk"].component
+    assert trunk is not None
+    provides["model/fallback"] = trunk.distribution
+    return {"distributions": distributions, "provides": dict(sorted(provides.items()))}
+
+
+if __name__ == "__main__":
+    TARGET.write_text(json.dumps(data(), indent=1) + "\n", encoding="utf-8")
+    print(f"wrote {TARGET.relative_to(ROOT)}")
