@@ -124,7 +124,7 @@ class AttentionFloor(nn.Module):
         scores = torch.baddbmm(scores, query + self.content_bias, key.transpose(1, 2))
         hidden = (self.places < (self.slots - held)[:, None])[:, None]
         weights = (scores * self.scale).masked_fill_(hidden, -math.inf).softmax(dim=2)
-        x = self._rest(x, (weights @ value)[:, 0])
+        x = self._unclaimed(x, (weights @ value)[:, 0])
         return self.logits(x), self.value(x).squeeze(1), seen[:, None, 1:], (held + 1).clamp_(max=self.slots)
 
     def forward(self, obs: Tensor, memory: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,10 +141,10 @@ class AttentionFloor(nn.Module):
         later = torch.arange(keys) - torch.arange(length)[:, None]
         hidden = (later < 0) | (later > self.slots) | (torch.arange(keys) < (self.slots - held)[:, None])[:, None]
         weights = (scores * self.scale).masked_fill(hidden, -math.inf).softmax(dim=2)
-        x = self._rest(x.flatten(0, 1), (weights @ value).flatten(0, 1))
+        x = self._unclaimed(x.flatten(0, 1), (weights @ value).flatten(0, 1))
         return self.logits(x), self.value(x).squeeze(1)
 
-    def _rest(self, x: Tensor, found: Tensor) -> Tensor:
+    def _unclaimed(self, x: Tensor, found: Tensor) -> Tensor:
         x = self.gate(x, self.output(found).relu_())
         return self.mlp_gate(x, self.mlp(self.mlp_norm(x)))
 

@@ -167,7 +167,7 @@ class AttentionFloor(Net):
         scores += tf.linalg.matvec(key, query + self.content_bias)
         hidden = tf.range(self.slots + 1.0) < (self.slots - held)[:, None]
         weights = tf.nn.softmax(tf.where(hidden, scores.dtype.min, scores * self.scale))
-        x = self._rest(x, tf.matmul(weights[:, None], value)[:, 0])
+        x = self._unclaimed(x, tf.matmul(weights[:, None], value)[:, 0])
         return *self.ends(x), seen[:, None, 1:], tf.minimum(held + 1, float(self.slots))
 
     def sequences(self, obs: Any, memory: Any, held: Any) -> tuple[Any, Any]:
@@ -189,13 +189,13 @@ class AttentionFloor(Net):
         unused = tf.cast(tf.range(keys), tf.float32) < (self.slots - held)[:, None]
         hidden = (later < 0) | (later > self.slots) | unused[:, None]
         weights = tf.nn.softmax(tf.where(hidden, scores.dtype.min, scores * self.scale))
-        return self.ends(self._rest(x, tf.reshape(tf.matmul(weights, value), [-1, self.head])))
+        return self.ends(self._unclaimed(x, tf.reshape(tf.matmul(weights, value), [-1, self.head])))
 
     def _key_value(self, normal: Any, keys: Any) -> list[Any]:
         both = tf.matmul(tf.reshape(normal, [-1, self.dim]), self.key_value)
         return tf.split(tf.reshape(both, [-1, keys, 2 * self.head]), 2, axis=2)
 
-    def _rest(self, x: Any, found: Any) -> Any:
+    def _unclaimed(self, x: Any, found: Any) -> Any:
         x = self.gate(x, tf.nn.relu(tf.matmul(found, self.output)))
         return self.mlp_gate(x, self.mlp(self.mlp_norm(x)))
 

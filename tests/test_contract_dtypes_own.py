@@ -126,8 +126,8 @@ def test_a_trunk_of_another_precision(memory, action, dtype):
     space, extra = ACTIONS[action]
     policy = made(VECTOR, space, {**MEMORIES[memory], **extra}, torch.float32)
     trunk = policy.model
-    while trunk.held is not None:
-        trunk = trunk.held
+    while trunk.inner_model is not None:
+        trunk = trunk.inner_model
     trunk.hidden.to(dtype)
     encoded, found = acted(policy, drawn(VECTOR, 2), 2)
     result = policy.evaluate(batch_of(policy, encoded, found))

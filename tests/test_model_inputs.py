@@ -56,7 +56,7 @@ def test_num_outputs_is_a_plain_integer_however_it_is_given(framework, number):
         while model is not None:
             assert type(model.num_outputs) is int
             assert type(getattr(model, "announced_by_base", None) or 1) is int
-            model = model.held
+            model = model.inner_model
 
 
 @pytest.mark.parametrize(("space", "keys"), [(space, keys) for space, keys, *_ in KINDS.values()], ids=KINDS)

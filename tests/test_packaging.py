@@ -328,7 +328,7 @@ class Pair(Sevens):
 def work_together(component, framework):
     # A distribution around another one, and the head that serves it, joined as the catalog does where both are there.
     own = [c for c in catalog.components() if c.distribution == component.distribution]
-    dists = [c for c in own if c.kind == "action_dist" and c.declaration.around]
+    dists = [c for c in own if c.kind == "action_dist" and c.declaration.wraps_default]
     heads = [c for c in own if c.kind == "model" and c.declaration.slot == "head"]
     if not dists or component not in (*dists, *heads):
         return False

@@ -11,7 +11,7 @@ import pytest
 
 import rlcatalog
 from rlcatalog import Catalog
-from rlcatalog.config import ALIASES, IGNORED, REFUSED, KernelConfig, part
+from rlcatalog.config import ALIASES, IGNORED, REFUSED, KernelConfig
 from rlcatalog.errors import ConfigError, ConfigTypeError
 from rlcatalog.plugins import scan
 
@@ -154,8 +154,8 @@ def test_every_key_says_what_it_means(shared):
 
 
 def test_a_component_reads_the_part_of_a_config_that_is_its_own():
-    found = part({"vf_share_layers": np.bool_(False), "somebody_elses": 3}, KernelConfig)
+    found = read_config({"vf_share_layers": np.bool_(False), "somebody_elses": 3}, KernelConfig)
     assert found.vf_share_layers is False
     assert found.post_fcnet_hiddens == []
     with pytest.raises(ConfigTypeError, match=r"'vf_share_layers'.*got 'int'"):
-        part({"vf_share_layers": 0}, KernelConfig)
+        read_config({"vf_share_layers": 0}, KernelConfig)

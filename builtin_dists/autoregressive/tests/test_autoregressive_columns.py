@@ -7,7 +7,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from rlcatalog import SpaceInfo
 from rlcatalog_autoregressive import tf as by_tf, torch as by_torch
-from rlcatalog_autoregressive.layout import _columns, layout_of
+from rlcatalog_autoregressive.columns import _columns, columns_of
 
 LIBRARIES = {"torch": by_torch, "tf": by_tf}
 
@@ -41,7 +41,7 @@ def test_numbers_are_shown_by_their_bounds():
 def test_the_conditionals_see_just_that(ar, framework):
     space = Tuple([MultiDiscrete([2, 3]), Box(-2.0, 6.0, (2,)), MultiBinary(2)])
     policy = ar.build(space, framework)
-    layout = layout_of(policy.dist_class)
+    layout = columns_of(policy.dist_class)
     assert layout.encoding[0].tolist() == [0, 0, 1, 1, 1, 2, 3, 4, 5]
     raw = np.array([[1, 2, 6.0, 0.0, 1, 0], [0, 0, 2.0, -2.0, 0, 1]], np.float32)
     expected = [[0, 1, 0, 0, 1, 1, -0.5, 1, 0], [1, 0, 1, 0, 0, 0, -1, 0, 1]]

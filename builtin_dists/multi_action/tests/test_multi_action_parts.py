@@ -20,7 +20,7 @@ from rlcatalog.torch import (
     DiagGaussian as TorchGaussian,
     MultiActionDistribution as TorchMulti,
 )
-from rlcatalog_multi_action.layout import mask_width
+from rlcatalog_multi_action.members import mask_width
 from rlcatalog_multi_action.plugin import size
 
 frameworks = pytest.mark.parametrize("fw", ["torch", "tf"])

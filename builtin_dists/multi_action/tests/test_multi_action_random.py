@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from rlcatalog import ModelCatalog
 from rlcatalog.tf import Categorical as TFCategorical, MultiActionDistribution as TFMulti
 from rlcatalog.torch import Bernoulli, Categorical, DiagGaussian, MultiActionDistribution, MultiCategorical
-from rlcatalog_multi_action.layout import mask_width
+from rlcatalog_multi_action.members import mask_width
 
 frameworks = pytest.mark.parametrize("fw", ["torch", "tf"])
 LEAVES = st.one_of(

@@ -47,7 +47,7 @@ def witnesses(fresh_catalog):
         catalog.register_model("witness", Witness)
         config = {**CONFIG, "custom_model": "complex_input", **config}
         resolution = catalog.resolve(space, ACTIONS, config)
-        paths = resolution.component("trunk").declaration.settled(resolution.request)["input_nets"]
+        paths = resolution.component("trunk").declaration.pinned_keys(resolution.request)["input_nets"]
         policy = catalog.build(space, ACTIONS, {**config, "input_nets": dict.fromkeys(paths, "witness")}, "torch")
         return policy, dict(zip(paths, policy.model.nets, strict=True))
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import groups
-from rlcatalog.config import NameOrCallable, activation_name, part
+from rlcatalog.config import NameOrCallable, activation_name, read_config
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError, nearest
 
 
@@ -71,7 +71,7 @@ def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:
         UnsupportedSpaceError: The action has one part only.
         ConfigError: `autoregressive_order` names a part that is not there, or names one twice.
     """
-    own, paths = part(config, AutoregressiveConfig), part_paths(action)
+    own, paths = read_config(config, AutoregressiveConfig), part_paths(action)
     if len(paths) < 2:
         raise UnsupportedSpaceError(
             f"{action.path}: autoregressive takes actions of several parts (Tuple, Dict, MultiDiscrete), and"

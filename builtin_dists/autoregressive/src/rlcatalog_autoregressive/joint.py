@@ -9,7 +9,7 @@ import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, entropy_of, same_kind, unbound
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
-from rlcatalog_autoregressive.layout import Layout, Part, children_layout
+from rlcatalog_autoregressive.columns import ActionPart, PartColumns, children_layout
 
 
 class JointDistribution(ActionDistribution):
@@ -25,12 +25,12 @@ class JointDistribution(ActionDistribution):
         layout: The parts.
     """
 
-    around: ClassVar[bool] = True
+    wraps_default: ClassVar[bool] = True
     framework_of_class: ClassVar[str]
     #: The framework's operations.
     ops: ClassVar[Any]
 
-    def __init__(self, inputs: Any, model: Any = None, *, layout: Layout) -> None:
+    def __init__(self, inputs: Any, model: Any = None, *, layout: PartColumns) -> None:
         self.inputs, self.model, self.layout = inputs, model, layout
         if inputs.shape[-1] != layout.size:
             raise ModelContractError(
@@ -83,8 +83,8 @@ class JointDistribution(ActionDistribution):
     def _draw(self, explore: bool) -> Any:
         layout, ops = self.layout, self.ops
         with ops.no_gradient():
-            raw: dict[Part, Any] = {}
-            params: dict[Part, Any] = {}
+            raw: dict[ActionPart, Any] = {}
+            params: dict[ActionPart, Any] = {}
             run = self.conditionals.begin(self._independent, self._context)
             as_they_are = layout.mask is None and not ops.is_half(self.inputs)
             for part in layout.parts:
@@ -101,10 +101,10 @@ class JointDistribution(ActionDistribution):
             self._known = (self.last_sample, plain, False)
         return self.last_sample
 
-    def _best(self, part: Part, params: Any) -> Any:
+    def _best(self, part: ActionPart, params: Any) -> Any:
         return part.dist(params, self.model).deterministic_sample()
 
-    def _allowed(self, part: Part, params: Any, raw: Mapping[Part, Any], check: bool = False) -> Any:
+    def _allowed(self, part: ActionPart, params: Any, raw: Mapping[ActionPart, Any], check: bool = False) -> Any:
         """Return a part's parameters with what the user's function forbids, finite in any precision.
 
         Args:
@@ -174,7 +174,7 @@ class JointDistribution(ActionDistribution):
         ]
         return self.ops.side_by_side(pieces)
 
-    def _values(self, flat: Any) -> dict[Part, Any]:
+    def _values(self, flat: Any) -> dict[ActionPart, Any]:
         """Return raw actions part by part, in the form of the parts' samples."""
         found = {}
         for part in self.layout.parts:
@@ -184,7 +184,7 @@ class JointDistribution(ActionDistribution):
             found[part] = value[:, 0] if part.single else value
         return found
 
-    def _by_part(self, params: Any) -> dict[Part, Any]:
+    def _by_part(self, params: Any) -> dict[ActionPart, Any]:
         return {p: p.dist(params[:, p.params.start : p.params.stop], self.model) for p in self.layout.parts}
 
     # --- entropy and divergence ------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def _conditionals(model: Any, who: str) -> Any:
     while model is not None:
         if hasattr(model, "conditionals"):
             return model.conditionals
-        model = getattr(model, "held", None)
+        model = getattr(model, "inner_model", None)
     raise ModelContractError(
         f"{who} needs the model that made its inputs, with the layers between the parts (`conditionals`), found"
         f" {type(outer).__name__}. Build the model with the same config (use_autoregressive=True); what"

@@ -41,9 +41,9 @@ def size(action: SpaceInfo, config: Mapping[str, Any], independent: int = 0) -> 
 def describe(request: Request) -> list[Stage]:
     """Return the stages and their shapes."""
     from rlcatalog_autoregressive.config import hidden_widths, part_paths
-    from rlcatalog_autoregressive.ends import check_end
+    from rlcatalog_autoregressive.refusals import check_last_layers
 
-    check_end(request.config)
+    check_last_layers(request.config)
     if request.num_outputs is None or request.action is None:
         return [Stage("features", None if request.trunk_width is None else (request.trunk_width,))]
     widths, count = hidden_widths(request.action, request.config), len(part_paths(request.action))
@@ -66,7 +66,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
             summary="parts of an action that depend on the parts before them, around independent ones",
             match=match_dist,
             size=size,
-            around=True,
+            wraps_default=True,
             config=_CONFIG,
         )
     ]

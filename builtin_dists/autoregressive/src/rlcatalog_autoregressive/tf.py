@@ -11,11 +11,11 @@ import numpy as np
 from rlcatalog.errors import ActionMaskError, ModelContractError
 from rlcatalog.models import DenseSpec, last_values, output_plan
 from rlcatalog.spaces import parts_of
-from rlcatalog.tf import Dense, Outputs, TFModelV2, features_of, flatten_rows, tf
-from rlcatalog_autoregressive.ends import nothing_left, served_layout
+from rlcatalog.tf import Dense, OutputLayers, TFModelV2, features_of, flatten_rows, tf
+from rlcatalog_autoregressive.columns import ActionPart
 from rlcatalog_autoregressive.joint import JointDistribution
-from rlcatalog_autoregressive.layout import Part
 from rlcatalog_autoregressive.made.tf import Conditionals
+from rlcatalog_autoregressive.refusals import nothing_left, served_columns
 
 _HALF = (tf.float16, tf.bfloat16)
 
@@ -64,8 +64,8 @@ class AutoregressiveModel(TFModelV2):
         if num_outputs is None:
             self.num_outputs = width
             return
-        layout = served_layout(action_dist, num_outputs)
-        self.outputs = Outputs(output_plan(self.model_config, width, [], layout.params))
+        layout = served_columns(action_dist, num_outputs)
+        self.outputs = OutputLayers(output_plan(self.model_config, width, [], layout.params))
         self.to_context = Dense(width, DenseSpec(layout.hiddens[0]))
         self.conditionals = Conditionals(layout)
 
@@ -159,7 +159,7 @@ def as_mask(mask: Any, like: Any) -> Any:
     return tf.cast(tf.convert_to_tensor(mask), tf.bool)
 
 
-def check_allowed(mask: Any, params: Any, part: Part) -> None:
+def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
     """Raise where a row leaves nothing of a part; what is forbidden in its parameters already counts.
 
     Raises:

@@ -15,11 +15,11 @@ from torch import Tensor
 from rlcatalog.errors import ActionMaskError, ModelContractError
 from rlcatalog.models import DenseSpec, last_values, output_plan
 from rlcatalog.spaces import parts_of
-from rlcatalog.torch import Outputs, TorchModelV2, dense, features_of, flatten_rows
-from rlcatalog_autoregressive.ends import nothing_left, served_layout
+from rlcatalog.torch import OutputLayers, TorchModelV2, dense, features_of, flatten_rows
+from rlcatalog_autoregressive.columns import ActionPart
 from rlcatalog_autoregressive.joint import JointDistribution
-from rlcatalog_autoregressive.layout import Part
 from rlcatalog_autoregressive.made.torch import Conditionals
+from rlcatalog_autoregressive.refusals import nothing_left, served_columns
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -69,8 +69,8 @@ class AutoregressiveModel(TorchModelV2):
         if num_outputs is None:
             self.num_outputs = width
             return
-        layout = served_layout(action_dist, num_outputs)
-        self.outputs = Outputs(output_plan(self.model_config, width, [], layout.params))
+        layout = served_columns(action_dist, num_outputs)
+        self.outputs = OutputLayers(output_plan(self.model_config, width, [], layout.params))
         self.to_context = dense(width, DenseSpec(layout.hiddens[0]))
         self.conditionals = Conditionals(layout)
 
@@ -168,7 +168,7 @@ def as_mask(mask: Any, like: Tensor) -> Tensor:
     return torch.as_tensor(mask, device=like.device).bool()
 
 
-def check_allowed(mask: Tensor, params: Tensor, part: Part) -> None:
+def check_allowed(mask: Tensor, params: Tensor, part: ActionPart) -> None:
     """Raise where a row leaves nothing of a part; what is forbidden in its parameters already counts.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, same_kind
-from rlcatalog.config import part
+from rlcatalog.config import read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog.tf import tf
 from rlcatalog_categorical.config import CategoricalConfig
@@ -53,7 +53,7 @@ class Categorical(ActionDistribution):
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
         """Return the temperature, where it is not 1."""
-        temperature = part(config, CategoricalConfig).categorical_temperature
+        temperature = read_config(config, CategoricalConfig).categorical_temperature
         return {} if temperature == 1.0 else {"temperature": temperature}
 
     @property

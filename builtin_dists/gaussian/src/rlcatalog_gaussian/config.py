@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import part
+from rlcatalog.config import read_config
 from rlcatalog.errors import ConfigError
 
 
@@ -30,7 +30,7 @@ class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 def limits(config: Mapping[str, Any]) -> dict[str, float]:
     """Return the limits a model config gives, as keyword arguments of the distributions."""
-    own = part(config, GaussianConfig)
+    own = read_config(config, GaussianConfig)
     found = {"log_std_min": own.gaussian_log_std_min, "log_std_max": own.gaussian_log_std_max}
     return {name: value for name, value in found.items() if value is not None}
 

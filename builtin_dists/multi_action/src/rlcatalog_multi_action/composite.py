@@ -11,7 +11,7 @@ import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, DistPart, entropy_of, same_kind, unbound
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
-from rlcatalog_multi_action.layout import Children, Part, layout_of, values_of
+from rlcatalog_multi_action.members import Children, Member, layout_of, values_of
 
 
 class CompositeDistribution(ActionDistribution):
@@ -151,7 +151,7 @@ class CompositeDistribution(ActionDistribution):
         self._drawn = values, drawn
         return self.layout.structure(values)
 
-    def _by_leaf(self, group: Part, value: Any) -> list[Any]:
+    def _by_leaf(self, group: Member, value: Any) -> list[Any]:
         if not self.ops.is_array(value):  # a composite that is left whole draws a structure
             return values_of(group.info, value)
         pieces = zip(group.leaves, self.ops.cut(value, group.by_leaf), strict=True)

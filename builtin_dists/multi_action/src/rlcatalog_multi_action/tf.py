@@ -11,7 +11,7 @@ import numpy as np
 
 from rlcatalog.tf import tf
 from rlcatalog_multi_action.composite import CompositeDistribution
-from rlcatalog_multi_action.layout import Cut
+from rlcatalog_multi_action.members import Cut
 
 _HALF = (tf.float16, tf.bfloat16)
 

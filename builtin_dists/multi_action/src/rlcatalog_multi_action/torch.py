@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog_multi_action.composite import CompositeDistribution
-from rlcatalog_multi_action.layout import Cut
+from rlcatalog_multi_action.members import Cut
 
 _ARRAYS = (Tensor, np.ndarray)
 _HALF = (torch.float16, torch.bfloat16)

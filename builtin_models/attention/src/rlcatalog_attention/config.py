@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import KernelConfig, part
+from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog.models import DenseSpec, OutputPlan, memory_outputs
 
@@ -72,7 +72,7 @@ def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionC
     Raises:
         ConfigError: A key that a memory has no place for; see `rlcatalog.models.memory_outputs`.
     """
-    own = part(config, AttentionConfig)
+    own = read_config(config, AttentionConfig)
     return own, memory_outputs(config, own.attention_dim, num_outputs, "use_attention")
 
 
@@ -89,12 +89,12 @@ def net_plan(
     Raises:
         ConfigError: A size out of range, or a key of the config that the model has no place for.
     """
-    if part(config, KernelConfig).post_fcnet_hiddens:
+    if read_config(config, KernelConfig).post_fcnet_hiddens:
         raise ConfigError(
             "GTrXLNet with post_fcnet_hiddens: it has no dense layers for them to stand behind. Leave"
             " post_fcnet_hiddens out, or set use_attention, where they stand between trunk and units."
         )
-    own = part(msgspec.structs.asdict(sizes), AttentionConfig)  # a struct's constructor checks nothing
+    own = read_config(msgspec.structs.asdict(sizes), AttentionConfig)  # a struct's constructor checks nothing
     return own, memory_outputs(config, own.attention_dim, num_outputs, "GTrXLNet")
 
 

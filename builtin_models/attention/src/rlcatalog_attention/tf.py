@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcatalog.models import OutputPlan, Past, last_values
-from rlcatalog.tf import Outputs, TFModelV2, features_of, flatten_rows, sequence_mask, steps_of, tf
+from rlcatalog.tf import OutputLayers, TFModelV2, features_of, flatten_rows, sequence_mask, steps_of, tf
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.tf import Transformer
 
@@ -18,7 +18,7 @@ class _Model(TFModelV2):
     def _build(self, inputs: int, sizes: AttentionConfig, ends: OutputPlan) -> None:
         self.num_outputs = ends.outputs
         self.transformer = Transformer(inputs, sizes)
-        self.outputs = None if ends.logits is None else Outputs(ends)
+        self.outputs = None if ends.logits is None else OutputLayers(ends)
         self._features: Any = None
 
     def _forward(self, x: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:

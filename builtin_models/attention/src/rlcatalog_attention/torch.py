@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog.models import OutputPlan, Past, last_values
-from rlcatalog.torch import Outputs, TorchModelV2, features_of, flatten_rows, sequence_mask
+from rlcatalog.torch import OutputLayers, TorchModelV2, features_of, flatten_rows, sequence_mask
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.torch import Transformer
 
@@ -21,7 +21,7 @@ class _Model(TorchModelV2):
     def _build(self, inputs: int, sizes: AttentionConfig, ends: OutputPlan) -> None:
         self.num_outputs = ends.outputs
         self.transformer = Transformer(inputs, sizes)
-        self.outputs = None if ends.logits is None else Outputs(ends)
+        self.outputs = None if ends.logits is None else OutputLayers(ends)
         self._features: Tensor | None = None
 
     def _forward(

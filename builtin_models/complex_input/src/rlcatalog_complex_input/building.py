@@ -9,7 +9,7 @@ from rlcatalog import Request, SpaceInfo
 from rlcatalog.catalog import default_catalog
 from rlcatalog.config import plain
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.models import Part as ModelPart, assemble
+from rlcatalog.models import ObservationPart as ModelPart, assemble
 from rlcatalog.observations import preprocessor_of
 from rlcatalog_complex_input.describing import unencoded
 from rlcatalog_complex_input.parts import nets_of
@@ -21,17 +21,17 @@ class NetsInside:
 
     def custom_loss(self, policy_loss: Any, loss_inputs: Mapping[str, Any]) -> Any:
         """Let each net add its terms; `loss_inputs` are the whole model's, with whole observations."""
-        for _, net in self._inside():
+        for _, net in self._inner_models():
             policy_loss = net.custom_loss(policy_loss, loss_inputs)
         return policy_loss
 
     def metrics(self) -> dict[str, Any]:
         """Return the nets' scalars, with the paths of their parts in front."""
-        return {f"{path}: {name}": value for path, net in self._inside() for name, value in net.metrics().items()}
+        return {f"{path}: {name}": value for path, net in self._inner_models() for name, value in net.metrics().items()}
 
     def update_ops(self) -> list[Callable[[], Any]]:
         """Return what the nets want done after each optimiser step."""
-        return [op for _, net in self._inside() for op in net.update_ops()]
+        return [op for _, net in self._inner_models() for op in net.update_ops()]
 
     def _inside(self) -> Iterator[tuple[str, Any]]:
         model: Any = self

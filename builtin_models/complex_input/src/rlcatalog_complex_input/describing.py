@@ -10,7 +10,7 @@ from rlcatalog import Request, Stage
 from rlcatalog.choice import model_stages
 from rlcatalog.errors import CatalogError, UnsupportedSpaceError
 from rlcatalog_complex_input.config import ending
-from rlcatalog_complex_input.parts import Items, Part
+from rlcatalog_complex_input.parts import Items, ObservationPart
 from rlcatalog_complex_input.planning import Net, Plan, plan
 
 
@@ -62,7 +62,7 @@ def stages(request: Request) -> list[Stage]:
     return described
 
 
-def _described(parts: Sequence[Part | Items], nets: Sequence[Net], into: list[Stage]) -> int | None:
+def _described(parts: Sequence[ObservationPart | Items], nets: Sequence[Net], into: list[Stage]) -> int | None:
     """Append the stages of parts; return the width of their features, or None when a net does not tell its own."""
     widths: list[int | None] = []
     for part in parts:

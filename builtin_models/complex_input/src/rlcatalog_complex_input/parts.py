@@ -40,7 +40,7 @@ class Ops(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ObservationPart:
     """A part of the observation with a net of its own.
 
     Attributes:
@@ -73,7 +73,7 @@ class Items:
     Attributes:
         index: Number of the list.
         path: Where it stands.
-        steps: As in `Part`.
+        steps: As in `ObservationPart`.
         max_len: Number of places.
         parts: Parts of an item; none for items without values.
         columns: The items' columns in what is around them, when a part among them is read from there; else None.
@@ -84,7 +84,7 @@ class Items:
     path: str
     steps: tuple[Any, ...]
     max_len: int
-    parts: tuple[Part | Items, ...]
+    parts: tuple[ObservationPart | Items, ...]
     columns: tuple[int, int] | None
     item_size: int
 
@@ -102,7 +102,9 @@ class Inputs:
         self.taken: list[Any] = []
 
 
-def read(parts: Sequence[Part | Items], obs: Any, flat: Any, ops: Ops, hots: Sequence[Callable[[Any], Any]]) -> Inputs:
+def read(
+    parts: Sequence[ObservationPart | Items], obs: Any, flat: Any, ops: Ops, hots: Sequence[Callable[[Any], Any]]
+) -> Inputs:
     """Find the input of every net.
 
     Args:
@@ -117,7 +119,9 @@ def read(parts: Sequence[Part | Items], obs: Any, flat: Any, ops: Ops, hots: Seq
     return found
 
 
-def _read(parts: Sequence[Part | Items], obs: Any, flat: Any, ops: Ops, hots: Any, around: Any, found: Inputs) -> None:
+def _read(
+    parts: Sequence[ObservationPart | Items], obs: Any, flat: Any, ops: Ops, hots: Any, around: Any, found: Inputs
+) -> None:
     for part in parts:
         x = obs
         for step in part.steps:
@@ -142,7 +146,7 @@ def _read(parts: Sequence[Part | Items], obs: Any, flat: Any, ops: Ops, hots: An
         found.tensors.append(x if around is None else ops.only(around, x))
 
 
-def _are_integers(x: Any, part: Part, ops: Ops) -> bool:
+def _are_integers(x: Any, part: ObservationPart, ops: Ops) -> bool:
     """Whether a Discrete or MultiDiscrete came as integers rather than as one-hots."""
     shape, axes = x.shape, part.depth + 1
     if len(shape) - axes != len(part.integers):
@@ -152,7 +156,7 @@ def _are_integers(x: Any, part: Part, ops: Ops) -> bool:
 
 
 def features(
-    parts: Sequence[Part | Items], inputs: Inputs, nets: Sequence[Any], ops: Ops, is_training: Any = False
+    parts: Sequence[ObservationPart | Items], inputs: Inputs, nets: Sequence[Any], ops: Ops, is_training: Any = False
 ) -> Any:
     """Return the features of all parts side by side, `[N, F]`.
 
@@ -175,14 +179,14 @@ def features(
     return found[0] if len(found) == 1 else ops.join(found)
 
 
-def width(parts: Sequence[Part | Items], nets: Sequence[Any]) -> int:
+def width(parts: Sequence[ObservationPart | Items], nets: Sequence[Any]) -> int:
     """Return the width of the features of parts side by side; `nets` announce theirs."""
     return sum(
         1 + width(part.parts, nets) if isinstance(part, Items) else int(nets[part.index].num_outputs) for part in parts
     )
 
 
-def nets_of(parts: Sequence[Part | Items]) -> Iterator[Part]:
+def nets_of(parts: Sequence[ObservationPart | Items]) -> Iterator[ObservationPart]:
     """Yield the parts that have a net, in the order of their numbers."""
     for part in parts:
         if isinstance(part, Items):

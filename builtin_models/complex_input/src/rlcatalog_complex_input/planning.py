@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlcatalog import SpaceInfo
-from rlcatalog.config import part as config_part
+from rlcatalog.config import read_config as config_part
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     ConfigError,
@@ -24,7 +24,7 @@ from rlcatalog.observations import Array, Preprocessor
 from rlcatalog.plugins import Component, Request
 from rlcatalog.spaces import RepeatedValues
 from rlcatalog_complex_input.config import ComplexInputConfig
-from rlcatalog_complex_input.parts import Items, Part
+from rlcatalog_complex_input.parts import Items, ObservationPart
 
 #: Keys that are not the business of the nets inside: the model around them reads these itself.
 _OUTER: dict[str, Any] = {
@@ -66,7 +66,7 @@ class Net:
             changed a float32 Box.
     """
 
-    part: Part
+    part: ObservationPart
     component: Component
     request: Request
     space: Any
@@ -82,7 +82,7 @@ class Plan:
         hots: The one-hot codecs.
     """
 
-    parts: tuple[Part | Items, ...]
+    parts: tuple[ObservationPart | Items, ...]
     nets: tuple[Net, ...]
     hots: tuple[OneHot, ...]
 
@@ -139,13 +139,13 @@ class _Finder:
     """
 
     def __init__(self) -> None:
-        self.found: list[tuple[Part, Preprocessor, Bounds | None]] = []
+        self.found: list[tuple[ObservationPart, Preprocessor, Bounds | None]] = []
         self.hots: list[OneHot] = []
         self._lists = 0
 
     def visit(
         self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Bounds | None
-    ) -> list[Part | Items]:
+    ) -> list[ObservationPart | Items]:
         """Return the parts of a node.
 
         Args:
@@ -180,7 +180,7 @@ class _Finder:
         depth: int,
         start: int,
         bounds: Bounds | None,
-    ) -> list[Part | Items]:
+    ) -> list[ObservationPart | Items]:
         if not values.max_len:
             return []
         (child,) = codec.children
@@ -198,10 +198,12 @@ class _Finder:
 
     def _part(
         self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Bounds | None
-    ) -> Part:
+    ) -> ObservationPart:
         info, hot, index = codec.info, None, len(self.found)
         if codec.structured:
-            part = Part(index, info.path, steps, depth, (codec.size,), columns=(start, start + codec.size), codec=codec)
+            part = ObservationPart(
+                index, info.path, steps, depth, (codec.size,), columns=(start, start + codec.size), codec=codec
+            )
         else:
             shape, integers = values.shape[1 + depth :], info.shape or ()
             if info.kind in ("discrete", "multi_discrete"):
@@ -209,7 +211,7 @@ class _Finder:
                 if values.dtype.kind in "iu" or shape == table.values.shape:
                     hot, shape = len(self.hots), table.values.shape
                     self.hots.append(table)
-            part = Part(index, info.path, steps, depth, shape, hot, integers)
+            part = ObservationPart(index, info.path, steps, depth, shape, hot, integers)
         self.found.append((part, codec, bounds))
         return part
 

@@ -26,7 +26,7 @@ def describe(request: Request) -> list[Stage]:
     return stages(request)
 
 
-def settled(request: Request) -> dict[str, dict[str, str]]:
+def pinned_keys(request: Request) -> dict[str, dict[str, str]]:
     """Return the nets that were found, by the paths of the parts."""
     from rlcatalog_complex_input.describing import chosen_nets
 
@@ -45,7 +45,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             summary="Dict and Tuple observations with images: a net for each part, their features side by side",
             match=match,
             describe=describe,
-            settled=settled,
+            pinned_keys=pinned_keys,
             config="rlcatalog_complex_input.config:ComplexInputConfig",
             reads=(
                 "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens", "post_fcnet_activation",

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlcatalog.models import last_values
 from rlcatalog.observations import is_structure
-from rlcatalog.tf import DenseStack, Outputs, TFModelV2, tf
+from rlcatalog.tf import DenseStack, OutputLayers, TFModelV2, tf
 from rlcatalog_complex_input.building import NetsInside, build_nets, plan_for
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.parts import Inputs, Ops, features, read, width
@@ -34,7 +34,7 @@ class ComplexInputNetwork(NetsInside, TFModelV2):
             if not layers.share:
                 self.value_nets = self._built(plan.nets, "value_net")
                 self.value_hidden = DenseStack(layers.inputs, layers.hidden)
-            self.outputs = Outputs(layers)
+            self.outputs = OutputLayers(layers)
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from rlcatalog.models import last_values
 from rlcatalog.observations import is_structure
-from rlcatalog.torch import DenseStack, Outputs, TorchModelV2, dtype_of, flatten_rows
+from rlcatalog.torch import DenseStack, OutputLayers, TorchModelV2, dtype_of, flatten_rows
 from rlcatalog_complex_input.building import NetsInside, build_nets, plan_for
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.parts import Inputs, Ops, features, read, width
@@ -46,7 +46,7 @@ class ComplexInputNetwork(NetsInside, TorchModelV2):
             if not layers.share:
                 self.value_nets = nn.ModuleList(build_nets(self, plan.nets, f"{self.name}_value_net"))
                 self.value_hidden = DenseStack(layers.inputs, layers.hidden)
-            self.outputs = Outputs(layers)
+            self.outputs = OutputLayers(layers)
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""

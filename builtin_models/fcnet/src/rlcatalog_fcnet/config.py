@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import NameOrCallable, activation_name, initializer_name, part
+from rlcatalog.config import NameOrCallable, activation_name, initializer_name, read_config
 from rlcatalog.models import OutputPlan, dense_specs, output_plan, post_fcnet
 
 
@@ -46,6 +46,6 @@ def plan(config: Mapping[str, Any], inputs: int, num_outputs: int | None) -> Out
     Raises:
         ConfigError: `free_log_std` with an odd number of outputs.
     """
-    own = part(config, FcnetConfig)
+    own = read_config(config, FcnetConfig)
     hidden = dense_specs(own.fcnet_hiddens, own.fcnet_activation, config, "fcnet")
     return output_plan(config, inputs, hidden + post_fcnet(config), num_outputs)

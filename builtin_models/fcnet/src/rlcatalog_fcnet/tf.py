@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rlcatalog.models import last_values
-from rlcatalog.tf import DenseStack, Outputs, TFModelV2, tf
+from rlcatalog.tf import DenseStack, OutputLayers, TFModelV2, tf
 from rlcatalog_fcnet.config import plan
 
 
@@ -25,7 +25,7 @@ class FullyConnectedNetwork(TFModelV2):
         if num_outputs is not None:
             if not layers.share:
                 self.value_hidden = DenseStack(layers.inputs, layers.hidden)
-            self.outputs = Outputs(layers)
+            self.outputs = OutputLayers(layers)
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from rlcatalog.models import last_values
-from rlcatalog.torch import DenseStack, Outputs, TorchModelV2
+from rlcatalog.torch import DenseStack, OutputLayers, TorchModelV2
 from rlcatalog_fcnet.config import plan
 
 
@@ -32,7 +32,7 @@ class FullyConnectedNetwork(TorchModelV2):
         if num_outputs is not None:
             if not layers.share:
                 self.value_hidden = DenseStack(layers.inputs, layers.hidden)
-            self.outputs = Outputs(layers)
+            self.outputs = OutputLayers(layers)
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import NameOrCallable, initializer_name, part
+from rlcatalog.config import NameOrCallable, initializer_name, read_config
 from rlcatalog.models import OutputPlan, Past, memory_outputs
 
 
@@ -82,7 +82,7 @@ def past_of(config: Mapping[str, Any], action: Any) -> Past:
         config: The flat model config; missing keys take their defaults.
         action: The action space, or its SpaceInfo.
     """
-    own = part(config, LstmConfig)
+    own = read_config(config, LstmConfig)
     return Past.of(action, int(own.lstm_use_prev_action), int(own.lstm_use_prev_reward))
 
 
@@ -98,7 +98,7 @@ def plan(config: Mapping[str, Any], trunk_width: int, past: Past, num_outputs: i
     Raises:
         ConfigError: A key that an LSTM has no place for; see `rlcatalog.models.memory_outputs`.
     """
-    own = part(config, LstmConfig)
+    own = read_config(config, LstmConfig)
     outputs = memory_outputs(config, own.lstm_cell_size, num_outputs, "use_lstm")
     weights = _initial(own, "weights")
     biases = _initial(own, "bias")

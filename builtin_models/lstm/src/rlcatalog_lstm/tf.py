@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rlcatalog.models import last_values
-from rlcatalog.tf import Outputs, TFModelV2, add_time_dimension, features_of, initial_value, steps_of, tf
+from rlcatalog.tf import OutputLayers, TFModelV2, add_time_dimension, features_of, initial_value, steps_of, tf
 from rlcatalog_lstm.config import CellPlan, Initial, past_of, plan
 
 
@@ -139,7 +139,7 @@ class LSTMWrapper(TFModelV2):
         self.num_outputs = layers.outputs.outputs
         self.trunk = trunk
         self.cell = LSTMCell(layers.cell)
-        self.outputs = None if num_outputs is None else Outputs(layers.outputs)
+        self.outputs = None if num_outputs is None else OutputLayers(layers.outputs)
         self._features: Any = None
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from rlcatalog.errors import ModelContractError
 from rlcatalog.models import last_values
 from rlcatalog.torch import (
-    Outputs,
+    OutputLayers,
     TorchModelV2,
     add_time_dimension,
     features_of,
@@ -169,7 +169,7 @@ class LSTMWrapper(TorchModelV2):
         self.num_outputs = layers.outputs.outputs
         self.trunk = trunk
         self.cell = LSTMCell(layers.cell)
-        self.outputs = None if num_outputs is None else Outputs(layers.outputs)
+        self.outputs = None if num_outputs is None else OutputLayers(layers.outputs)
         self._features: Tensor | None = None
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.actions import ActionMasks, groups
-from rlcatalog.config import KernelConfig, part
+from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog.spaces import SpaceInfo
-from rlcatalog_parametric.config import Layout, layout
+from rlcatalog_parametric.config import HeadInputs, layout
 
 #: A place that decides nothing: no mask holds this value.
 _FREE = (0, -1)
@@ -74,7 +74,7 @@ class ShownMask:
 
 def read(
     obs_space: Any, action_space: Any, config: Mapping[str, Any]
-) -> tuple[Layout, ShownMask | None, ActionMasks | None]:
+) -> tuple[HeadInputs, ShownMask | None, ActionMasks | None]:
     """Return what a head finds in the observations of a space.
 
     Args:
@@ -90,7 +90,7 @@ def read(
     action = SpaceInfo.read(action_space, "action")
     found = layout(obs, action, config)
     shown = None if found.mask is None else ShownMask(action, obs.children[obs.keys.index(found.mask)])
-    checked = part(config, KernelConfig).check_observations != "never" and (shown is not None or found.listed)
+    checked = read_config(config, KernelConfig).check_observations != "never" and (shown is not None or found.listed)
     return found, shown, ActionMasks(action) if checked else None
 
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog.actions import mask_key
-from rlcatalog.config import KernelConfig, part
+from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog.models import OutputPlan, output_plan
 from rlcatalog.spaces import SpaceInfo
@@ -32,7 +32,7 @@ class ParametricConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Layout:
+class HeadInputs:
     """What a head reads of an observation.
 
     Attributes:
@@ -64,12 +64,12 @@ def embeddings_key(obs: SpaceInfo, action: SpaceInfo | None, config: Mapping[str
         config: The flat model config.
         mask: Key of the action mask, which is not taken for embeddings, or None.
     """
-    key = part(config, ParametricConfig).action_embeddings_key
+    key = read_config(config, ParametricConfig).action_embeddings_key
     found = action is not None and action.kind == "discrete" and obs.kind == "dict" and key in obs.keys and key != mask
     return key if found else None
 
 
-def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Layout:
+def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> HeadInputs:
     """Read off the spaces what a head finds in an observation.
 
     Args:
@@ -80,11 +80,11 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Layo
     Raises:
         ConfigError: What stands under the embeddings' key is no list of embeddings, one per action.
     """
-    mask = mask_key(obs, action, part(config, KernelConfig).action_mask_key)
+    mask = mask_key(obs, action, read_config(config, KernelConfig).action_mask_key)
     key = embeddings_key(obs, action, config, mask)
     n = int(action.n or 0) if action.kind == "discrete" else 0
     if key is None:
-        return Layout(n, None, 0, False, mask)
+        return HeadInputs(n, None, 0, False, mask)
     found = obs.children[obs.keys.index(key)]
     listed = found.kind in ("repeated", "sequence")
     if listed and found.children[0].kind == "box" and found.children[0].rank == 1:
@@ -96,9 +96,9 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Layo
                 f"{found.path}: {found.describe()} holds {most} for the {n} actions of {action.describe()}; expected"
                 f" at most {n}.{way}"
             )
-        return Layout(n, key, int((found.children[0].shape or ())[0]), True, mask)
+        return HeadInputs(n, key, int((found.children[0].shape or ())[0]), True, mask)
     if found.kind == "box" and found.rank == 2 and found.shape is not None and found.shape[0] == n:
-        return Layout(n, key, found.shape[1], False, mask)
+        return HeadInputs(n, key, found.shape[1], False, mask)
     raise ConfigError(
         f"{found.path}: {found.describe()} is no list of embeddings for {action.describe()}: expected a Box of shape"
         f" ({n}, E), or Repeated(Box(E,), {n}). If it is an action mask, set the model config key 'action_mask_key' to"
@@ -106,7 +106,7 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Layo
     )
 
 
-def plan(config: Mapping[str, Any], found: Layout, width: int, num_outputs: int | None) -> OutputPlan:
+def plan(config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: int | None) -> OutputPlan:
     """Return the end of the head: logits, or with embeddings the intent they are compared with, and the value.
 
     Args:
@@ -118,7 +118,7 @@ def plan(config: Mapping[str, Any], found: Layout, width: int, num_outputs: int 
     Raises:
         ConfigError: `no_final_linear`; or, with embeddings, outputs that are not one logit per action.
     """
-    if part(config, KernelConfig).no_final_linear:
+    if read_config(config, KernelConfig).no_final_linear:
         raise ConfigError(
             "no_final_linear with parametric actions: the hidden layers are the trunk's, and the logits need a linear"
             " layer behind them. Leave no_final_linear out, or set use_parametric to False."

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlcatalog.actions import ActionMasks, groups
 from rlcatalog.models import last_values
-from rlcatalog.tf import Outputs, TFModelV2, features_of, flatten_rows, sequence_mask, tf
+from rlcatalog.tf import OutputLayers, TFModelV2, features_of, flatten_rows, sequence_mask, tf
 from rlcatalog_parametric.columns import read
 from rlcatalog_parametric.config import plan
 
@@ -48,7 +48,7 @@ class ParametricActionsHead(TFModelV2):
         self.action_dist = action_dist
         self.trunk = trunk
         self.value_trunk = None if num_outputs is None else value_trunk
-        self.outputs = None if num_outputs is None else Outputs(layers)
+        self.outputs = None if num_outputs is None else OutputLayers(layers)
         self._features: Any = None
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlcatalog.actions import ActionMasks
 from rlcatalog.models import last_values
-from rlcatalog.torch import Outputs, TorchModelV2, features_of, sequence_mask
+from rlcatalog.torch import OutputLayers, TorchModelV2, features_of, sequence_mask
 from rlcatalog_parametric.columns import read
 from rlcatalog_parametric.config import plan
 
@@ -53,7 +53,7 @@ class ParametricActionsHead(TorchModelV2):
         self.action_dist = action_dist
         self.trunk = trunk
         self.value_trunk = None if num_outputs is None else value_trunk
-        self.outputs = None if num_outputs is None else Outputs(layers)
+        self.outputs = None if num_outputs is None else OutputLayers(layers)
         if self._shown is not None and self._shown.places is not None:
             self.register_buffer("places", torch.from_numpy(self._shown.places), persistent=False)
             self.register_buffer("forbidding", torch.from_numpy(self._shown.forbidding), persistent=False)

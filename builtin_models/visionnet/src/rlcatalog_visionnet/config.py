@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import KernelConfig, NameOrCallable, activation_name, initializer_name, part
+from rlcatalog.config import KernelConfig, NameOrCallable, activation_name, initializer_name, read_config
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
 from rlcatalog.models import DenseSpec, OutputPlan, output_plan, post_fcnet
 from rlcatalog_visionnet.convolutions import (
@@ -118,7 +118,7 @@ def pixel_factor(config: Mapping[str, Any], dtype: Any) -> float | None:
         config: The flat model config.
         dtype: NumPy dtype of the space of the images that the network is built for.
     """
-    scale = part(config, VisionnetConfig).image_scale
+    scale = read_config(config, VisionnetConfig).image_scale
     if scale is None:
         return 1 / 255 if str(dtype) == "uint8" else None
     return None if scale in (False, 1.0) else float(scale)
@@ -143,7 +143,7 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
             f"visionnet takes images, encoded observations of rank 3 (height, width, channels); found {found}."
             " Take fcnet, or reshape the observation in an environment wrapper."
         )
-    own = part(config, VisionnetConfig)
+    own = read_config(config, VisionnetConfig)
     channels_first = own.image_layout == "chw"
     height, width, channels = (*shape[1:], shape[0]) if channels_first else shape
     options = _options(own)
@@ -181,7 +181,7 @@ def _ended(found: ImagePlan, config: Mapping[str, Any], dense: list[DenseSpec], 
     """Return the plan with the layers behind the convolutions."""
     dense = dense + post_fcnet(config)
     resized = None
-    if num_outputs is not None and not dense and part(config, KernelConfig).no_final_linear:
+    if num_outputs is not None and not dense and read_config(config, KernelConfig).no_final_linear:
         last = found.layers[-1]
         if not isinstance(last, ConvSpec) or last.size != (1, 1):
             raise ConfigError(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlcatalog.models import last_values
-from rlcatalog.tf import DenseStack, Outputs, TFModelV2, activation, initial_value, tf
+from rlcatalog.tf import DenseStack, OutputLayers, TFModelV2, activation, initial_value, tf
 from rlcatalog_visionnet.config import ImagePlan, pixel_factor, plan
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
 
@@ -154,7 +154,7 @@ class VisionNetwork(TFModelV2):
             if not end.share:
                 self.value_convs = ConvStack(layers)
                 self.value_hidden = DenseStack(end.inputs, end.hidden)
-            self.outputs = Outputs(end)
+            self.outputs = OutputLayers(end)
             if layers.logits is not None:
                 self.outputs.logits = ConvLogits(layers.logits)  # type: ignore[assignment]
 

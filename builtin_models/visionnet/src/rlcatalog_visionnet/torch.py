@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.models import last_values
-from rlcatalog.torch import DenseStack, Outputs, TorchModelV2, activation, dtype_of, initialize
+from rlcatalog.torch import DenseStack, OutputLayers, TorchModelV2, activation, dtype_of, initialize
 from rlcatalog_visionnet.config import ImagePlan, pixel_factor, plan
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
 
@@ -163,7 +163,7 @@ class VisionNetwork(TorchModelV2):
             if not end.share:
                 self.value_convs = ConvStack(layers)
                 self.value_hidden = DenseStack(end.inputs, end.hidden)
-            self.outputs = Outputs(end)
+            self.outputs = OutputLayers(end)
             if layers.logits is not None:
                 self.outputs.logits = ConvLogits(layers.logits)  # type: ignore[assignment]
 

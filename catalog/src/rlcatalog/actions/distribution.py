@@ -45,7 +45,7 @@ class ActionDistribution:
     #: Whether the class joins distributions that the catalog chooses for the children of a Tuple or Dict.
     composite: ClassVar[bool] = False
     #: Whether the class is built around the distribution that the catalog would choose without it.
-    around: ClassVar[bool] = False
+    wraps_default: ClassVar[bool] = False
     #: How the adapter reads raw actions: `"values"` (offsets are added, floats brought into their bounds), `"bounded"`
     #: (floats that lie within their bounds already), `"onehot"` (one-hots, relaxed or not, of a Discrete).
     raw_kind: ClassVar[str] = "values"

@@ -12,7 +12,7 @@ from rlcatalog.actions import mask_key
 from rlcatalog.choice import (
     MODEL_SLOTS,
     Explanation,
-    Names,
+    NamedDistributions,
     Resolution,
     Slots,
     Verdict,
@@ -27,8 +27,8 @@ from rlcatalog.choice import (
 from rlcatalog.config import KernelConfig, ModelConfig, Schema, keys_of, plain, same
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.frameworks import require_framework
-from rlcatalog.models import Part, assemble
-from rlcatalog.observations import Preprocessor, Rest, preprocessor_of
+from rlcatalog.models import ModelPart, assemble
+from rlcatalog.observations import Preprocessor, Unclaimed, preprocessor_of
 from rlcatalog.plugins import Component, Declaration, PluginRecord, Registry, Request, load_plugins, normalize, scan
 from rlcatalog.spaces import SpaceInfo
 
@@ -178,7 +178,7 @@ class Catalog:
         slots, parsed = self.slots, self.parse_config(config)
         values = parsed.values
         custom_model = slots.named("model", values["custom_model"], in_process_model)
-        names = Names(slots, values["custom_action_dist"], pins=pins.get("action_dists"))
+        names = NamedDistributions(slots, values["custom_action_dist"], pins=pins.get("action_dists"))
         framework = slots.framework(framework, custom_model, *names.components)
         whole, action = SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action")
         key = mask_key(whole, action, values["action_mask_key"])
@@ -199,9 +199,9 @@ class Catalog:
             raise action.without_values(actions.component.name)
         choices["action_dist"] = actions.choice
         request = replace(request, num_outputs=actions.size)
-        parts, rest = slots.model(request, custom_model, pins)
+        parts, unclaimed = slots.model(request, custom_model, pins)
         found = Resolution(
-            request, parsed, framework, choices | parts, preprocessor, actions, self.config_keys, codecs, key, rest
+            request, parsed, framework, choices | parts, preprocessor, actions, self.config_keys, codecs, key, unclaimed
         )
         _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
         return found
@@ -329,7 +329,7 @@ class Catalog:
             UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
         """
         slots, values = self.slots, self.parse_config(config).values
-        names = Names(slots, values["custom_action_dist"], dist_type)
+        names = NamedDistributions(slots, values["custom_action_dist"], dist_type)
         framework = slots.framework(framework, *names.components)
         info = SpaceInfo.read(action_space, "action")
         plan = plan_actions(slots, Request(info, info, values, framework), names)
@@ -359,13 +359,13 @@ class Catalog:
             original, action, values, framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
             catalog=self, mask_key=mask_key(original, action, values["action_mask_key"]),
         )  # fmt: skip
-        found, rest = slots.model(request, custom, {})
+        found, unclaimed = slots.model(request, custom, {})
         choices = {slot: choice.component for slot, choice in found.items()}
-        model_stages(choices.values(), request, num_outputs, rest)
+        model_stages(choices.values(), request, num_outputs, unclaimed)
         action_dist = self.action_dist(action_space, config, framework=framework)[0] if choices["head"] else None
         return self.model(
             choices, obs_space, action_space, num_outputs, parsed, framework, name=name, interface=interface,
-            kwargs=kwargs, rest=rest, action_dist=action_dist,
+            kwargs=kwargs, unclaimed=unclaimed, action_dist=action_dist,
         )  # fmt: skip
 
     def model(
@@ -380,7 +380,7 @@ class Catalog:
         name: str = "default_model",
         interface: type | None = None,
         kwargs: Mapping[str, Any] | None = None,
-        rest: Rest | None = None,
+        unclaimed: Unclaimed | None = None,
         action_dist: Any = None,
     ) -> ModelV2:
         """Build a model from the components of its slots (see `rlcatalog.models.assemble`)."""
@@ -391,8 +391,10 @@ class Catalog:
             if component is not None:
                 custom = config.fresh()["custom_model_config"] if config.values["custom_model"] is not None else {}
                 own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
-                parts.append(Part(component.load(framework), own, slot == "head"))
-        return assemble(parts, obs_space, action_space, num_outputs, config.fresh, name, interface, rest, action_dist)
+                parts.append(ModelPart(component.load(framework), own, slot == "head"))
+        return assemble(
+            parts, obs_space, action_space, num_outputs, config.fresh, name, interface, unclaimed, action_dist
+        )
 
     def wrap_env(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None

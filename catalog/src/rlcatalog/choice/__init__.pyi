@@ -1,4 +1,4 @@
-from .distributions import Names as Names, plan_actions as plan_actions
+from .distributions import NamedDistributions as NamedDistributions, plan_actions as plan_actions
 from .env_wrappers import check_wrapped as check_wrapped, wrap as wrap
 from .in_process import (
     in_process_dist as in_process_dist,

@@ -62,7 +62,7 @@ class ActionPlan:
         }
 
 
-class Names:
+class NamedDistributions:
     """The distributions that a caller named: for the whole space, for the parts a name fits, or by path.
 
     Args:
@@ -125,7 +125,7 @@ class Names:
     def _fits(self, request: Request) -> bool:
         assert self.anywhere is not None
         assert request.action is not None
-        if is_around(self.anywhere):
+        if wraps_default(self.anywhere):
             return request.action.path == "action"
         if is_composite(self.anywhere):
             return request.action.kind in ("tuple", "dict")
@@ -136,7 +136,7 @@ class Names:
         return True
 
 
-def plan_actions(slots: Slots, request: Request, names: Names) -> ActionPlan:
+def plan_actions(slots: Slots, request: Request, names: NamedDistributions) -> ActionPlan:
     """Choose the distribution for a request's action space, and for its children where they are joined.
 
     Raises:
@@ -161,14 +161,14 @@ def _check_free_log_std(slots: Slots, plan: ActionPlan) -> None:
     )
 
 
-def _plan(slots: Slots, request: Request, names: Names, outer: Component | None = None) -> ActionPlan:
+def _plan(slots: Slots, request: Request, names: NamedDistributions, outer: Component | None = None) -> ActionPlan:
     info = request.action
     assert info is not None
     place = info.path if outer is None else f"{info.path} inside {outer.name}"
     choice = slots.action_dist(request, names.at(request, place, outer), outer)
     component = choice.component
     assert component is not None
-    if is_around(component):
+    if wraps_default(component):
         inner = _plan(slots, request, names, component)
         return ActionPlan(info, choice, slots.size(component, request, info.space, inner.size), (inner,), place)
     if not is_composite(component):
@@ -181,10 +181,10 @@ def _plan(slots: Slots, request: Request, names: Names, outer: Component | None 
     return ActionPlan(info, choice, size, children, place)
 
 
-def is_around(component: Component) -> bool:
+def wraps_default(component: Component) -> bool:
     """Whether a distribution is built around the one that would be chosen without it."""
     assert isinstance(component.declaration, ActionDistSpec)
-    return component.declaration.around
+    return component.declaration.wraps_default
 
 
 def is_composite(component: Component) -> bool:

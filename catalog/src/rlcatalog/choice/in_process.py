@@ -39,7 +39,7 @@ def in_process_dist(cls: Any, name: str | None = None) -> Component:
         _first_line(cls),
         size=lambda action, config: 0,
         composite=bool(getattr(cls, "composite", False)),
-        around=bool(getattr(cls, "around", False)),
+        wraps_default=bool(getattr(cls, "wraps_default", False)),
     )
     return Component(spec, "", "", objects=dict.fromkeys(frameworks, cls))
 

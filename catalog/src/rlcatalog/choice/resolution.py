@@ -11,7 +11,7 @@ from rlcatalog.choice.distributions import ActionPlan
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.slots import MODEL_SLOTS
 from rlcatalog.config import ModelConfig
-from rlcatalog.observations import Preprocessor, Rest, make_filter, model_views
+from rlcatalog.observations import Preprocessor, Unclaimed, make_filter, model_views
 from rlcatalog.plugins import Component, ModelSpec, Request, Stage
 
 
@@ -29,7 +29,7 @@ class Resolution:
         config_keys: Says which config keys a component reads.
         preprocessor_pins: Path → `"distribution/name"` of the codecs of a saved policy, or None.
         mask_key: Key of Dict observations under which the action mask stands, or None.
-        rest: What the head leaves of the observation for trunk and memory; None where that is all of it.
+        unclaimed: What the head leaves of the observation for trunk and memory; None where that is all of it.
     """
 
     request: Request
@@ -41,7 +41,7 @@ class Resolution:
     config_keys: Callable[[Component], list[str]]
     preprocessor_pins: Mapping[str, str] | None = None
     mask_key: str | None = None
-    rest: Rest | None = None
+    unclaimed: Unclaimed | None = None
 
     @property
     def num_outputs(self) -> int:
@@ -69,7 +69,7 @@ class Resolution:
         if (chosen := self.choices["filter"].component) is not None:
             stages.append(Stage(f"filter: {chosen.name}", self.preprocessor.shape))
         parts = [self.choices[slot].component for slot in MODEL_SLOTS]
-        stages += model_stages(parts, self.request, self.num_outputs, self.rest)
+        stages += model_stages(parts, self.request, self.num_outputs, self.unclaimed)
         stages.append(Stage(f"{self.component('action_dist').name}: inputs", (self.num_outputs,)))
         action = self.request.action
         stages.append(Stage("action", action.shape if action is not None else None))
@@ -78,13 +78,13 @@ class Resolution:
     @property
     def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:
         """What a model finds in its input: name, shape without the batch axis, dtype."""
-        made = make_filter(self.choices["filter"].component, self.preprocessor, self.config.values, self.rest)
+        made = make_filter(self.choices["filter"].component, self.preprocessor, self.config.values, self.unclaimed)
         space = self.preprocessor.observation_space if made is None else made.processed_space(self.preprocessor)
         return model_views(self.preprocessor, space.dtype)
 
 
 def model_stages(
-    parts: Iterable[Component | None], request: Request, num_outputs: int | None, rest: Rest | None = None
+    parts: Iterable[Component | None], request: Request, num_outputs: int | None, unclaimed: Unclaimed | None = None
 ) -> list[Stage]:
     """Return the stages of a model, from the inside out; a config that cannot be built is found here.
 
@@ -92,7 +92,7 @@ def model_stages(
         parts: The components of the model's slots.
         request: What is asked.
         num_outputs: Width of the outermost part's output, or None for a trunk.
-        rest: What a head leaves of the observation for the others.
+        unclaimed: What a head leaves of the observation for the others.
     """
     filled = [part for part in parts if part is not None]
     stages: list[Stage] = []
@@ -101,7 +101,7 @@ def model_stages(
         outputs = num_outputs if part is filled[-1] else None
         found = [Stage("output", (outputs,) if outputs is not None else None)]
         if isinstance(part.declaration, ModelSpec) and part.declaration.describe is not None:
-            asked = request if rest is None or part.declaration.slot == "head" else rest.request(request)
+            asked = request if unclaimed is None or part.declaration.slot == "head" else unclaimed.request(request)
             found = part.ask("describe", replace(asked, num_outputs=outputs, trunk_width=width), returns=_stages)
         stages += [Stage(f"{part.name}: {stage.name}", stage.shape) for stage in found]
         last = found[-1].shape if found else None

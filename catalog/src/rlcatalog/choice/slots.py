@@ -11,7 +11,7 @@ from rlcatalog.choice.selection import Choice, choose
 from rlcatalog.config import warn_deprecated
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.frameworks import framework_name
-from rlcatalog.observations import Rest
+from rlcatalog.observations import Unclaimed
 from rlcatalog.plugins import ActionDistSpec, Component, ModelSpec, PreprocessorSpec, Registry, Request, public_index
 from rlcatalog.spaces import SpaceInfo
 
@@ -87,18 +87,18 @@ class Slots:
 
     def model(
         self, request: Request, custom: Component | None, pins: Mapping[str, Any]
-    ) -> tuple[dict[str, Choice], Rest | None]:
+    ) -> tuple[dict[str, Choice], Unclaimed | None]:
         """Choose the model's parts, the head first: it says what it leaves of the observation for the others."""
         choices = {"head": self._model_part("head", request, custom, pins)}
-        rest = rest_of(choices["head"].component, request)
-        inner = request if rest is None else rest.request(request)
+        unclaimed = unclaimed_by(choices["head"].component, request)
+        inner = request if unclaimed is None else unclaimed.request(request)
         choices = {slot: self._model_part(slot, inner, custom, pins) for slot in ("trunk", "memory")} | choices
         if choices["trunk"].component is None:
             provider = public_index.provider_of("model", "fallback")
             self.registry.explain_missing("the default model", provider)
             reasons = "; ".join(f"{v.component.name}: {v.why}" for v in choices["trunk"].verdicts) or "none installed"
             raise NoMatchError(f"No installed model fits {inner.obs.describe()} ({reasons}).")
-        return choices, rest
+        return choices, unclaimed
 
     def _model_part(self, slot: str, request: Request, custom: Component | None, pins: Mapping[str, Any]) -> Choice:
         found = [c for c in self.registry.active("model") if slot_of(c) == slot]
@@ -149,14 +149,14 @@ class Slots:
         return int(component.ask("size", request.action, request.config, *inner, returns=output_size))
 
 
-def rest_of(head: Component | None, request: Request) -> Rest | None:
+def unclaimed_by(head: Component | None, request: Request) -> Unclaimed | None:
     """Return what a head leaves of an observation, or None where that is all of it."""
     if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
         return None
     claimed = head.ask("claims", request, returns=tuple)
     # A mask is no part of what is encoded, but the observation is a Dict because of it: one entry is seen as itself.
     alone = request.mask_key is not None and request.mask_key not in request.obs.keys and len(request.obs.keys) == 1
-    return Rest(request.preprocessor, claimed, head.name) if claimed or alone else None
+    return Unclaimed(request.preprocessor, claimed, head.name) if claimed or alone else None
 
 
 def slot_of(component: Component) -> str:

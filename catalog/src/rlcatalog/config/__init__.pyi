@@ -12,7 +12,7 @@ from .schema import (
     Schema as Schema,
     convert as convert,
     keys_of as keys_of,
-    part as part,
     plain as plain,
+    read_config as read_config,
     same as same,
 )

@@ -167,7 +167,7 @@ def _choices(kind: Any) -> list[Any]:
     return [choice for a in arguments for choice in ([None] if a is type(None) else _choices(a))]
 
 
-def part(config: Mapping[str, Any], struct: type[S]) -> S:
+def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
     """Return one component's typed config, taken from a flat model config.
 
     Args:

@@ -1,4 +1,4 @@
-from .assembly import Part as Part, assemble as assemble
+from .assembly import ModelPart as ModelPart, assemble as assemble
 from .interface_host import Host as Host
 from .layers import (
     DenseSpec as DenseSpec,

@@ -12,16 +12,16 @@ from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, ne
 from rlcatalog.frameworks import FRAMEWORKS
 from rlcatalog.models.model import ModelV2
 from rlcatalog.models.views import ViewRequirement
-from rlcatalog.observations import Rest
+from rlcatalog.observations import Unclaimed
 
 #: What every model's constructor takes, in this order.
 STANDARD = ("obs_space", "action_space", "num_outputs", "model_config", "name")
 #: What `assemble` gives to memories and heads beside those.
-HELD = ("trunk", "value_trunk", "action_dist")
+GIVEN = ("trunk", "value_trunk", "action_dist")
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """One class of the chain, with keyword arguments of its own."""
 
     cls: type
@@ -30,14 +30,14 @@ class Part:
 
 
 def assemble(
-    parts: list[Part],
+    parts: list[ModelPart],
     obs_space: Any,
     action_space: Any,
     num_outputs: int | None,
     fresh_config: Callable[[], dict[str, Any]],
     name: str,
     interface: type | None = None,
-    rest: Rest | None = None,
+    unclaimed: Unclaimed | None = None,
     action_dist: Any = None,
 ) -> ModelV2:
     """Build a chain of parts, each holding the one before it as `trunk`.
@@ -53,7 +53,7 @@ def assemble(
         fresh_config: Makes a model config that the caller of it may keep.
         name: The model's name.
         interface: A mixin that adds methods; it is mixed over a host that holds the model.
-        rest: What the head leaves of the observation for the other parts; None where that is all of it.
+        unclaimed: What the head leaves of the observation for the other parts; None where that is all of it.
         action_dist: What makes the action distribution, for the head.
 
     Raises:
@@ -62,7 +62,7 @@ def assemble(
     """
     if isinstance(num_outputs, Integral):
         num_outputs = int(num_outputs)  # a product of a shape is NumPy's
-    inner_space = obs_space if rest is None else rest.space(obs_space)
+    inner_space = obs_space if unclaimed is None else unclaimed.space(obs_space)
 
     def chain(outputs: int | None) -> ModelV2:
         *inside, last = parts
@@ -80,14 +80,14 @@ def assemble(
         head.view_requirements = _views_of_both(held["trunk"], head)
         return head
 
-    def trunk_of(inside: list[Part], head: Part) -> ModelV2:
+    def trunk_of(inside: list[ModelPart], head: ModelPart) -> ModelV2:
         model = _checked_trunk(inner(inside, None), head.cls)
-        model._rest = rest
-        if rest is not None:
-            _check_no_past_observations(model, rest)
+        model._unclaimed = unclaimed
+        if unclaimed is not None:
+            _check_no_past_observations(model, unclaimed)
         return model
 
-    def inner(inside: list[Part], outputs: int | None) -> ModelV2:
+    def inner(inside: list[ModelPart], outputs: int | None) -> ModelV2:
         model: ModelV2 | None = None
         for part in inside:
             wanted = outputs if part is inside[-1] else None
@@ -150,7 +150,7 @@ def check_kwargs(cls: type, kwargs: Mapping[str, Any]) -> None:
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return
-    accepted = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.name not in (*STANDARD, *HELD)]
+    accepted = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.name not in (*STANDARD, *GIVEN)]
     for name in kwargs:
         if name not in accepted:
             raise ConfigError(f"custom_model_config: {cls.__name__} takes no {name!r}.{nearest(name, accepted)}"
@@ -173,14 +173,14 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
     return trunk
 
 
-def _check_no_past_observations(model: ModelV2, rest: Rest) -> None:
+def _check_no_past_observations(model: ModelV2, unclaimed: Unclaimed) -> None:
     views = model.view_requirements.items()
     past = [name for name, view in views if name != "obs" and (view.data_col or name) in ("obs", "new_obs")]
     if past:
         raise NotServedError(
             f"{type(model).__name__} asks for the view {past[0]!r} of observations; inside a head that takes"
-            f" {', '.join(map(repr, rest.claimed)) or 'the mask'} out of them it sees the current one only. Stack them"
-            " in the environment (gymnasium.wrappers.FrameStackObservation), or leave the head out."
+            f" {', '.join(map(repr, unclaimed.claimed)) or 'the mask'} out of them it sees the current one only. Stack"
+            " them in the environment (gymnasium.wrappers.FrameStackObservation), or leave the head out."
         )
 
 

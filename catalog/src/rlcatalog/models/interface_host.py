@@ -34,7 +34,7 @@ class Host(ModelV2):
         return self.inner.value_function()
 
     @property
-    def held(self) -> ModelV2:
+    def inner_model(self) -> ModelV2:
         """The inner model."""
         return self.inner
 

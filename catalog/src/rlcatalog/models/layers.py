@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlcatalog.config import KernelConfig, activation_name, initializer_name, part
+from rlcatalog.config import KernelConfig, activation_name, initializer_name, read_config
 from rlcatalog.errors import ConfigError
 
 
@@ -89,7 +89,7 @@ class OutputPlan:
 
 def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:
     """Return the dense layers that `post_fcnet_hiddens` asks for."""
-    shared = part(config, KernelConfig)
+    shared = read_config(config, KernelConfig)
     return dense_specs(shared.post_fcnet_hiddens, shared.post_fcnet_activation, config, "post_fcnet")
 
 
@@ -107,7 +107,7 @@ def output_plan(
     Raises:
         ConfigError: `free_log_std` with an odd number of outputs.
     """
-    shared, hidden = part(config, KernelConfig), list(hidden)
+    shared, hidden = read_config(config, KernelConfig), list(hidden)
     if num_outputs is None:
         return OutputPlan(inputs, hidden, None, 0, shared.vf_share_layers, hidden[-1].size if hidden else inputs)
     trained = num_outputs // 2 if shared.free_log_std else 0

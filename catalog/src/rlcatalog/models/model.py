@@ -18,7 +18,7 @@ from rlcatalog.spaces import first_tensor
 if TYPE_CHECKING:
     import gymnasium
 
-    from rlcatalog.observations import Rest
+    from rlcatalog.observations import Unclaimed
 
 
 class ModelV2:
@@ -103,18 +103,18 @@ class ModelV2:
             policy_loss: The algorithm's loss: a scalar, or a list of scalars.
             loss_inputs: The training batch; `"obs"` is encoded (see `restore_original_dimensions`).
         """
-        for model in self._inside().values():
+        for model in self._inner_models().values():
             policy_loss = model.custom_loss(policy_loss, loss_inputs)
         return policy_loss
 
     def metrics(self) -> dict[str, Any]:
         """Return scalars to report beside the learner's own."""
-        inside = self._inside().items()
+        inside = self._inner_models().items()
         return {f"{where}{name}": value for where, model in inside for name, value in model.metrics().items()}
 
     def update_ops(self) -> list[Callable[[], Any]]:
         """Return callables that a training loop runs once after each optimiser step."""
-        return [operation for model in self._inside().values() for operation in model.update_ops()]
+        return [operation for model in self._inner_models().values() for operation in model.update_ops()]
 
     def get_initial_state(self) -> list[Any]:
         """Return the state at the start of an episode: unbatched arrays or tensors; empty for a model without."""
@@ -139,7 +139,7 @@ class ModelV2:
             ModelContractError: `forward` did not return an (output, list of states) pair.
         """
         # The copy keeps a forward() that changes its input from changing the caller's.
-        inputs = dict(input_dict) if self._rest is None else self._rest.of(input_dict, self._ops)
+        inputs = dict(input_dict) if self._unclaimed is None else self._unclaimed.of(input_dict, self._ops)
         if not state:
             state = _states_in(inputs) if "state_in_0" in inputs else []
         if seq_lens is None:
@@ -189,7 +189,7 @@ class ModelV2:
         return _NO_CONTEXT
 
     @property
-    def held(self) -> ModelV2 | None:
+    def inner_model(self) -> ModelV2 | None:
         """The model this one is built around, its `trunk`, or None: its losses, metrics and update_ops count too."""
         trunk = getattr(self, "trunk", None)
         return trunk if isinstance(trunk, ModelV2) else None
@@ -208,13 +208,13 @@ class ModelV2:
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
-    def _inside(self) -> dict[str, ModelV2]:
+    def _inner_models(self) -> dict[str, ModelV2]:
         """Return the models this one is built around, by what stands before the names of their metrics."""
-        found = {"": self.held, "value: ": getattr(self, "value_trunk", None)}
+        found = {"": self.inner_model, "value: ": getattr(self, "value_trunk", None)}
         return {where: model for where, model in found.items() if isinstance(model, ModelV2)}
 
     #: Inside a head: what that leaves of the observations it is given.
-    _rest: Rest | None = None
+    _unclaimed: Unclaimed | None = None
     _has_context = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -270,7 +270,7 @@ def last_values(model: Any, features: Any) -> Any:
     """Return the value estimates `[B]` of a model's last forward pass.
 
     Args:
-        model: A model that ends with `self.outputs`, the `Outputs` of its framework, or None there for a trunk.
+        model: A model that ends with `self.outputs`, the `OutputLayers` of its framework, or None there for a trunk.
         features: What the pass left for the value layer, or None.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions import action_input_width
-from rlcatalog.config import KernelConfig, part
+from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog.models.layers import OutputPlan, output_plan
 from rlcatalog.models.views import ViewRequirement
@@ -74,7 +74,7 @@ def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | Non
     Raises:
         ConfigError: `vf_share_layers=False` or `no_final_linear`, which a memory has no place for.
     """
-    shared = part(config, KernelConfig)
+    shared = read_config(config, KernelConfig)
     if not shared.vf_share_layers:
         raise ConfigError(
             f"{key} with vf_share_layers=False: the value reads the memory's output, as the logits do; a memory of its"

@@ -13,4 +13,4 @@ from .restoring import (
     preprocessor_of as preprocessor_of,
     restore_original_dimensions as restore_original_dimensions,
 )
-from .unclaimed import Rest as Rest
+from .unclaimed import Unclaimed as Unclaimed

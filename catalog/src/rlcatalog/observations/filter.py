@@ -9,7 +9,7 @@ import numpy as np
 
 from rlcatalog.errors import ModelContractError
 from rlcatalog.observations.preprocessor import Preprocessor
-from rlcatalog.observations.unclaimed import Rest
+from rlcatalog.observations.unclaimed import Unclaimed
 from rlcatalog.plugins import Component
 
 Array = np.ndarray[Any, Any]
@@ -46,7 +46,10 @@ class Filter:
 
 
 def make_filter(
-    component: Component | None, preprocessor: Preprocessor, options: Mapping[str, Any], rest: Rest | None = None
+    component: Component | None,
+    preprocessor: Preprocessor,
+    options: Mapping[str, Any],
+    unclaimed: Unclaimed | None = None,
 ) -> Filter | None:
     """Make the filter that a component describes; None for an empty slot.
 
@@ -57,7 +60,7 @@ def make_filter(
     """
     if component is None:
         return None
-    made = component.load("numpy")(preprocessor, {**options, "claimed": [] if rest is None else rest.paths})
+    made = component.load("numpy")(preprocessor, {**options, "claimed": [] if unclaimed is None else unclaimed.paths})
     if not isinstance(made, Filter):
         raise ModelContractError(f"filter {component.name!r} must make a rlcatalog.Filter, found {made!r}.")
     return made

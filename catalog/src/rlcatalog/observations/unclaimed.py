@@ -15,7 +15,7 @@ from rlcatalog.observations.restoring import is_structure
 from rlcatalog.plugins import Request
 
 
-class Rest:
+class Unclaimed:
     """The entries of a Dict observation that a head has not claimed. A single one is seen as itself, not as a Dict.
 
     Args:

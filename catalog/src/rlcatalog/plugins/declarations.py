@@ -187,8 +187,8 @@ class ModelSpec(Declaration):
         claims: For a head: the keys of a Dict observation that it reads itself, for a request. Trunk and memory are
             chosen for what remains, and see no more.
         describe: The stages and their shapes for a request, without a framework; None for "known after build".
-        settled: For a model that asks the catalog for others: the config keys that name what it found for a request. A
-            saved policy keeps them, so that loading never chooses again.
+        pinned_keys: For a model that asks the catalog for others: the config keys that name what it found for a
+            request. A saved policy keeps them, so that loading never chooses again.
     """
 
     kind: ClassVar[str] = "model"
@@ -196,7 +196,7 @@ class ModelSpec(Declaration):
     slot: str = "trunk"
     claims: Callable[[Request], Sequence[str]] | None = None
     describe: Callable[[Request], Sequence[Stage]] | None = None
-    settled: Callable[[Request], Mapping[str, Any]] | None = None
+    pinned_keys: Callable[[Request], Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -215,14 +215,14 @@ class ActionDistSpec(Declaration):
             `required_model_output_shape` says the same.
         composite: Whether it joins distributions that the catalog chooses for the space's children (Tuple, Dict); its
             size is the sum of theirs.
-        around: Whether it is built around the distribution that the catalog would choose without it; `size` is then
-            given that one's as a third argument.
+        wraps_default: Whether it is built around the distribution that the catalog would choose without it; `size`
+            is then given that one's as a third argument.
     """
 
     kind: ClassVar[str] = "action_dist"
 
     composite: bool = False
-    around: bool = False
+    wraps_default: bool = False
     size: Callable[..., int] | None = None
 
     def __post_init__(self) -> None:

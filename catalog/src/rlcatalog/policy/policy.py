@@ -64,7 +64,7 @@ class Policy:
             resolution.request.obs, resolution.config.values, pins=resolution.preprocessor_pins
         )
         chosen = resolution.choices["filter"].component
-        self.filter = make_filter(chosen, self.preprocessor, self.config, resolution.rest)
+        self.filter = make_filter(chosen, self.preprocessor, self.config, resolution.unclaimed)
         self.encoded_space = (
             self.preprocessor.observation_space
             if self.filter is None
@@ -296,7 +296,7 @@ class Policy:
             resolution.num_outputs,
             resolution.config,
             self.framework,
-            rest=resolution.rest,
+            unclaimed=resolution.unclaimed,
             action_dist=self.dist_class,
         )
 

@@ -80,7 +80,7 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
         format_version=FORMAT_VERSION,
         rlcatalog=__version__,
         framework=policy.framework,
-        config=resolution.config.given | settled_keys(resolution),
+        config=resolution.config.given | pinned_keys(resolution),
         parts={slot: component.address for slot, component in parts.items() if component is not None},
         preprocessors={path: component.address for path, component in preprocessors.items()},
         action_dists={path: component.address for path, component in action_dists.items()},
@@ -104,15 +104,15 @@ def codecs_of(preprocessor: Preprocessor) -> Iterator[tuple[str, Component]]:
         yield from codecs_of(child)
 
 
-def settled_keys(resolution: Resolution) -> dict[str, Any]:
+def pinned_keys(resolution: Resolution) -> dict[str, Any]:
     """Return the config keys that name what the model's parts found in the catalog."""
     found: dict[str, Any] = {}
     for slot in MODEL_SLOTS:
         component = resolution.choices[slot].component
-        if component is not None and getattr(component.declaration, "settled", None) is not None:
-            request, rest = resolution.request, resolution.rest
-            asked = request if rest is None or slot == "head" else rest.request(request)
-            found |= component.ask("settled", asked, returns=dict)
+        if component is not None and getattr(component.declaration, "pinned_keys", None) is not None:
+            request, unclaimed = resolution.request, resolution.unclaimed
+            asked = request if unclaimed is None or slot == "head" else unclaimed.request(request)
+            found |= component.ask("pinned_keys", asked, returns=dict)
     return found
 
 

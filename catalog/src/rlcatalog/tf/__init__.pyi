@@ -9,7 +9,7 @@ from .nn import (
     Dense as Dense,
     DenseStack as DenseStack,
     FreeLogStd as FreeLogStd,
-    Outputs as Outputs,
+    OutputLayers as OutputLayers,
     activation as activation,
     features_of as features_of,
     initial_value as initial_value,

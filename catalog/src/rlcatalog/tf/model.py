@@ -98,7 +98,7 @@ class TFModelV2(ModelV2):
             extra = [raw(v) for v in model._registered if id(raw(v)) not in known]
             found += [Found(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
             known |= {id(v) for v in extra}
-            inner = {"trunk": model.held, "value_trunk": getattr(model, "value_trunk", None)}
+            inner = {"trunk": model.inner_model, "value_trunk": getattr(model, "value_trunk", None)}
             models += [(held, f"{path}{name}.") for name, held in inner.items() if isinstance(held, TFModelV2)]
         return found
 

@@ -178,7 +178,7 @@ class FreeLogStd:
         return tf.concat([means, log_std], axis=1)
 
 
-class Outputs:
+class OutputLayers:
     """Logits and value: the outermost layers of a model.
 
     Args:

@@ -5,7 +5,7 @@ from .model import RecurrentNetwork as RecurrentNetwork, TorchModelV2 as TorchMo
 from .nn import (
     DenseStack as DenseStack,
     FreeLogStd as FreeLogStd,
-    Outputs as Outputs,
+    OutputLayers as OutputLayers,
     activation as activation,
     dense as dense,
     features_of as features_of,

@@ -179,7 +179,7 @@ class FreeLogStd(nn.Module):
         return torch.cat([means, self.log_std.expand(means.shape[0], -1)], dim=1)
 
 
-class Outputs(nn.Module):
+class OutputLayers(nn.Module):
     """Logits and value: the outermost layers of a model.
 
     Args:

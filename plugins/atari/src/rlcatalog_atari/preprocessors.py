@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import cv2
 import numpy as np
 
-from rlcatalog.config import part
+from rlcatalog.config import read_config
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.observations import Array, Preprocessor, Writer
 from rlcatalog_atari.config import AtariConfig
@@ -59,7 +59,7 @@ class GenericPixelPreprocessor(BytesPreprocessor):
         info, shape = self.info, self.info.shape or ()
         if info.kind != "box" or info.dtype != "uint8" or len(shape) not in (2, 3) or shape[2:] not in ((), (1,), (3,)):
             self.refuse_space("images: a Box of uint8 with shape (H, W), (H, W, 1) or (H, W, 3)")
-        self._settings = part(options, AtariConfig)
+        self._settings = read_config(options, AtariConfig)
         self._colours = 3 if shape[2:] == (3,) else 1
         dim = self._settings.dim
         return (dim, dim, 1 if self._settings.grayscale else self._colours)

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TransformObservation
 
-from rlcatalog.config import part
+from rlcatalog.config import read_config
 from rlcatalog.errors import NotServedError
 from rlcatalog.observations import Array, Preprocessor
 from rlcatalog_atari.config import AtariConfig
@@ -39,7 +39,7 @@ def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.E
         ConfigError: A key has a wrong value.
         NotServedError: The environment cannot be prepared, or is to be left as it is; the message says why.
     """
-    settings = part(config, AtariConfig)
+    settings = read_config(config, AtariConfig)
     reason = why_not(env, config)
     if reason is not None:
         raise NotServedError(f"atari: {env} cannot be wrapped: {reason}. rlcatalog.wrap_env leaves it as it is.")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import Filter
-from rlcatalog.config import part
+from rlcatalog.config import read_config
 from rlcatalog.errors import CatalogWarning, ObservationError, SavedPolicyError
 from rlcatalog.observations import Array, Preprocessor
 from rlcatalog_filters.config import FiltersConfig
@@ -38,7 +38,7 @@ class EncodedMeanStdFilter(Filter):
 
     def __init__(self, preprocessor: Preprocessor, options: Mapping[str, Any]) -> None:
         super().__init__(preprocessor, options)
-        config = part(options, FiltersConfig)
+        config = read_config(options, FiltersConfig)
         plan = preprocessor.leaves()
         claimed = options.get("claimed", ())
         self.leaves = leaves_to_filter(plan, config, options.get("action_mask_key", "action_mask"), claimed)

@@ -11,7 +11,7 @@ from rlcatalog import Policy, default_catalog
 from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.errors import CatalogError
 from rlcatalog.plugins import Component
-from rlcatalog.policy import codecs_of, settled_keys
+from rlcatalog.policy import codecs_of, pinned_keys
 
 #: Under this key a module's `model_config` names the chosen parts.
 PARTS = "_rlcatalog_parts"
@@ -73,7 +73,7 @@ def choose(obs_space: Any, action_space: Any, model: Mapping[str, Any] | None) -
         (pins if kind == "slot" else pins[kind])[place] = address
     versions = {component.distribution: component.version for _, component in chosen}
     return Asked(
-        {**resolution.config.given, **settled_keys(resolution), **explicit}, pins, dict(sorted(versions.items()))
+        {**resolution.config.given, **pinned_keys(resolution), **explicit}, pins, dict(sorted(versions.items()))
     )
 
 

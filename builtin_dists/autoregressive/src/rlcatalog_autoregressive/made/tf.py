@@ -10,7 +10,7 @@ import numpy as np
 
 from rlcatalog.models import DenseSpec
 from rlcatalog.tf import Dense, activation, initial_value, tf
-from rlcatalog_autoregressive.layout import Layout, Part
+from rlcatalog_autoregressive.columns import ActionPart, PartColumns
 
 
 class Conditionals:
@@ -22,7 +22,7 @@ class Conditionals:
         layout: The parts.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: PartColumns) -> None:
         self.layout = layout
         self.activation = activation(layout.activation) or _itself
         widths = layout.hiddens
@@ -95,7 +95,7 @@ class Run:
         self.independent = tf.split(independent, made.layout.param_widths, axis=1)
         self.done: list[list[Any]] = [[] for _ in made.layout.hiddens]
 
-    def params(self, part: Part) -> Any:
+    def params(self, part: ActionPart) -> Any:
         """Return a part's parameters `[B, n]` under the values noted so far."""
         made, (start, stop) = self.made, part.units[0]
         x = self._keep(0, made.activation(self.sums[:, start:stop]))
@@ -109,7 +109,7 @@ class Run:
         self.done[layer].append(values)
         return tf.concat(self.done[layer], axis=1)
 
-    def note(self, part: Part, value: Any) -> None:
+    def note(self, part: ActionPart, value: Any) -> None:
         """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
         made, (start, stop) = self.made, part.encoded
         if part.onehot:  # its row of the weights is all there is to add

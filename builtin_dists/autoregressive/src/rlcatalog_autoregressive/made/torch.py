@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from rlcatalog.models import DenseSpec
 from rlcatalog.torch import activation, dense, flatten_rows, initialize
-from rlcatalog_autoregressive.layout import Layout, Part
+from rlcatalog_autoregressive.columns import ActionPart, PartColumns
 
 
 class Conditionals(nn.Module):
@@ -35,7 +35,7 @@ class Conditionals(nn.Module):
     scale: Tensor
     hidden: Any  # a list of linear layers
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: PartColumns) -> None:
         super().__init__()
         self.layout = layout
         self.activation = activation(layout.activation) or _itself
@@ -107,7 +107,7 @@ class Run:
         self.layers = [(layer.weight.to(self.dtype), layer.bias.to(self.dtype)) for layer in made.hidden]
         self.done = [context.new_empty(context.shape[0], width) for width in layout.hiddens]
 
-    def params(self, part: Part) -> Tensor:
+    def params(self, part: ActionPart) -> Tensor:
         """Return a part's parameters `[B, n]` under the values noted so far."""
         start, stop = part.units[0]
         done = self.done[0]
@@ -118,7 +118,7 @@ class Run:
             done, stop = later, last
         return torch.addmm(self.independent[part.place], done[:, :stop], self.out[part.place][:, :stop].t())
 
-    def note(self, part: Part, value: Tensor) -> None:
+    def note(self, part: ActionPart, value: Tensor) -> None:
         """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
         made, dtype, (start, stop) = self.made, self.dtype, part.encoded
         if part.onehot:  # its row of the weights is all there is to add

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution
-from rlcatalog.config import part
+from rlcatalog.config import read_config
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog.tf import tf
 from rlcatalog_categorical.config import GumbelSoftmaxConfig
@@ -54,7 +54,7 @@ class GumbelSoftmax(ActionDistribution):
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
         """Return the temperature, where it is not 1."""
-        temperature = part(config, GumbelSoftmaxConfig).gumbel_softmax_temperature
+        temperature = read_config(config, GumbelSoftmaxConfig).gumbel_softmax_temperature
         return {} if temperature == 1.0 else {"temperature": temperature}
 
     def sample(self) -> Any:

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution
-from rlcatalog.config import part
+from rlcatalog.config import read_config
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog_categorical.config import GumbelSoftmaxConfig
 from rlcatalog_categorical.plugin import gumbel_size
@@ -59,7 +59,7 @@ class GumbelSoftmax(ActionDistribution):
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
         """Return the temperature, where it is not 1."""
-        temperature = part(config, GumbelSoftmaxConfig).gumbel_softmax_temperature
+        temperature = read_config(config, GumbelSoftmaxConfig).gumbel_softmax_temperature
         return {} if temperature == 1.0 else {"temperature": temperature}
 
     def sample(self) -> Tensor:

@@ -14,7 +14,7 @@ from rlcatalog_categorical.plugin import input_lens as lens_of_space
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class ChoiceColumns:
     """How `[B, total]` logits become `[B, k, longest]`.
 
     Attributes:
@@ -31,7 +31,7 @@ class Layout:
 
 
 @lru_cache(maxsize=256)
-def layout_of(lens: tuple[int, ...]) -> Layout:
+def layout_of(lens: tuple[int, ...]) -> ChoiceColumns:
     """Return the layout of a tuple of lengths.
 
     Raises:
@@ -42,10 +42,10 @@ def layout_of(lens: tuple[int, ...]) -> Layout:
         raise ConfigError(f"input_lens must hold at least one number, each at least 1; found {lens}.")
     longest, total = max(lens), sum(lens)
     if min(lens) == longest:
-        return Layout(lens, longest, total, None)
+        return ChoiceColumns(lens, longest, total, None)
     counts, column = np.array(lens)[:, None], np.arange(longest)
     index = np.where(column < counts, np.cumsum(lens)[:, None] - counts + column, total)
-    return Layout(lens, longest, total, index.reshape(-1))
+    return ChoiceColumns(lens, longest, total, index.reshape(-1))
 
 
 def choices(action: SpaceInfo, lens: tuple[int, ...]) -> list[SpaceInfo]:
@@ -71,7 +71,7 @@ def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
     return lens_of_space(SpaceInfo.read(action_space, "action"))
 
 
-def check_width(found: Any, layout: Layout) -> None:
+def check_width(found: Any, layout: ChoiceColumns) -> None:
     """Raise unless inputs of shape `found` hold all logits.
 
     Raises:
@@ -83,7 +83,7 @@ def check_width(found: Any, layout: Layout) -> None:
         )
 
 
-def check_actions(found: Any, batch_size: int | None, layout: Layout) -> None:
+def check_actions(found: Any, batch_size: int | None, layout: ChoiceColumns) -> None:
     """Raise unless actions of shape `found` are one per row.
 
     Raises:
@@ -101,7 +101,7 @@ def check_actions(found: Any, batch_size: int | None, layout: Layout) -> None:
         )
 
 
-def same_lens(one: Layout, other: Layout) -> None:
+def same_lens(one: ChoiceColumns, other: ChoiceColumns) -> None:
     """Raise unless two distributions have the same choices, as a divergence needs.
 
     Raises:

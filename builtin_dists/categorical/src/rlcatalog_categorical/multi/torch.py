@@ -11,13 +11,21 @@ from torch import Tensor
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, BoundDistribution, DistPart, same_kind
-from rlcatalog_categorical.multi.lens import Layout, check_actions, check_width, choices, layout_of, lens_of, same_lens
+from rlcatalog_categorical.multi.lens import (
+    ChoiceColumns,
+    check_actions,
+    check_width,
+    choices,
+    layout_of,
+    lens_of,
+    same_lens,
+)
 from rlcatalog_categorical.plugin import input_lens as lens_of_space, multi_size
 from rlcatalog_categorical.torch import HIGHEST, LOWEST, Categorical, race
 
 
 @lru_cache(maxsize=256)
-def _padding(layout: Layout, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the column behind each place, and what is added there: -inf where it is padding, else 0."""
     # Outside of inference mode, or what is remembered could not be used in training.
     with torch.inference_mode(False):

@@ -246,7 +246,7 @@ def _any_of(model: Any, method: str) -> bool:
     while model is not None:
         if getattr(type(model), method) is not getattr(ModelV2, method):
             return True
-        model = model.held
+        model = model.inner_model
     return False
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import DistPart, groups, integer_span, is_integer_box, raw_width, unbound
-from rlcatalog.config import part as config_part
+from rlcatalog.config import read_config as config_part
 from rlcatalog_autoregressive.config import AutoregressiveConfig, hidden_widths, ordered
 
 Array = np.ndarray[Any, Any]
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ActionPart:
     """One part of an action.
 
     Attributes:
@@ -79,7 +79,7 @@ class Part:
     units: tuple[Span, ...]
 
 
-class Layout:
+class PartColumns:
     """The parts of an action space.
 
     Args:
@@ -109,7 +109,7 @@ class Layout:
         self.activation, self.mask = own.autoregressive_activation, own.autoregressive_mask
         ranks = np.argsort(ordered(own.autoregressive_order, [part.info.path for part in found])).tolist()
         self.columns: list[Column] = []
-        parts: list[Part] = []
+        parts: list[ActionPart] = []
         count, params, raw = len(found), 0, 0
         for part, rank in zip(found, ranks, strict=True):
             kind = getattr(unbound(part.dist)[0], "raw_kind", "values")
@@ -118,7 +118,7 @@ class Layout:
             encoded = list(_columns(part.info, raw, kind, config.get("action_bounds", "clip")))
             start = len(self.columns)
             parts.append(
-                Part(
+                ActionPart(
                     part.info.path, part.dist, _drawing(part.dist), Span(params, params + part.size),
                     Span(raw, raw + width),
                     Span(start, start + len(encoded)), onehot, onehot, _counts(part.info, kind),
@@ -262,13 +262,13 @@ def _columns(info: SpaceInfo, raw: int, kind: str, bounds: str) -> Iterator[Colu
 MaskFunction = Callable[[str, Mapping[str, Any]], Any]
 
 
-def layout_of(action_dist: Any) -> Layout | None:
+def columns_of(action_dist: Any) -> PartColumns | None:
     """Return the layout of an autoregressive distribution, or None for another one."""
     found = unbound(action_dist)[1].get("layout")
-    return found if isinstance(found, Layout) else None
+    return found if isinstance(found, PartColumns) else None
 
 
-def children_layout(action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]]) -> Layout:
+def children_layout(action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]]) -> PartColumns:
     """Return the layout around the one distribution that the catalog has chosen for the space."""
     ((plain, size),) = children
-    return Layout(action, config, plain, size)
+    return PartColumns(action, config, plain, size)

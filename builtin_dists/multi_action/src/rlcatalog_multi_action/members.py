@@ -43,7 +43,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Member:
     """What has one distribution: a leaf, a composite that is left whole, or several leaves that share it.
 
     Attributes:
@@ -89,7 +89,7 @@ class Part:
         return cls.masked(inputs, mask, **options) if self.mask_width else inputs
 
 
-class Layout:
+class MemberColumns:
     """The parts of a composite space, in the space's order, and the groups that compute.
 
     Attributes:
@@ -105,7 +105,7 @@ class Layout:
         several_masked: Whether more than one group may have forbidden values.
     """
 
-    def __init__(self, info: SpaceInfo, parts: Sequence[Part]) -> None:
+    def __init__(self, info: SpaceInfo, parts: Sequence[Member]) -> None:
         self.info, self.parts = info, parts
         self.leaves = [leaf for part in parts for leaf in part.leaves]
         self.counts = [sum(part.info in set(child.walk()) for part in parts) for child in info.children]
@@ -148,10 +148,10 @@ class Layout:
 class Children(tuple[Any, ...]):
     """What makes the distributions of a space's children, with their layout, which is read only once."""
 
-    layout: Layout
+    layout: MemberColumns
 
 
-def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], action_space: Any) -> Layout:
+def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], action_space: Any) -> MemberColumns:
     """Return the layout of a composite.
 
     Args:
@@ -173,14 +173,14 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
         raise UnsupportedSpaceError(
             f"{info.path}: MultiActionDistribution takes a Tuple or Dict with parts, found {info.describe()}."
         )
-    parts: list[Part] = []
+    parts: list[Member] = []
     place = 0
     for node, dist, size in _given(info, child_distributions, input_lens):
         leaves = tuple(_leaves(node, dist))
         places = tuple(range(place, place + len(leaves)))
-        parts.append(Part(node, dist, int(size), mask_width(node), leaves, places))
+        parts.append(Member(node, dist, int(size), mask_width(node), leaves, places))
         place += len(leaves)
-    return Layout(info, parts)
+    return MemberColumns(info, parts)
 
 
 def mask_width(info: SpaceInfo) -> int:
@@ -270,7 +270,7 @@ def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Itera
         yield from _given(child, options["child_distributions"], options["input_lens"])
 
 
-def _grouped(parts: Sequence[Part]) -> tuple[list[Part], list[int]]:
+def _grouped(parts: Sequence[Member]) -> tuple[list[Member], list[int]]:
     """Join the parts of each family; return the groups, and the columns of model outputs in their order."""
     starts = [0, *accumulate(part.size for part in parts)]
     families: dict[Any, list[int]] = {}
@@ -279,14 +279,14 @@ def _grouped(parts: Sequence[Part]) -> tuple[list[Part], list[int]]:
         family = cls.family(options) if hasattr(cls, "family") else None
         # Whole numbers and others are not joined: flat actions are rounded group by group.
         families.setdefault(i if family is None else (family, part.whole), []).append(i)
-    found: list[Part] = []
+    found: list[Member] = []
     order: list[int] = []
     for members in families.values():
         several = [parts[i] for i in members]
         group, runs = several[0], [(0, 0, several[0].size)]
         if len(several) > 1:
             dist, runs = unbound(group.dist)[0].side_by_side([(unbound(part.dist)[1], part.size) for part in several])
-            group = Part(
+            group = Member(
                 group.info,
                 dist,
                 sum(part.size for part in several),

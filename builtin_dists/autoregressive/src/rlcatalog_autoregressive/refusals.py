@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlcatalog.config import KernelConfig, part
+from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError, ModelContractError
-from rlcatalog_autoregressive.layout import Layout, layout_of
+from rlcatalog_autoregressive.columns import PartColumns, columns_of
 
 
-def check_end(config: Mapping[str, Any]) -> None:
+def check_last_layers(config: Mapping[str, Any]) -> None:
     """Raise for keys of the last layers that make no sense here.
 
     Raises:
         ConfigError: `no_final_linear`.
     """
-    if part(config, KernelConfig).no_final_linear:
+    if read_config(config, KernelConfig).no_final_linear:
         raise ConfigError(
             "use_autoregressive with no_final_linear: the parts' logits and their context are linear layers behind the"
             " trunk. Leave no_final_linear out."
         )
 
 
-def served_layout(action_dist: Any, num_outputs: int) -> Layout:
+def served_columns(action_dist: Any, num_outputs: int) -> PartColumns:
     """Return the layout of the distribution that a head is built for.
 
     Raises:
         ConfigError: It is no autoregressive distribution.
         ModelContractError: It takes another number of model outputs.
     """
-    layout = layout_of(action_dist)
+    layout = columns_of(action_dist)
     if layout is None:
         raise ConfigError(
             f"use_autoregressive: the distribution of the whole action is {action_dist!r}, and this head serves"
