@@ -66,8 +66,18 @@ REFUSED = [
     (PPO, {"custom_model": LooksBack}, NotServedError, "LooksBack asks for the views past"),
     (PPO, {"custom_model": Plain}, ModelContractError, r"Plain has no value_function\(\)"),
     (RecurrentPPO, {"use_attention": True}, NotServedError, "^use_attention: sb3_contrib's RecurrentPPO"),
-    (RecurrentPPO, {**LSTM, "lstm_use_prev_action": True}, NotServedError, "^lstm_use_prev_action: .*previous actions"),
-    (RecurrentPPO, {**LSTM, "lstm_use_prev_reward": True}, NotServedError, "^lstm_use_prev_reward: .*previous rewards"),
+    (
+        RecurrentPPO,
+        {**LSTM, "lstm_use_prev_action": True},
+        NotServedError,
+        "^use_lstm, lstm_use_prev_action: LSTMWrapper asks for the views past_actions; .* present alone",
+    ),
+    (
+        RecurrentPPO,
+        {**LSTM, "lstm_use_prev_reward": True},
+        NotServedError,
+        "^use_lstm, lstm_use_prev_reward: LSTMWrapper asks for the views past_rewards; .* present alone",
+    ),
     (RecurrentPPO, {}, ConfigError, "FullyConnectedNetwork has no memory. Set use_lstm"),
     (PPO, {"fcnet_hidens": [8]}, ConfigError, "Did you mean 'fcnet_hiddens'"),
 ]
