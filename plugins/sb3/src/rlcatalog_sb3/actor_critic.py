@@ -15,7 +15,7 @@ from rlcatalog.distribution import entropy_of
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.model import check_values
 from rlcatalog.structures import parts_of
-from rlcatalog_sb3.flattening import check_form
+from rlcatalog_sb3.flattening import check_encoding
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.refusals import refuse_filter, refuse_model
 from rlcatalog_sb3.spaces import origin_of, untransposed
@@ -66,7 +66,7 @@ class ActorCritic:
         self.policy: Policy = catalog.build(observations, actions, config, "torch")
         refuse_model(self.policy, recurrent=recurrent)
         if origin is not None:
-            check_form(origin, resolution, self.policy.preprocessor)
+            check_encoding(origin, resolution, self.policy.preprocessor)
         self.adapts, self._raw = isinstance(action_space, spaces.Box), origin is not None
         if origin is None:
             _refuse_actions(self.policy, action_space, adapts)

@@ -15,7 +15,7 @@ from torch import Tensor
 from rlcatalog import SpaceInfo, default_catalog
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.load_order import before_torch_optimizers
-from rlcatalog_sb3.flattening import check_form, is_float_box
+from rlcatalog_sb3.flattening import check_encoding, is_float_box
 from rlcatalog_sb3.observations import encoder, structure
 from rlcatalog_sb3.refusals import asking, refuse_filter
 from rlcatalog_sb3.spaces import MASK, Origin, origin_of, untransposed
@@ -70,7 +70,7 @@ class CatalogExtractor(CombinedExtractor):
                 )
         preprocessor = catalog.preprocessor_for(resolution.request.obs, values)
         if origin is not None:
-            check_form(origin, resolution, preprocessor)
+            check_encoding(origin, resolution, preprocessor)
         trunk = catalog.model(
             {"trunk": resolution.component("trunk")},
             preprocessor.observation_space,

@@ -137,7 +137,9 @@ class Flattening:
         self.masks = ActionMasks(request.action, resolution.mask_key)
         self.masked = masked or resolution.mask_key is not None
         self._mask_apart = resolution.mask_key is not None and resolution.mask_key not in request.obs.keys
-        origin = Origin(observation_space, action_space, resolution.config.given, form(resolution, self.preprocessor))
+        origin = Origin(
+            observation_space, action_space, resolution.config.given, encoding_of(resolution, self.preprocessor)
+        )
         box = _encoded_box(self.preprocessor, origin)
         self._dtype = box.dtype
         self.observation_space: Any = box
@@ -173,7 +175,7 @@ class Flattening:
         return _first(self.adapter.adapt(np.asarray(raw).reshape(1, -1)))
 
 
-def form(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
+def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
     """Return what of a lookup shapes encoded observations and raw actions, as plain data."""
     assert resolution.request.action is not None
     values = resolution.config.values
@@ -190,19 +192,19 @@ def form(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def check_form(origin: Origin, resolution: Resolution, preprocessor: Preprocessor) -> None:
+def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preprocessor) -> None:
     """Raise unless a policy's config encodes observations and reads actions as the flattened environment does.
 
     Raises:
         ConfigError: It does not; the message names what differs.
     """
-    own = form(resolution, preprocessor)
-    differs = [key for key in sorted({*own, *origin.form}) if not same(own.get(key), origin.form.get(key))]
+    own = encoding_of(resolution, preprocessor)
+    differs = [key for key in sorted({*own, *origin.encoding}) if not same(own.get(key), origin.encoding.get(key))]
     if differs:
         key = differs[0]
         raise ConfigError(
-            f"model_config: the environment was flattened with {key}={origin.form.get(key)!r}, and the policy asks for"
-            f" {own.get(key)!r}. Pass the same config to both: for_sb3(env, model_config)."
+            f"model_config: the environment was flattened with {key}={origin.encoding.get(key)!r}, and the policy"
+            f" asks for {own.get(key)!r}. Pass the same config to both: for_sb3(env, model_config)."
         )
 
 
