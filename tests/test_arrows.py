@@ -12,6 +12,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 #: Top-level modules of each framework.
 FRAMEWORK_MODULES = {"torch": {"torch"}, "tf": {"tensorflow", "keras"}}
+
+#: Packages that serve PyTorch alone: any of their modules may import it but `plugin.py`, and none TensorFlow.
+TORCH_ONLY = {"rlcatalog_rllib", "rlcatalog_sb3"}
 
 #: Names under which the kernel hands a framework on.
 HANDED_ON = {"torch": set(), "tf": {"rlcatalog.tf.tf", "rlcatalog.tf.keras"}}
@@ -122,6 +126,8 @@ def imports(source: str, module: str = "m", is_package: bool = False) -> Iterato
 
 def framework_of(path: Path) -> str | None:
     """Return the framework a file may import: `torch.py`'s or `tf.py`'s, in the kernel that of the folder."""
+    if path.parts[0] in TORCH_ONLY:
+        return None if path.name == "plugin.py" else "torch"
     name = path.parts[1] if path.parts[0] == "rlcatalog" else path.stem
     return name if name in FRAMEWORK_MODULES else None
 
@@ -182,6 +188,8 @@ OFFENDERS = [
     ("from rlcatalog.torch.nn import dense", "rlcatalog_fcnet/tf.py", "rlcatalog_fcnet", "imports rlcatalog.torch.nn"),
     ("from .torch import Net", "rlcatalog_fcnet/tf.py", "rlcatalog_fcnet", "imports rlcatalog_fcnet.torch.Net"),
     ("def f():\n    from .torch import Net", "rlcatalog_fcnet/tf.py", "rlcatalog_fcnet", "tf code imports"),
+    ("def f():\n    import torch", "rlcatalog_sb3/plugin.py", "rlcatalog_sb3", "framework-neutral code imports torch"),
+    ("import keras", "rlcatalog_rllib/envs.py", "rlcatalog_rllib", "torch code imports keras"),
     ("import torch", "rlcatalog_fcnet/torch/net.py", "rlcatalog_fcnet", "framework-neutral code imports torch"),
     ("from rlcatalog import torch", "rlcatalog_fcnet/config.py", "rlcatalog_fcnet", "imports rlcatalog.torch"),
     ("from . import tf", "rlcatalog/__init__.py", "rlcatalog", "framework-neutral code imports rlcatalog.tf"),
@@ -201,6 +209,7 @@ INNOCENTS = [
     ("def f():\n    from rlcatalog.torch.nn import dense\n    from .tf import Net", "rlcatalog_fcnet/config.py"),
     ("TARGET = 'rlcatalog_fcnet.torch:Net'\nprint('import torch')", "rlcatalog_fcnet/plugin.py"),
     ("import torchlike\nimport numpy", "rlcatalog_fcnet/config.py"),
+    ("import torch\nfrom rlcatalog.torch.nn import dense", "rlcatalog_sb3/policies.py"),
 ]
 
 
@@ -213,7 +222,7 @@ def test_the_scanner_flags_an_offender(source, path, module, says):
 
 @pytest.mark.parametrize(("source", "path"), INNOCENTS)
 def test_the_scanner_leaves_an_innocent_alone(source, path):
-    assert violations(source, Path(path), "rlcatalog_fcnet") == []
+    assert violations(source, Path(path), Path(path).parts[0]) == []
 
 
 # --- the arrows ------------------------------------------------------------------------------------------------------
@@ -244,6 +253,10 @@ def test_the_frameworks_are_used_somewhere():
 
 
 # --- the rooms -------------------------------------------------------------------------------------------------------
+
+
+def test_the_packages_of_one_framework_are_found():
+    assert {package.module for package in PACKAGES} >= TORCH_ONLY
 
 
 def test_the_packages_are_found():
@@ -362,6 +375,50 @@ def test_loading_plugins_resolving_and_explaining_import_no_framework():
     )
     assert "rlcatalog_fcnet" in loaded
     assert not loaded & HEAVY
+
+
+def command(*arguments: str) -> str:
+    """Return code that runs the command line with these arguments."""
+    return (
+        "import runpy, sys\n"
+        f"sys.argv = ['rlcatalog', *{arguments!r}]\n"
+        "try:\n"
+        "    runpy.run_module('rlcatalog', run_name='__main__')\n"
+        "except SystemExit as end:\n"
+        "    assert not end.code, end.code\n"
+    )
+
+
+LOAD = "import rlcatalog\nassert {plugin.status for plugin in rlcatalog.default_catalog().plugins} == {'loaded'}"
+WITHOUT_FRAMEWORK = {
+    "load": LOAD,
+    "list": command("list"),
+    "explain, torch": command("explain", "CartPole-v1", "--framework", "torch"),
+    "explain, tf": command("explain", "CartPole-v1", "--framework", "tf"),
+}
+
+
+@pytest.mark.parametrize("code", WITHOUT_FRAMEWORK.values(), ids=WITHOUT_FRAMEWORK)
+def test_no_installed_plugin_imports_a_framework_before_it_builds(code):
+    plugins = {entry.value.partition(".")[0] for entry in entry_points(group="rlcatalog.plugins")}
+    loaded = loaded_by(code)
+    assert len(plugins) >= 4
+    assert plugins <= loaded
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize("framework", sorted(HEAVY))
+@pytest.mark.parametrize("code", ["list", "explain, torch"])
+def test_a_plugin_that_imports_a_framework_at_its_top_is_seen(code, framework, tmp_path):
+    """The negative control of the test above; the framework is an empty module, to be quick."""
+    (tmp_path / f"{framework}.py").touch()
+    (tmp_path / "hasty.py").write_text(f"import {framework}\n", encoding="utf-8")
+    metadata = tmp_path / "hasty-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: hasty\nVersion: 1.0\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text("[rlcatalog.plugins]\nhasty = hasty\n", encoding="utf-8")
+    loaded = loaded_by(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{WITHOUT_FRAMEWORK[code]}")
+    assert loaded & HEAVY == {framework}
 
 
 def test_errors_about_the_config_come_before_any_framework():

@@ -11,7 +11,7 @@ import pytest
 
 import rlcatalog
 from rlcatalog import Catalog
-from rlcatalog.config import ALIASES, IGNORED, REFUSED, KernelConfig
+from rlcatalog.config import ALIASES, IGNORED, REFUSED, KernelConfig, read_config
 from rlcatalog.errors import ConfigError, ConfigTypeError
 from rlcatalog.plugins import scan
 

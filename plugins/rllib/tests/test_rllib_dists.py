@@ -9,7 +9,7 @@ import torch
 
 import rlcatalog
 from rlcatalog.errors import NoClosedFormError, NotServedError
-from rlcatalog_rllib.dists.torch import CatalogDistribution
+from rlcatalog_rllib.distribution import CatalogDistribution
 
 
 def policy_of(name):

@@ -21,9 +21,9 @@ from rlcatalog.errors import (
     UnknownNameError,
 )
 from rlcatalog.torch import FullyConnectedNetwork
-from rlcatalog_rllib.asked import Asked, make
 from rlcatalog_rllib.filters import merged, since
-from rlcatalog_rllib.serving import check_served
+from rlcatalog_rllib.recipe import Recipe, build_policy
+from rlcatalog_rllib.refusals import check_served
 
 OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
 
@@ -103,11 +103,11 @@ def test_work_after_each_optimiser_step_is_named():
 def test_a_plugin_missing_on_a_worker_is_named_with_the_node():
     import platform
 
-    asked = Asked(
+    recipe = Recipe(
         {}, {"trunk": "compass-agents/glu", "preprocessors": {}, "action_dists": {}}, {"compass-agents": "3.1"}
     )
     with pytest.raises(MissingPluginError) as caught:
-        make(asked, OBS, ACTIONS)
+        build_policy(recipe, OBS, ACTIONS)
     for said in ("compass-agents", "not installed", platform.node(), "compass-agents 3.1"):
         assert said in str(caught.value)
 
@@ -214,6 +214,6 @@ class Skipping(FullyConnectedNetwork):
 
 
 def test_views_of_states_that_leave_some_out_are_refused():
-    policy = make(Asked({"custom_model": Skipping}), OBS, ACTIONS)
+    policy = build_policy(Recipe({"custom_model": Skipping}), OBS, ACTIONS)
     with pytest.raises(NotServedError, match=r"Skipping has a view of its states that leaves some.*shift='-n:-1'"):
         check_served(policy)

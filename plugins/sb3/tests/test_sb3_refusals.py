@@ -60,14 +60,25 @@ class LooksBack(WithLoss):
 LSTM = {"use_lstm": True}
 REFUSED = [
     (PPO, LSTM, NotServedError, "^use_lstm: PPO and A2C .* CatalogRecurrentPolicy with sb3_contrib's RecurrentPPO"),
+    (PPO, {**LSTM, "lstm_cell_size": 8, "max_seq_len": 4}, NotServedError, "^use_lstm, lstm_cell_size: PPO and A2C"),
     (A2C, {"use_attention": True}, NotServedError, "^use_attention: PPO and A2C .* carry no state from step to step.$"),
     (PPO, {"observation_filter": "MeanStdFilter"}, NotServedError, "observation_filter='MeanStdFilter'.*VecNormalize"),
     (PPO, {"custom_model": WithLoss}, NotServedError, "WithLoss.custom_loss"),
     (PPO, {"custom_model": LooksBack}, NotServedError, "LooksBack asks for the views past"),
     (PPO, {"custom_model": Plain}, ModelContractError, r"Plain has no value_function\(\)"),
     (RecurrentPPO, {"use_attention": True}, NotServedError, "^use_attention: sb3_contrib's RecurrentPPO"),
-    (RecurrentPPO, {**LSTM, "lstm_use_prev_action": True}, NotServedError, "^lstm_use_prev_action: .*previous actions"),
-    (RecurrentPPO, {**LSTM, "lstm_use_prev_reward": True}, NotServedError, "^lstm_use_prev_reward: .*previous rewards"),
+    (
+        RecurrentPPO,
+        {**LSTM, "lstm_use_prev_action": True},
+        NotServedError,
+        "^use_lstm, lstm_use_prev_action: LSTMWrapper asks for the views past_actions; .* present alone",
+    ),
+    (
+        RecurrentPPO,
+        {**LSTM, "lstm_use_prev_reward": True},
+        NotServedError,
+        "^use_lstm, lstm_use_prev_reward: LSTMWrapper asks for the views past_rewards; .* present alone",
+    ),
     (RecurrentPPO, {}, ConfigError, "FullyConnectedNetwork has no memory. Set use_lstm"),
     (PPO, {"fcnet_hidens": [8]}, ConfigError, "Did you mean 'fcnet_hiddens'"),
 ]
@@ -80,20 +91,29 @@ def test_a_config_that_cannot_be_carried_is_refused(algorithm, config, kind, mes
         algorithm(policy, "CartPole-v1", policy_kwargs={"model_config": config}, device="cpu")
 
 
-def test_states_of_another_form_than_an_lstms_are_refused():
+@pytest.mark.parametrize(
+    ("states", "shapes"),
+    [
+        ([torch.zeros(3), torch.zeros(3), torch.zeros(3)], r"\[\(3,\), \(3,\), \(3,\)\]"),
+        ([torch.zeros(3), torch.zeros(2)], r"\[\(3,\), \(2,\)\]"),
+        ([torch.zeros(3), torch.ones(3)], r"\[\(3,\), \(3,\)\]"),
+        ([torch.zeros(3, 2), torch.zeros(3, 2)], r"\[\(3, 2\), \(3, 2\)\]"),
+    ],
+)
+def test_states_of_another_form_than_an_lstms_are_refused(states, shapes):
     from rlcatalog.torch import RecurrentNetwork
 
-    class Three(RecurrentNetwork):
+    class Other(RecurrentNetwork):
         def get_initial_state(self):
-            return [torch.zeros(3) for _ in range(3)]
+            return states
 
         def value_function(self):
             return torch.zeros(1)
 
-    with pytest.raises(NotServedError, match=r"Three carries states of shapes \[\(3,\), \(3,\), \(3,\)\]"):
-        RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Three}})
-    with pytest.raises(NotServedError, match="Three is recurrent"):
-        PPO(CatalogPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Three}})
+    with pytest.raises(NotServedError, match=f"begin as zeros, as an LSTM's; Other carries states of shapes {shapes}"):
+        RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Other}})
+    with pytest.raises(NotServedError, match=r"Other is recurrent .* carry no state from step to step\.$"):
+        PPO(CatalogPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Other}})
 
 
 @pytest.mark.parametrize(

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 from rlcatalog.frameworks import before_tensorflow
 
 if TYPE_CHECKING:
-    from rlcatalog_rllib.actor_critic.torch import CatalogRLModule
-    from rlcatalog_rllib.bridge.torch import outputs
+    from rlcatalog_rllib.actor_critic import CatalogRLModule
     from rlcatalog_rllib.configuring import configure, spec
     from rlcatalog_rllib.connectors import AdaptActions, EncodeObservations, env_to_module, module_to_env
     from rlcatalog_rllib.envs import CatalogEnv
     from rlcatalog_rllib.exporting import export
-    from rlcatalog_rllib.q_learning.torch import CatalogQModule
+    from rlcatalog_rllib.q_learning import CatalogQModule
+    from rlcatalog_rllib.testing import outputs
 
 _LAZY = {
     "AdaptActions": "connectors",
     "CatalogEnv": "envs",
-    "CatalogQModule": "q_learning.torch",
-    "CatalogRLModule": "actor_critic.torch",
+    "CatalogQModule": "q_learning",
+    "CatalogRLModule": "actor_critic",
     "EncodeObservations": "connectors",
     "configure": "configuring",
     "env_to_module": "connectors",
     "export": "exporting",
     "module_to_env": "connectors",
-    "outputs": "bridge.torch",
+    "outputs": "testing",
     "spec": "configuring",
 }
 

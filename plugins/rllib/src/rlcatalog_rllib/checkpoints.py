@@ -21,7 +21,7 @@ _TARGET = "target."
 
 def identity(policy: Policy) -> np.ndarray[Any, Any]:
     """Return the spaces and the model's parts of a policy, as JSON in an array of bytes."""
-    return np.frombuffer(json.dumps(_told(policy)).encode(), np.uint8).copy()
+    return np.frombuffer(json.dumps(_description(policy)).encode(), np.uint8).copy()
 
 
 def check_same(policy: Policy, found: Any) -> None:
@@ -36,7 +36,7 @@ def check_same(policy: Policy, found: Any) -> None:
     """
     if found is None:
         return
-    here, there = _told(policy), json.loads(np.asarray(found, np.uint8).tobytes())
+    here, there = _description(policy), json.loads(np.asarray(found, np.uint8).tobytes())
     for name, what in (("observation_space", "observation space"), ("action_space", "action space")):
         if here[name] != there[name]:
             raise SavedPolicyError(
@@ -67,15 +67,15 @@ def check_weights(have: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple
         )
 
 
-def _told(policy: Policy) -> dict[str, Any]:
+def _description(policy: Policy) -> dict[str, Any]:
     spaces = {"observation_space": policy.observation_space, "action_space": policy.action_space}
-    told: dict[str, Any] = {f"{name}_text": str(space) for name, space in spaces.items()}
+    found: dict[str, Any] = {f"{name}_text": str(space) for name, space in spaces.items()}
     for name, space in spaces.items():
         data = space_to_json(space)  # None for a plugin's own kind, which only its text tells apart
-        told[name] = str(space) if data is None else data
+        found[name] = str(space) if data is None else data
     choices = policy.resolution.choices
-    told["parts"] = {slot: c.name for slot in MODEL_SLOTS if (c := choices[slot].component) is not None}
-    return told
+    found["parts"] = {slot: c.name for slot in MODEL_SLOTS if (c := choices[slot].component) is not None}
+    return found
 
 
 def _listed(parts: Mapping[str, str]) -> str:

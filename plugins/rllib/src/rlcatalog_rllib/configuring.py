@@ -9,11 +9,11 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rlcatalog import default_catalog
 from rlcatalog.errors import ConfigError
-from rlcatalog_rllib.asked import Asked, choose, make
 from rlcatalog_rllib.connectors import env_to_module, module_to_env
-from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, make as make_env
-from rlcatalog_rllib.runners import CatalogEnvRunner
-from rlcatalog_rllib.serving import check_config
+from rlcatalog_rllib.env_runner import CatalogEnvRunner
+from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env
+from rlcatalog_rllib.recipe import Recipe, build_policy, choose_parts
+from rlcatalog_rllib.refusals import check_config
 from rlcatalog_rllib.spaces import encoded_space
 
 
@@ -53,7 +53,7 @@ def configure(
     if env is CatalogEnv:  # configured before
         env, env_config = env_config["env"], dict(env_config["env_config"])
     model = dict(model or {})
-    made = make_env(env, env_config)
+    made = create_env(env, env_config)
     try:
         wrapped = default_catalog().wrap_env(made, model)
         obs_space, action_space = wrapped.observation_space, wrapped.action_space
@@ -61,17 +61,17 @@ def configure(
         made.close()
     if wrapped is not made or not batches_as_arrays(obs_space):
         env, env_config = CatalogEnv, {"env": env, "env_config": env_config, "model": model}
-    asked = choose(obs_space, action_space, model)
+    recipe = choose_parts(obs_space, action_space, model)
     config.environment(env, env_config=env_config)
     # Ray's DQN looks for max_seq_len here.
     config.rl_module(
-        rl_module_spec=_spec(asked, obs_space, action_space, kind),
-        model_config={"max_seq_len": asked.model["max_seq_len"]},
+        rl_module_spec=_spec(recipe, obs_space, action_space, kind),
+        model_config={"max_seq_len": recipe.model["max_seq_len"]},
     )
     if config.env_runner_cls is None and config.output is None:
         config.env_runners(env_runner_cls=CatalogEnvRunner)
     return config.env_runners(
-        env_to_module_connector=env_to_module(asked),
+        env_to_module_connector=env_to_module(recipe),
         module_to_env_connector=module_to_env,
         add_default_connectors_to_module_to_env_pipeline=False,
     )
@@ -90,17 +90,17 @@ def spec(obs_space: Any, action_space: Any, model: Mapping[str, Any] | None = No
         CatalogError: The parts cannot be chosen.
     """
     kind = "q_learning" if q_values else "actor_critic"
-    return _spec(choose(obs_space, action_space, model), obs_space, action_space, kind)
+    return _spec(choose_parts(obs_space, action_space, model), obs_space, action_space, kind)
 
 
-def _spec(asked: Asked, obs_space: Any, action_space: Any, kind: str) -> RLModuleSpec:
+def _spec(recipe: Recipe, obs_space: Any, action_space: Any, kind: str) -> RLModuleSpec:
     from rlcatalog_rllib import CatalogQModule, CatalogRLModule
 
     return RLModuleSpec(
         module_class=CatalogQModule if kind == "q_learning" else CatalogRLModule,
-        observation_space=encoded_space(make(asked, obs_space, action_space)),
+        observation_space=encoded_space(build_policy(recipe, obs_space, action_space)),
         action_space=action_space,
-        model_config=asked.model_config(),
+        model_config=recipe.model_config(),
     )
 
 

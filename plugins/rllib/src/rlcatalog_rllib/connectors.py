@@ -20,12 +20,12 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
-from rlcatalog_rllib.asked import Asked, make
+from rlcatalog_rllib.env_runner import check_spaces
 from rlcatalog_rllib.envs import mask_of
 from rlcatalog_rllib.filters import merged, since
-from rlcatalog_rllib.past import Pasts
-from rlcatalog_rllib.runners import check_spaces
+from rlcatalog_rllib.recipe import Recipe, build_policy
 from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, encoded_space, rows_of
+from rlcatalog_rllib.views import ViewHistory
 
 Array = np.ndarray[Any, Any]
 
@@ -40,18 +40,18 @@ class EncodeObservations(ConnectorV2):
     Args:
         input_observation_space: The environment's observation space.
         input_action_space: Its action space.
-        asked: What to build.
+        recipe: What the policy is built from.
     """
 
     def __init__(
-        self, input_observation_space: Any = None, input_action_space: Any = None, *, asked: Asked, **kwargs: Any
+        self, input_observation_space: Any = None, input_action_space: Any = None, *, recipe: Recipe, **kwargs: Any
     ) -> None:
-        self.asked = asked
+        self.recipe = recipe
         self._policy: Policy | None = None
         self._spaces: tuple[Any, Any] = (None, None)
         self._begun: dict[str, Array] = {}
         self._inside = False
-        super().__init__(input_observation_space, input_action_space, asked=asked, **kwargs)
+        super().__init__(input_observation_space, input_action_space, recipe=recipe, **kwargs)
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """Return the space of encoded observations; see `rlcatalog_rllib.spaces`."""
@@ -61,9 +61,9 @@ class EncodeObservations(ConnectorV2):
         if self._policy is None or any(new is not old for new, old in zip(given, self._spaces, strict=True)):
             self._inside = hasattr(input_observation_space, "original_space")
             space = input_observation_space.original_space if self._inside else input_observation_space
-            self._policy = make(self.asked, space, input_action_space)
+            self._policy = build_policy(self.recipe, space, input_action_space)
             self._spaces = given
-            self._pasts = Pasts(self._policy)
+            self._view_history = ViewHistory(self._policy)
             self._space = encoded_space(self._policy)
             self._plain = self._space is not None and not hasattr(self._space, "spaces")
             if self._policy.filter is not None:
@@ -101,7 +101,7 @@ class EncodeObservations(ConnectorV2):
             for one, mask in zip(found, self._masks(policy, raw, episodes), strict=True):
                 one[MASK] = mask
         if VIEWS in self._space.spaces:
-            views = self._pasts.see(episodes, encoded)
+            views = self._view_history.see(episodes, encoded)
             for one, seen in zip(found, rows_of(views, len(raw)), strict=True):
                 one[VIEWS] = seen
         return found
@@ -153,20 +153,20 @@ class AdaptActions(ConnectorV2):
 
 @dataclass(frozen=True)
 class _EnvToModule:
-    asked: Asked
+    recipe: Recipe
 
     def __call__(self, env: Any = None, spaces: Any = None, device: Any = None) -> list[ConnectorV2]:
         check_spaces(spaces)
-        return [EncodeObservations(asked=self.asked)]
+        return [EncodeObservations(recipe=self.recipe)]
 
 
-def env_to_module(model: Mapping[str, Any] | Asked | None = None) -> Any:
+def env_to_module(model: Mapping[str, Any] | Recipe | None = None) -> Any:
     """Return what `config.env_runners(env_to_module_connector=...)` takes.
 
     Args:
         model: The model config; the same as the module's.
     """
-    return _EnvToModule(model if isinstance(model, Asked) else Asked(dict(model or {})))
+    return _EnvToModule(model if isinstance(model, Recipe) else Recipe(dict(model or {})))
 
 
 def module_to_env(env: Any = None, spaces: Any = None) -> list[ConnectorV2]:

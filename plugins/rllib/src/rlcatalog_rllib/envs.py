@@ -15,7 +15,7 @@ from rlcatalog import SpaceInfo, default_catalog
 from rlcatalog.actions import ActionMasks
 from rlcatalog.cli import make_env
 from rlcatalog.errors import ActionMaskError, CatalogError, ConfigError
-from rlcatalog_rllib.asked import where
+from rlcatalog_rllib.recipe import this_machine
 from rlcatalog_rllib.spaces import MASK, OBS
 
 #: Kinds of spaces whose observations a vector environment batches as arrays.
@@ -35,11 +35,13 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         try:
-            env = default_catalog().wrap_env(make(config["env"], config.get("env_config"), config), config["model"])
+            env = default_catalog().wrap_env(
+                create_env(config["env"], config.get("env_config"), config), config["model"]
+            )
             if not batches_as_arrays(env.observation_space):
                 env = EncodedInside(env, config["model"])
         except CatalogError as error:
-            error.args = (f"{where()}: {error}",)
+            error.args = (f"{this_machine()}: {error}",)
             raise
         super().__init__(env)
 
@@ -105,7 +107,7 @@ def mask_of(masks: ActionMasks, obs: Any, done: bool) -> Any:
         return np.ones(masks.size, np.int8)  # nobody acts any more
 
 
-def make(env: Any, env_config: Mapping[str, Any] | None = None, context: Any = None) -> Any:
+def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: Any = None) -> Any:
     """Make one environment, as Ray would.
 
     Args:

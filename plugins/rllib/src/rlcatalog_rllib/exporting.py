@@ -8,7 +8,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError
-from rlcatalog_rllib.asked import make
+from rlcatalog_rllib.recipe import build_policy
 from rlcatalog_rllib.spaces import original_space
 
 
@@ -23,11 +23,11 @@ def export(algo: Any) -> Policy:
     """
     is_algorithm = hasattr(algo, "get_module")
     module = algo.get_module() if is_algorithm else algo  # in one of the runners' processes where this one has none
-    if not hasattr(module, "asked"):
+    if not hasattr(module, "recipe"):
         raise ModelContractError(
             f"export() takes an algorithm that rlcatalog_rllib.configure set up; its module is {type(module).__name__}."
         )
-    policy = make(module.asked, original_space(module.observation_space), module.action_space)
+    policy = build_policy(module.recipe, original_space(module.observation_space), module.action_space)
     if is_algorithm:
         weights = algo.learner_group.get_weights([DEFAULT_MODULE_ID])[DEFAULT_MODULE_ID]
     else:

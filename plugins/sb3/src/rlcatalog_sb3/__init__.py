@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from rlcatalog.frameworks import before_tensorflow
 
 _LAZY = {
-    "CatalogExtractor": "features.torch",
+    "CatalogExtractor": "features",
     "CatalogMaskablePolicy": "maskable",
-    "CatalogPolicy": "policies.torch",
-    "CatalogRecurrentPolicy": "recurrent.torch",
-    "FlattenSpaces": "wrapper",
-    "RecurrentPPO": "recurrent.algorithm",
-    "export": "exporting.torch",
-    "for_sb3": "wrapper",
-    "outputs": "bridge.torch",
+    "CatalogPolicy": "policies",
+    "CatalogRecurrentPolicy": "recurrent",
+    "FlattenSpaces": "flattening",
+    "RecurrentPPO": "recurrent",
+    "export": "exporting",
+    "for_sb3": "flattening",
+    "outputs": "testing",
 }
 
 __all__ = [
@@ -32,14 +32,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from rlcatalog_sb3.bridge.torch import outputs
-    from rlcatalog_sb3.exporting.torch import export
-    from rlcatalog_sb3.features.torch import CatalogExtractor
+    from rlcatalog_sb3.exporting import export
+    from rlcatalog_sb3.features import CatalogExtractor
+    from rlcatalog_sb3.flattening import FlattenSpaces, for_sb3
     from rlcatalog_sb3.maskable import CatalogMaskablePolicy
-    from rlcatalog_sb3.policies.torch import CatalogPolicy
-    from rlcatalog_sb3.recurrent.algorithm import RecurrentPPO
-    from rlcatalog_sb3.recurrent.torch import CatalogRecurrentPolicy
-    from rlcatalog_sb3.wrapper import FlattenSpaces, for_sb3
+    from rlcatalog_sb3.policies import CatalogPolicy
+    from rlcatalog_sb3.recurrent import CatalogRecurrentPolicy, RecurrentPPO
+    from rlcatalog_sb3.testing import outputs
 
 
 # The catalog loads `rlcatalog_sb3.plugin` in every process; PyTorch and Stable-Baselines3 are imported at first use.

@@ -10,13 +10,13 @@ from rlcatalog.errors import ConfigError, MissingPluginError, UnknownNameError, 
 
 #: Name → (module of the algorithm, policy of this package); None: one of theirs over a CatalogExtractor.
 ALGORITHMS: dict[str, tuple[str, str | None]] = {
-    "PPO": ("stable_baselines3", "policies.torch:CatalogPolicy"),
-    "A2C": ("stable_baselines3", "policies.torch:CatalogPolicy"),
+    "PPO": ("stable_baselines3", "policies:CatalogPolicy"),
+    "A2C": ("stable_baselines3", "policies:CatalogPolicy"),
     "DQN": ("stable_baselines3", None),
     "SAC": ("stable_baselines3", None),
     "TD3": ("stable_baselines3", None),
     "MaskablePPO": ("sb3_contrib", "maskable:CatalogMaskablePolicy"),
-    "RecurrentPPO": ("rlcatalog_sb3.recurrent.algorithm", "recurrent.torch:CatalogRecurrentPolicy"),
+    "RecurrentPPO": ("rlcatalog_sb3.recurrent", "recurrent:CatalogRecurrentPolicy"),
 }
 
 
@@ -49,7 +49,7 @@ def make(name: str, env: Any, model: Mapping[str, Any], **settings: Any) -> Any:
     policy: Any = "MlpPolicy"
     policy_kwargs = {**settings.pop("policy_kwargs", {})}
     if place is None:
-        from rlcatalog_sb3.features.torch import CatalogExtractor
+        from rlcatalog_sb3.features import CatalogExtractor
 
         policy_kwargs |= {
             "features_extractor_class": CatalogExtractor,

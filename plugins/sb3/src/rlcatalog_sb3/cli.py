@@ -41,18 +41,18 @@ def train_sb3(
 ) -> None:
     """Train a policy with Stable-Baselines3; leaves progress.csv, config.json, the algorithm and the saved policy."""
     before_tensorflow()  # see rlcatalog_sb3
+    import torch
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.logger import configure
 
     from rlcatalog_sb3.algorithms import make
-    from rlcatalog_sb3.exporting.torch import export
-    from rlcatalog_sb3.policies.torch import set_threads
-    from rlcatalog_sb3.wrapper import for_sb3
+    from rlcatalog_sb3.exporting import export
+    from rlcatalog_sb3.flattening import for_sb3
 
     config, given = key_values(model or [], "--model"), key_values(settings or [], "--set")
     if clash := sorted(set(given) & {"seed", "policy_kwargs"}):
         raise ConfigError(f"--set: {clash[0]!r} is set by --{'seed' if clash == ['seed'] else 'model'}.")
-    set_threads(threads)
+    torch.set_num_threads(threads)
     vec_env = make_vec_env(lambda: for_sb3(env_id, config), n_envs=envs, seed=seed)
     algorithm = make(algo, vec_env, config, **{"device": "cpu", **given, "seed": seed})
     folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{algo}-{seed}"

@@ -8,32 +8,32 @@ from stable_baselines3.common.distributions import Distribution
 
 from rlcatalog.actions import entropy_of
 from rlcatalog.errors import NotServedError
-from rlcatalog_sb3.parts.torch import Parts, flat
+from rlcatalog_sb3.actor_critic import ActorCritic, flat
 
 
 class CatalogDistribution(Distribution):
     """A distribution of raw actions.
 
     Args:
-        parts: The parts it comes from.
+        actor_critic: What it comes from.
         dist: The catalog's distribution.
     """
 
-    def __init__(self, parts: Parts, dist: Any) -> None:
+    def __init__(self, actor_critic: ActorCritic, dist: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.parts, self.distribution = parts, dist
+        self.actor_critic, self.distribution = actor_critic, dist
 
     def sample(self) -> Any:
         """Draw raw actions `[B, ...]`."""
-        return self.parts.draw(self.distribution, False)[0]
+        return self.actor_critic.draw(self.distribution, False)[0]
 
     def mode(self) -> Any:
         """Return the most likely raw actions `[B, ...]`."""
-        return self.parts.draw(self.distribution, True)[0]
+        return self.actor_critic.draw(self.distribution, True)[0]
 
     def log_prob(self, x: Any) -> Any:
         """Return the log density `[B]` of raw actions."""
-        return self.parts.logp(self.distribution, x)
+        return self.actor_critic.logp(self.distribution, x)
 
     def entropy(self) -> Any:
         """Return the entropy `[B]`, or its estimate."""

@@ -1,18 +1,21 @@
-"""Between an environment's spaces and the flat ones Stable-Baselines3 takes."""
+"""Environments with flat spaces, for algorithms that take no others: `FlattenSpaces`, `for_sb3`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+import rlcatalog
 from rlcatalog import Preprocessor, SpaceInfo, default_catalog
 from rlcatalog.actions import ActionAdapter, ActionMasks, groups
 from rlcatalog.choice import Resolution
+from rlcatalog.cli import make_env
 from rlcatalog.config import same
-from rlcatalog.errors import ActionMaskError, ConfigError
+from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
 from rlcatalog_sb3.refusals import refuse_filter
 from rlcatalog_sb3.spaces import MASK, OBS, EncodedBox, Origin, note_origin
 
@@ -23,6 +26,80 @@ _CHOICES = ("discrete", "multi_discrete", "multi_binary")
 _SHAPING = ("action_bounds", "action_mask_key", "_disable_preprocessor_api")
 #: A bound that cuts nothing off.
 _LARGEST = float(np.finfo(np.float32).max)
+
+
+class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
+    """Shows an environment of any spaces as one that Stable-Baselines3 takes.
+
+    Observations are encoded by the catalog's preprocessor, once, as they come; actions are the raw ones that the
+    policy drew, and are adapted here. The flat spaces know the environment's own, so that a `CatalogPolicy` finds them.
+
+    Args:
+        env: The environment. Has it a method `action_masks()` (sb3-contrib's way to mask), and hold its observations
+            no mask, these masks are put into the observations.
+        model_config: The model config, where it shapes observations or actions.
+
+    Raises:
+        NotServedError: The config asks for an observation filter.
+        UnsupportedSpaceError: No installed part takes a space.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], model_config: Mapping[str, Any] | None = None) -> None:
+        super().__init__(env)
+        # Masks in the observation win: they are those of the observation, whenever one asks.
+        inside = Flattening(env.observation_space, env.action_space, model_config)
+        self._outside = not inside.masked and bool(inside.masks.size) and env.has_wrapper_attr("action_masks")
+        self.flattening = inside
+        if self._outside:
+            self.flattening = Flattening(env.observation_space, env.action_space, model_config, masked=True)
+        self.observation_space = self.flattening.observation_space
+        self.action_space = self.flattening.action_space
+        self._mask: Any = None
+        if self.flattening.masked:  # an environment without masks has no such method: MaskablePPO looks for it
+            self.action_masks = self._last_mask
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(**options)
+        return self._observed(obs, False), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(self.flattening.act(action))
+        return self._observed(obs, terminated or truncated), reward, terminated, truncated, info
+
+    def _last_mask(self) -> Any:
+        """Return the action mask of the last observation, boolean `[m]`."""
+        return self._mask
+
+    def _observed(self, obs: Any, last: bool) -> Any:
+        mask = self.env.get_wrapper_attr("action_masks")() if self._outside else None
+        seen = self.flattening.observe(obs, mask, last=last)
+        if self.flattening.masked:
+            self._mask = seen["action_mask"].astype(bool)
+        return seen
+
+
+def for_sb3(env: gym.Env[Any, Any] | str, model_config: Mapping[str, Any] | None = None) -> FlattenSpaces:
+    """Flatten an environment's spaces, so that Stable-Baselines3 takes it.
+
+    `PPO(CatalogPolicy, for_sb3(env))` trains in an environment of any spaces that the installed parts serve.
+    The wrappers of the installed plugins that match are put around it first (see `rlcatalog.wrap_env`). For several
+    environments: `make_vec_env(id, 4, wrapper_class=for_sb3, wrapper_kwargs={"model_config": ...})`.
+
+    Args:
+        env: A single environment, or a Gymnasium id.
+        model_config: The model config, where it shapes observations or actions; see `FlattenSpaces`.
+
+    Raises:
+        ModelContractError: It is no single environment.
+    """
+    if isinstance(env, str):
+        env = make_env(env)
+    if not isinstance(env, gym.Env):
+        raise ModelContractError(
+            f"for_sb3: expected a gymnasium.Env or an id, found {type(env).__name__}. Vector environments are made of"
+            " wrapped ones: make_vec_env(id, n, wrapper_class=for_sb3)."
+        )
+    return FlattenSpaces(rlcatalog.wrap_env(env, model_config), model_config)
 
 
 class Flattening:
@@ -59,7 +136,9 @@ class Flattening:
         self.masks = ActionMasks(request.action, resolution.mask_key)
         self.masked = masked or resolution.mask_key is not None
         self._mask_apart = resolution.mask_key is not None and resolution.mask_key not in request.obs.keys
-        origin = Origin(observation_space, action_space, resolution.config.given, form(resolution, self.preprocessor))
+        origin = Origin(
+            observation_space, action_space, resolution.config.given, encoding_of(resolution, self.preprocessor)
+        )
         box = _encoded_box(self.preprocessor, origin)
         self._dtype = box.dtype
         self.observation_space: Any = box
@@ -95,7 +174,7 @@ class Flattening:
         return _first(self.adapter.adapt(np.asarray(raw).reshape(1, -1)))
 
 
-def form(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
+def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
     """Return what of a lookup shapes encoded observations and raw actions, as plain data."""
     assert resolution.request.action is not None
     values = resolution.config.values
@@ -112,19 +191,19 @@ def form(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def check_form(origin: Origin, resolution: Resolution, preprocessor: Preprocessor) -> None:
+def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preprocessor) -> None:
     """Raise unless a policy's config encodes observations and reads actions as the flattened environment does.
 
     Raises:
         ConfigError: It does not; the message names what differs.
     """
-    asked = form(resolution, preprocessor)
-    differs = [key for key in sorted({*asked, *origin.form}) if not same(asked.get(key), origin.form.get(key))]
+    own = encoding_of(resolution, preprocessor)
+    differs = [key for key in sorted({*own, *origin.encoding}) if not same(own.get(key), origin.encoding.get(key))]
     if differs:
         key = differs[0]
         raise ConfigError(
-            f"model_config: the environment was flattened with {key}={origin.form.get(key)!r}, and the policy asks for"
-            f" {asked.get(key)!r}. Pass the same config to both: for_sb3(env, model_config)."
+            f"model_config: the environment was flattened with {key}={origin.encoding.get(key)!r}, and the policy"
+            f" asks for {own.get(key)!r}. Pass the same config to both: for_sb3(env, model_config)."
         )
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 
 from rlcatalog_sb3.distribution import CatalogDistribution
-from rlcatalog_sb3.policies.torch import CatalogParts
+from rlcatalog_sb3.policies import CatalogBasePolicy
 
 
-class CatalogMaskablePolicy(CatalogParts, MaskableActorCriticPolicy):
+class CatalogMaskablePolicy(CatalogBasePolicy, MaskableActorCriticPolicy):
     """A policy for MaskablePPO with the catalog's preprocessor, model and distribution.
 
     Masks stand in the observation (`action_mask_key` of the model config), come from `env.action_masks()`, or both;
@@ -20,26 +20,26 @@ class CatalogMaskablePolicy(CatalogParts, MaskableActorCriticPolicy):
 
     def forward(self, obs: Any, deterministic: bool = False, action_masks: Any = None) -> tuple[Any, Any, Any]:
         """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
-        parts = self.parts
-        dist = parts.dist(obs, action_masks)
-        actions, logp = parts.draw(dist, deterministic)
-        return actions, parts.values(), logp
+        actor_critic = self.actor_critic
+        dist = actor_critic.dist(obs, action_masks)
+        actions, logp = actor_critic.draw(dist, deterministic)
+        return actions, actor_critic.values(), logp
 
     def _predict(self, observation: Any, deterministic: bool = False, action_masks: Any = None) -> Any:
-        return self.parts.draw(self.parts.dist(observation, action_masks), deterministic)[0]
+        return self.actor_critic.draw(self.actor_critic.dist(observation, action_masks), deterministic)[0]
 
     def evaluate_actions(self, obs: Any, actions: Any, action_masks: Any = None) -> tuple[Any, Any, Any]:
         """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`."""
-        parts = self.parts
-        logp, entropy = parts.score(parts.dist(obs, action_masks, acting=False), actions)
-        return parts.values(), logp, entropy
+        actor_critic = self.actor_critic
+        logp, entropy = actor_critic.score(actor_critic.dist(obs, action_masks, acting=False), actions)
+        return actor_critic.values(), logp, entropy
 
     def get_distribution(self, obs: Any, action_masks: Any = None) -> Any:
         """Return the distribution of raw actions, masked."""
-        return CatalogDistribution(self.parts, self.parts.dist(obs, action_masks))
+        return CatalogDistribution(self.actor_critic, self.actor_critic.dist(obs, action_masks))
 
     def predict_values(self, obs: Any) -> Any:
         """Return value estimates `[B, 1]`."""
-        parts = self.parts
-        parts.model({"obs": parts.observer.encode(obs), "is_training": False}, [], None)
-        return parts.values()
+        actor_critic = self.actor_critic
+        actor_critic.model({"obs": actor_critic.observer.encode(obs), "is_training": False}, [], None)
+        return actor_critic.values()

@@ -1,4 +1,4 @@
-"""What Stable-Baselines3's loops cannot carry, refused by the name of the config key that asks for it."""
+"""What Stable-Baselines3's loops cannot carry, refused by the names of the config keys that ask for it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,6 @@ from typing import Any
 from rlcatalog import Policy
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, nearest
-
-#: Config keys that show a model the past → what they show.
-_PAST = {
-    "lstm_use_prev_action": "previous actions",
-    "lstm_use_prev_reward": "previous rewards",
-    "attention_use_n_prev_actions": "previous actions",
-    "attention_use_n_prev_rewards": "previous rewards",
-}
 
 
 def refuse_filter(resolution: Resolution) -> None:
@@ -32,38 +24,11 @@ def refuse_filter(resolution: Resolution) -> None:
         )
 
 
-def refuse_memory(resolution: Resolution) -> None:
-    """Refuse a memory for algorithms that carry no state.
-
-    Raises:
-        NotServedError: The config asks for one.
-    """
-    component = resolution.choices["memory"].component
-    if component is not None:
-        asked = [key for key in ("use_lstm", "use_attention") if resolution.config.values.get(key)]
-        hint = " Use CatalogRecurrentPolicy with sb3_contrib's RecurrentPPO." if asked == ["use_lstm"] else ""
-        raise NotServedError(
-            f"{asked[0] if asked else component.name}: PPO and A2C of Stable-Baselines3 carry no state from step to"
-            f" step.{hint}"
-        )
-
-
-def refuse_past(resolution: Resolution) -> None:
-    """Refuse what RecurrentPPO does not hand to a policy: attention's memory, previous actions and rewards.
-
-    Raises:
-        NotServedError: The config asks for it; the message names the key.
-    """
-    values = resolution.config.values
-    if values.get("use_attention"):
-        raise NotServedError(
-            "use_attention: sb3_contrib's RecurrentPPO carries the two states of an LSTM and nothing else. Set"
-            " use_lstm, or train attention with rlcatalog-ppo or rlcatalog-rllib."
-        )
-    for key, what in _PAST.items():
-        if values.get(key):
-            raise NotServedError(f"{key}: sb3_contrib's RecurrentPPO shows a policy no {what}. Leave {key} out, or put"
-                                 " them into the observation in an environment wrapper.")  # fmt: skip
+def asking(resolution: Resolution, slot: str) -> str:
+    """Name what asks for the part in a slot: the keys of its own that the config sets, else the part."""
+    component = resolution.component(slot)
+    own = set(resolution.config_keys(component)) - set(component.declaration.reads)
+    return ", ".join(key for key in resolution.config.given if key in own) or component.name
 
 
 def refuse_model(policy: Policy, *, recurrent: bool) -> None:
@@ -76,35 +41,42 @@ def refuse_model(policy: Policy, *, recurrent: bool) -> None:
     Raises:
         NotServedError: The model asks for views or states, or has a loss of its own.
         ModelContractError: It has no value branch.
+        ConfigError: The loop carries states, and the model has none.
     """
-    name = type(policy.model).__name__
-    if not policy.has_value:
-        raise ModelContractError(f"{name} has no value_function(), which PPO and A2C need.")
-    if policy.views:
-        asked = ", ".join(view.name for view in policy.views.all)
-        raise NotServedError(f"{name} asks for the views {asked}; Stable-Baselines3 shows a policy the present alone.")
-    if _adds_to_the_loss(policy.model):
-        raise NotServedError(
-            f"{name}.custom_loss: Stable-Baselines3's losses take no additions of a model's own. Train it with"
-            " rlcatalog-ppo."
-        )
-    if not recurrent:
-        if policy.memory:
-            raise NotServedError(
-                f"{name} is recurrent (get_initial_state() is not empty); PPO and A2C of Stable-Baselines3 carry no"
-                " state. Use CatalogRecurrentPolicy with sb3_contrib's RecurrentPPO."
-            )
-        return
-    if not policy.memory:
+    name, where = type(policy.model).__name__, ""
+    if policy.resolution.choices["memory"].component is not None:
+        where = f"{asking(policy.resolution, 'memory')}: "
+    if recurrent and not policy.memory:
         raise ConfigError(
             f"CatalogRecurrentPolicy: {name} has no memory. Set use_lstm in model_config, or take CatalogPolicy"
             " and PPO."
         )
     shapes = [part.shape for part in policy.memory.initial]
-    if len(shapes) != 2 or shapes[0] != shapes[1] or len(shapes[0]) != 1 or any(p.any() for p in policy.memory.initial):
+    like_lstm = len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 1
+    like_lstm = like_lstm and not any(part.any() for part in policy.memory.initial)
+    if policy.memory and not recurrent:
+        hint = " Use CatalogRecurrentPolicy with sb3_contrib's RecurrentPPO." if like_lstm else ""
         raise NotServedError(
-            f"{name} carries states of shapes {shapes}; sb3_contrib's RecurrentPPO carries two vectors of one size that"
-            " begin as zeros, as an LSTM's."
+            f"{where or f'{name} is recurrent (get_initial_state() is not empty): '}PPO and A2C of Stable-Baselines3"
+            f" carry no state from step to step.{hint}"
+        )
+    if policy.memory and not like_lstm:
+        raise NotServedError(
+            f"{where}sb3_contrib's RecurrentPPO carries two vectors of one size that begin as zeros, as an LSTM's;"
+            f" {name} carries states of shapes {shapes}. Train it with rlcatalog-ppo or rlcatalog-rllib."
+        )
+    if not policy.has_value:
+        raise ModelContractError(f"{name} has no value_function(), which PPO and A2C need.")
+    if policy.views:
+        views = ", ".join(view.name for view in policy.views.all)
+        raise NotServedError(
+            f"{where}{name} asks for the views {views}; Stable-Baselines3 shows a policy the present alone. Leave out"
+            " what asks for them, or put them into the observation in an environment wrapper."
+        )
+    if _adds_to_the_loss(policy.model):
+        raise NotServedError(
+            f"{name}.custom_loss: Stable-Baselines3's losses take no additions of a model's own. Train it with"
+            " rlcatalog-ppo."
         )
 
 

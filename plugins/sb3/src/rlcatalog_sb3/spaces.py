@@ -25,20 +25,20 @@ class Origin:
         observation_space: The environment's observation space.
         action_space: The environment's action space.
         config: The model config the environment was flattened with; the keys that are not at their default.
-        form: What of the config shapes the flat observations and actions: plain data, to be compared.
+        encoding: What of the config shapes the flat observations and actions: plain data, to be compared.
     """
 
     observation_space: Any
     action_space: Any
     config: Mapping[str, Any]
-    form: Mapping[str, Any]
+    encoding: Mapping[str, Any]
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Origin)
             and bool(self.observation_space == other.observation_space)
             and bool(self.action_space == other.action_space)
-            and same(dict(self.form), dict(other.form))
+            and same(dict(self.encoding), dict(other.encoding))
         )
 
     __hash__ = None  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""A catalog's parts inside a policy of Stable-Baselines3."""
+"""A catalog's actor and critic inside a policy of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rlcatalog.actions import entropy_of
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.models import check_values
 from rlcatalog.spaces import parts_of
-from rlcatalog_sb3.flattening import check_form
-from rlcatalog_sb3.observing.torch import Observer
-from rlcatalog_sb3.refusals import refuse_filter, refuse_memory, refuse_model, refuse_past
+from rlcatalog_sb3.flattening import check_encoding
+from rlcatalog_sb3.observations import Observer
+from rlcatalog_sb3.refusals import refuse_filter, refuse_model
 from rlcatalog_sb3.spaces import origin_of, untransposed
 
 Array = np.ndarray[Any, Any]
 
 
-class Parts:
+class ActorCritic:
     """Preprocessor, model and distribution of one lookup, called with what Stable-Baselines3 hands a policy.
 
     Args:
@@ -63,14 +63,10 @@ class Parts:
             observations, actions = untransposed(observation_space, layout), action_space
         resolution = catalog.resolve(observations, actions, config, "torch")
         refuse_filter(resolution)
-        if recurrent:
-            refuse_past(resolution)
-        else:
-            refuse_memory(resolution)
         self.policy: Policy = catalog.build(observations, actions, config, "torch")
         refuse_model(self.policy, recurrent=recurrent)
         if origin is not None:
-            check_form(origin, resolution, self.policy.preprocessor)
+            check_encoding(origin, resolution, self.policy.preprocessor)
         self.adapts, self._raw = isinstance(action_space, spaces.Box), origin is not None
         if origin is None:
             _refuse_actions(self.policy, action_space, adapts)

@@ -8,7 +8,7 @@ import torch
 
 from rlcatalog.errors import NotServedError
 from rlcatalog.testing import Engine, Outputs
-from rlcatalog_rllib.actor_critic.torch import CatalogRLModule
+from rlcatalog_rllib.actor_critic import CatalogRLModule
 from rlcatalog_rllib.spaces import MASK, OBS
 
 

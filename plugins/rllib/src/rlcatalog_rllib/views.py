@@ -1,4 +1,4 @@
-"""What models see of the past (`view_requirements`), served to Ray's modules inside the observation."""
+"""The views of the past that models ask for (`view_requirements`), served to Ray's modules inside the observation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlcatalog import Policy
 Array = np.ndarray[Any, Any]
 
 
-class Pasts:
+class ViewHistory:
     """Keeps the last steps of the episodes of one environment runner.
 
     Args:

@@ -11,8 +11,8 @@ from ray.rllib.core.rl_module.apis import TARGET_NETWORK_ACTION_DIST_INPUTS, Val
 from torch import Tensor
 
 from rlcatalog.actions import params_given
-from rlcatalog_rllib.dists.torch import flat
-from rlcatalog_rllib.networks.torch import CatalogModule, Rows, need_values
+from rlcatalog_rllib.distribution import flat
+from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 
 
 class CatalogRLModule(CatalogModule, ValueFunctionAPI):

@@ -1,4 +1,4 @@
-"""What every worker is asked to build: the model config, and the parts that were chosen where the run began."""
+"""The recipe of a policy, which every worker builds: the model config, and the parts chosen where the run began."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _SLOTS = ("filter", *MODEL_SLOTS)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What to build.
+class Recipe:
+    """What a policy is built from, in any process.
 
     Attributes:
         model: The model config.
@@ -36,7 +36,7 @@ class Asked:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model_config: Mapping[str, Any] | None) -> Asked:
+    def of(cls, model_config: Mapping[str, Any] | None) -> Recipe:
         """Read it out of a module's `model_config`."""
         given = dict(model_config or {})
         parts = given.pop(PARTS, {})
@@ -48,7 +48,7 @@ class Asked:
         return {**self.model, PARTS: {"pins": self.pins, "versions": dict(self.versions)}}
 
 
-def choose(obs_space: Any, action_space: Any, model: Mapping[str, Any] | None) -> Asked:
+def choose_parts(obs_space: Any, action_space: Any, model: Mapping[str, Any] | None) -> Recipe:
     """Choose the parts for a pair of spaces; nothing is built.
 
     Args:
@@ -66,22 +66,22 @@ def choose(obs_space: Any, action_space: Any, model: Mapping[str, Any] | None) -
     explicit = {key: values[key] for key in ("vf_share_layers", "max_seq_len")}
     chosen = list(_chosen(resolution))
     if any(component.in_process for _, component in chosen):
-        return Asked({**resolution.config.given, **explicit})  # a class goes along; its name would not be known
+        return Recipe({**resolution.config.given, **explicit})  # a class goes along; its name would not be known
     pins: dict[str, Any] = {"preprocessors": {}, "action_dists": {}}
     for (kind, place), component in chosen:
         address = component.address
         (pins if kind == "slot" else pins[kind])[place] = address
     versions = {component.distribution: component.version for _, component in chosen}
-    return Asked(
+    return Recipe(
         {**resolution.config.given, **pinned_keys(resolution), **explicit}, pins, dict(sorted(versions.items()))
     )
 
 
-def make(asked: Asked, obs_space: Any, action_space: Any) -> Policy:
-    """Build the parts.
+def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
+    """Build the policy of a recipe.
 
     Args:
-        asked: What to build.
+        recipe: What it is built from.
         obs_space: The environment's observation space.
         action_space: Its action space.
 
@@ -89,20 +89,20 @@ def make(asked: Asked, obs_space: Any, action_space: Any) -> Policy:
         CatalogError: A part cannot be built here; the message names the node, and the package where one is missing.
     """
     catalog = default_catalog()
-    pins = asked.pins
+    pins = recipe.pins
     try:
         for kind, address in _addresses(pins):  # a missing package is named before its config keys are
             catalog.registry.get(kind, address)
-        resolution = catalog.resolve(obs_space, action_space, asked.model, "torch", pins=pins)
+        resolution = catalog.resolve(obs_space, action_space, recipe.model, "torch", pins=pins)
         return Policy(catalog, resolution, obs_space, action_space)
     except CatalogError as error:
-        versions = ", ".join(f"{name} {version}" for name, version in asked.versions.items())
+        versions = ", ".join(f"{name} {version}" for name, version in recipe.versions.items())
         chosen = f" (They were chosen with {versions}.)" if versions else ""
-        error.args = (f"{where()}: the parts cannot be built here. {error}{chosen}",)
+        error.args = (f"{this_machine()}: the parts cannot be built here. {error}{chosen}",)
         raise
 
 
-def where() -> str:
+def this_machine() -> str:
     """Name the machine of this process, and the Ray node where there is one."""
     import ray
 

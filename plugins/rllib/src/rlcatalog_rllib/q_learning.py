@@ -12,8 +12,8 @@ from ray.rllib.core.rl_module.apis import QNetAPI
 from ray.rllib.utils.schedules.scheduler import Scheduler
 from torch import Tensor
 
-from rlcatalog_rllib.networks.torch import CatalogModule, Rows, need_values
-from rlcatalog_rllib.serving import check_q_served
+from rlcatalog_rllib.refusals import check_q_served
+from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 
 
 class CatalogQModule(CatalogModule, QNetAPI):

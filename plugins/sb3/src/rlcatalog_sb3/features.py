@@ -15,9 +15,9 @@ from torch import Tensor
 from rlcatalog import SpaceInfo, default_catalog
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import before_torch_optimizers
-from rlcatalog_sb3.flattening import check_form, is_float_box
-from rlcatalog_sb3.observing.torch import encoder, structure
-from rlcatalog_sb3.refusals import refuse_filter
+from rlcatalog_sb3.flattening import check_encoding, is_float_box
+from rlcatalog_sb3.observations import encoder, structure
+from rlcatalog_sb3.refusals import asking, refuse_filter
 from rlcatalog_sb3.spaces import MASK, Origin, origin_of, untransposed
 
 #: A trunk does not depend on the action space, which Stable-Baselines3 does not tell an extractor.
@@ -63,16 +63,14 @@ class CatalogExtractor(CombinedExtractor):
         resolution = catalog.resolve(self_space, origin.action_space if origin else _ANY_ACTION, config, "torch")
         refuse_filter(resolution)
         for slot in ("memory", "head"):
-            component = resolution.choices[slot].component
-            if component is not None:
-                asked = [key for key in ("use_lstm", "use_attention", "use_autoregressive") if values.get(key)]
+            if resolution.choices[slot].component is not None:
                 raise NotServedError(
-                    f"{asked[0] if asked else component.name}: DQN, SAC and TD3 of Stable-Baselines3 have no place for"
-                    f" a {slot}; a features extractor is a trunk alone."
+                    f"{asking(resolution, slot)}: DQN, SAC and TD3 of Stable-Baselines3 have no place for a {slot};"
+                    " a features extractor is a trunk alone."
                 )
         preprocessor = catalog.preprocessor_for(resolution.request.obs, values)
         if origin is not None:
-            check_form(origin, resolution, preprocessor)
+            check_encoding(origin, resolution, preprocessor)
         trunk = catalog.model(
             {"trunk": resolution.component("trunk")},
             preprocessor.observation_space,

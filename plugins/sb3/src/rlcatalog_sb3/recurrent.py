@@ -1,4 +1,4 @@
-"""`CatalogRecurrentPolicy`: a policy for RecurrentPPO with the catalog's LSTM."""
+"""`CatalogRecurrentPolicy` for the catalog's LSTM, and a `RecurrentPPO` that tells it how long its sequences are."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import warnings
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import sb3_contrib
 import torch
+from sb3_contrib.common.recurrent.buffers import RecurrentDictRolloutBuffer, RecurrentRolloutBuffer
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor
 
 from rlcatalog.torch import Padding
 from rlcatalog_sb3.distribution import CatalogDistribution
-from rlcatalog_sb3.policies.torch import CatalogParts
+from rlcatalog_sb3.policies import CatalogBasePolicy
 
 States = tuple[Tensor, ...]
 
 
-class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
+class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     """A policy for `rlcatalog_sb3.RecurrentPPO`: `policy_kwargs={"model_config": {"use_lstm": True}}`.
 
     sb3-contrib's own RecurrentPPO serves as well, but for models that keep batch statistics: it does not say which rows
@@ -39,7 +42,7 @@ class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        size = int(self.parts.policy.memory.initial[0].shape[0])
+        size = int(self.actor_critic.policy.memory.initial[0].shape[0])
         # RecurrentPPO reads the sizes of its buffers here.
         self.lstm_actor: Any = SimpleNamespace(num_layers=1, hidden_size=size)
         self.lstm_hidden_state_shape = (1, 1, size)
@@ -49,14 +52,14 @@ class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
     ) -> tuple[Tensor, Tensor, Tensor, RNNStates]:
         """Return raw actions `[B, ...]`, value estimates `[B, 1]`, log densities `[B]` and the new states."""
         dist, states = self._step(obs, lstm_states.pi, episode_starts)
-        actions, logp = self.parts.draw(dist, deterministic)
-        return actions, self.parts.values(), logp, RNNStates(states, states)
+        actions, logp = self.actor_critic.draw(dist, deterministic)
+        return actions, self.actor_critic.values(), logp, RNNStates(states, states)
 
     def _predict(  # type: ignore[override]
         self, observation: Any, lstm_states: States, episode_starts: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, States]:
         dist, states = self._step(observation, lstm_states, episode_starts)
-        return self.parts.draw(dist, deterministic)[0], states
+        return self.actor_critic.draw(dist, deterministic)[0], states
 
     def evaluate_actions(  # type: ignore[override]
         self, obs: Any, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
@@ -69,9 +72,9 @@ class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
             lstm_states: The states each sequence began with.
             episode_starts: Where a new episode begins `[S * T]`.
         """
-        parts = self.parts
-        inputs, values = self._sequences(parts.observer.encode(obs), lstm_states.pi, episode_starts)
-        logp, entropy = parts.score(parts.masked(inputs, obs, None, False), actions)
+        actor_critic = self.actor_critic
+        inputs, values = self._sequences(actor_critic.observer.encode(obs), lstm_states.pi, episode_starts)
+        logp, entropy = actor_critic.score(actor_critic.masked(inputs, obs, None, False), actions)
         return values, logp, entropy
 
     def get_distribution(  # type: ignore[override]
@@ -79,26 +82,26 @@ class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
     ) -> tuple[CatalogDistribution, States]:
         """Return the distribution of raw actions and the new states."""
         dist, states = self._step(obs, lstm_states, episode_starts)
-        return CatalogDistribution(self.parts, dist), states
+        return CatalogDistribution(self.actor_critic, dist), states
 
     def predict_values(  # type: ignore[override]
         self, obs: Any, lstm_states: States, episode_starts: Tensor
     ) -> Tensor:
         """Return value estimates `[B, 1]`."""
-        self._run(self.parts.observer.encode(obs), _restarted(lstm_states, episode_starts), values_only=True)
-        return self.parts.values()
+        self._run(self.actor_critic.observer.encode(obs), _restarted(lstm_states, episode_starts), values_only=True)
+        return self.actor_critic.values()
 
     def _step(self, obs: Any, states: States, episode_starts: Tensor) -> tuple[Any, States]:
         """Run one step of B episodes."""
-        inputs, states = self._run(self.parts.observer.encode(obs), _restarted(states, episode_starts))
-        return self.parts.masked(inputs, obs, None, True), states
+        inputs, states = self._run(self.actor_critic.observer.encode(obs), _restarted(states, episode_starts))
+        return self.actor_critic.masked(inputs, obs, None, True), states
 
     def _run(
         self, encoded: Tensor, states: list[Tensor], training: bool = False, **flags: bool
     ) -> tuple[Tensor, States]:
         lengths = torch.ones(len(encoded), dtype=torch.int32, device=encoded.device)
         inputs = {"obs": encoded, "is_training": training, "single_steps": True, **flags}
-        outputs, (h, c) = self.parts.model(inputs, states, lengths)
+        outputs, (h, c) = self.actor_critic.model(inputs, states, lengths)
         return outputs, (h[None], c[None])
 
     def _sequences(self, encoded: Tensor, states: States, episode_starts: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,22 +109,22 @@ class CatalogRecurrentPolicy(CatalogParts, RecurrentActorCriticPolicy):
         count = states[0].shape[1]
         starts = episode_starts.reshape(count, -1)
         steps = starts.shape[1]
-        told, self.seq_lens = self.seq_lens, None
+        known, self.seq_lens = self.seq_lens, None
         if steps == 1 or not starts[:, 1:].any():  # sb3-contrib cuts sequences where an episode begins
-            lengths = self._all_real(count, steps) if told is None else torch.from_numpy(told)
+            lengths = self._all_real(count, steps) if known is None else torch.from_numpy(known)
             padding = Padding.of(lengths, encoded)
             if padding is not None:  # theirs is zeros; a model is to meet no observation that was never made
                 encoded = padding.fill(padding.take(encoded))
             inputs = {"obs": encoded, "is_training": True, "outputs_only": True}
-            outputs, _ = self.parts.model(inputs, _restarted(states, starts[:, 0]), lengths.to(encoded.device))
-            return outputs, self.parts.values()
+            outputs, _ = self.actor_critic.model(inputs, _restarted(states, starts[:, 0]), lengths.to(encoded.device))
+            return outputs, self.actor_critic.values()
         timed = encoded.reshape(count, steps, *encoded.shape[1:])
         found: list[Tensor] = []
         values: list[Tensor] = []
         for t in range(steps):
             output, states = self._run(timed[:, t], _restarted(states, starts[:, t]), training=True)
             found.append(output)
-            values.append(self.parts.values())
+            values.append(self.actor_critic.values())
         return torch.stack(found, 1).flatten(0, 1), torch.stack(values, 1).flatten(0, 1)
 
     def _all_real(self, count: int, steps: int) -> Tensor:
@@ -141,3 +144,42 @@ def _restarted(states: States, starts: Tensor) -> list[Tensor]:
     """Return the states `[B, size]`, zeros where an episode begins."""
     keep = (1.0 - starts).reshape(-1, 1)
     return [part[0] * keep for part in states]
+
+
+class _WithLengths:
+    """A buffer that hands on the lengths of the sequences in each sample."""
+
+    policy: CatalogRecurrentPolicy
+    seq_start_indices: Any
+
+    def _get_samples(self, batch_inds: Any, *args: Any, **kwargs: Any) -> Any:
+        samples = super()._get_samples(batch_inds, *args, **kwargs)  # type: ignore[misc]
+        self.policy.seq_lens = np.diff(self.seq_start_indices, append=len(batch_inds)).astype(np.int32)
+        return samples
+
+
+class _Buffer(_WithLengths, RecurrentRolloutBuffer):
+    pass
+
+
+class _DictBuffer(_WithLengths, RecurrentDictRolloutBuffer):
+    pass
+
+
+class RecurrentPPO(sb3_contrib.RecurrentPPO):
+    """sb3-contrib's RecurrentPPO, in which the padding of sequences reaches no trunk of a `CatalogRecurrentPolicy`.
+
+    Its policies are told neither the lengths of sequences nor which rows are padding; the loss leaves padding out, but
+    a trunk that counts (batch normalisation) or divides by what it sees would take it for observations.
+    """
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        if isinstance(self.policy, CatalogRecurrentPolicy):
+            theirs: Any = self.rollout_buffer
+            made = _DictBuffer if isinstance(theirs, RecurrentDictRolloutBuffer) else _Buffer
+            self.rollout_buffer = made(
+                self.n_steps, self.observation_space, self.action_space, theirs.hidden_state_shape, self.device,
+                gamma=self.gamma, gae_lambda=self.gae_lambda, n_envs=self.n_envs,
+            )  # fmt: skip
+            self.rollout_buffer.policy = self.policy

@@ -13,8 +13,8 @@ from torch import Tensor
 from rlcatalog import Policy
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import before_torch_optimizers
+from rlcatalog_sb3.actor_critic import ActorCritic
 from rlcatalog_sb3.distribution import CatalogDistribution
-from rlcatalog_sb3.parts.torch import Parts
 from rlcatalog_sb3.refusals import refuse_unused
 
 Array = np.ndarray[Any, Any]
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 _ACCEPTED = ("model_config", "optimizer_class", "optimizer_kwargs")
 
 
-class CatalogParts(BasePolicy):
+class CatalogBasePolicy(BasePolicy):
     """What the policies of this package share; not to be used by itself.
 
     Args:
@@ -71,15 +71,15 @@ class CatalogParts(BasePolicy):
             normalize_images=False,
         )  # fmt: skip
         self.use_sde = False
-        self.parts = Parts(
+        self.actor_critic = ActorCritic(
             observation_space, action_space, model_config, recurrent=self._recurrent, adapts=self._adapts
         )
         # "Squashed" actions are unscaled by the policy, which is where the adapter belongs.
-        self._squash_output = self.parts.adapts and self._adapts
-        self.model = self.parts.model
+        self._squash_output = self.actor_critic.adapts and self._adapts
+        self.model = self.actor_critic.model
         before_torch_optimizers()
         self.optimizer = optimizer_class(self.parameters(), lr=lr_schedule(1), **optimizer_kwargs)  # type: ignore[call-arg]
-        if operations := self.parts.model.update_ops():
+        if operations := self.actor_critic.model.update_ops():
 
             def after_step(*_: Any) -> None:
                 for operation in operations:
@@ -90,11 +90,11 @@ class CatalogParts(BasePolicy):
     @property
     def catalog_policy(self) -> Policy:
         """The rlcatalog policy behind this one, with the same weights: `policy.save(directory)`, `policy.act(obs)`."""
-        return self.parts.policy
+        return self.actor_critic.policy
 
     def unscale_action(self, scaled_action: Any) -> Any:
         """Return the environment's actions for raw ones of a Box: what the catalog's adapter makes of them."""
-        return self.parts.adapt(scaled_action)
+        return self.actor_critic.adapt(scaled_action)
 
     def reset_noise(self, n_envs: int = 1) -> None:
         """Raise: there is no state-dependent exploration."""
@@ -109,7 +109,7 @@ class CatalogParts(BasePolicy):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         moved = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.parts.moved(self.device)
+        self.actor_critic.moved(self.device)
         return moved
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
@@ -117,18 +117,13 @@ class CatalogParts(BasePolicy):
             "observation_space": self.observation_space,
             "action_space": self.action_space,
             "lr_schedule": self._dummy_schedule,
-            "model_config": self.parts.given,
+            "model_config": self.actor_critic.given,
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
         }
 
 
-def set_threads(threads: int) -> None:
-    """Set the number of PyTorch's threads."""
-    torch.set_num_threads(threads)
-
-
-class CatalogPolicy(CatalogParts, ActorCriticPolicy):
+class CatalogPolicy(CatalogBasePolicy, ActorCriticPolicy):
     """A policy for Stable-Baselines3's PPO and A2C with the catalog's preprocessor, model and distribution.
 
     `PPO(CatalogPolicy, env, policy_kwargs={"model_config": {"fcnet_hiddens": [64, 64]}})`. Environments whose spaces
@@ -137,26 +132,28 @@ class CatalogPolicy(CatalogParts, ActorCriticPolicy):
 
     def forward(self, obs: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
-        parts = self.parts
-        dist = parts.dist(obs)
-        actions, logp = parts.draw(dist, deterministic)
-        return actions, parts.values(), logp
+        actor_critic = self.actor_critic
+        dist = actor_critic.dist(obs)
+        actions, logp = actor_critic.draw(dist, deterministic)
+        return actions, actor_critic.values(), logp
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
-        return self.parts.draw(self.parts.dist(observation), deterministic)[0]
+        return self.actor_critic.draw(self.actor_critic.dist(observation), deterministic)[0]
 
     def evaluate_actions(self, obs: Any, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`."""
-        parts = self.parts
-        logp, entropy = parts.score(parts.dist(obs, acting=False), actions)
-        return parts.values(), logp, entropy
+        actor_critic = self.actor_critic
+        logp, entropy = actor_critic.score(actor_critic.dist(obs, acting=False), actions)
+        return actor_critic.values(), logp, entropy
 
     def get_distribution(self, obs: Any) -> CatalogDistribution:
         """Return the distribution of raw actions."""
-        return CatalogDistribution(self.parts, self.parts.dist(obs))
+        return CatalogDistribution(self.actor_critic, self.actor_critic.dist(obs))
 
     def predict_values(self, obs: Any) -> Tensor:
         """Return value estimates `[B, 1]`."""
-        parts = self.parts
-        parts.model({"obs": parts.observer.encode(obs), "is_training": False, "values_only": True}, [], None)
-        return parts.values()
+        actor_critic = self.actor_critic
+        actor_critic.model(
+            {"obs": actor_critic.observer.encode(obs), "is_training": False, "values_only": True}, [], None
+        )
+        return actor_critic.values()

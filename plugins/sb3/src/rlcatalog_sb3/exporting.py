@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from rlcatalog import Policy, default_catalog
 from rlcatalog.errors import NotServedError
-from rlcatalog_sb3.features.torch import CatalogExtractor
-from rlcatalog_sb3.policies.torch import CatalogParts
+from rlcatalog_sb3.features import CatalogExtractor
+from rlcatalog_sb3.policies import CatalogBasePolicy
 
 Array = np.ndarray[Any, Any]
 
@@ -45,7 +45,7 @@ def export(model: Any) -> Policy:
             " not. Train with norm_obs=False, or normalise in an environment wrapper."
         )
     policy = model.policy
-    if isinstance(policy, CatalogParts):
+    if isinstance(policy, CatalogBasePolicy):
         return policy.catalog_policy
     hidden, last, head = _layers(policy)
     extractor = (policy.q_net if hasattr(policy, "q_net") else policy.actor).features_extractor

@@ -12,7 +12,7 @@ from rlcatalog.observations import rows
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog.testing import Engine, Outputs
 from rlcatalog_sb3.flattening import Flattening
-from rlcatalog_sb3.policies.torch import CatalogPolicy
+from rlcatalog_sb3.policies import CatalogPolicy
 from rlcatalog_sb3.spaces import origin_of
 
 
@@ -41,7 +41,7 @@ def outputs(algorithm: Any) -> Engine:
         if inside is not None:
             flat = [inside.observe(row) for row in rows(info, observations)]
             shown = {key: np.stack([row[key] for row in flat]) for key in flat[0]} if inside.masked else np.stack(flat)
-        stored = torch.from_numpy(raw_actions.reshape(len(raw_actions), *policy.action_space.shape))
+        stored = torch.from_numpy(raw_actions.reshape(len(raw_actions), *(policy.action_space.shape or ())))
         with torch.no_grad():
             values, logp, entropy = policy.evaluate_actions(policy.obs_to_tensor(shown)[0], stored)
         action = algorithm.predict(shown, deterministic=True)[0]

@@ -18,10 +18,10 @@ from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog.models import ModelV2, check_values
 from rlcatalog.torch import Padding
-from rlcatalog_rllib.asked import Asked, make
 from rlcatalog_rllib.checkpoints import IDENTITY, check_same, check_weights, identity
-from rlcatalog_rllib.dists.torch import CatalogDistribution
-from rlcatalog_rllib.serving import check_served
+from rlcatalog_rllib.distribution import CatalogDistribution
+from rlcatalog_rllib.recipe import Recipe, build_policy
+from rlcatalog_rllib.refusals import check_served
 from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, original_space
 
 
@@ -63,10 +63,10 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
     def setup(self) -> None:
         """Build the parts; called by Ray."""
         before_torch_optimizers()  # the learner makes one for this module
-        asked = Asked.of(self.model_config)
-        self.policy = make(asked, original_space(self.observation_space), self.action_space)
+        recipe = Recipe.of(self.model_config)
+        self.policy = build_policy(recipe, original_space(self.observation_space), self.action_space)
         check_served(self.policy)
-        self.asked = asked
+        self.recipe = recipe
         self.model: Any = self.policy.model
         self.target: Any = None
         self.model_config = {**self.model_config, "max_seq_len": self.policy.config["max_seq_len"]}

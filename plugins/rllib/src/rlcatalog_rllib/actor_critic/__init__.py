@@ -1,1 +1,0 @@
-"""The RLModule for PPO, APPO and IMPALA."""

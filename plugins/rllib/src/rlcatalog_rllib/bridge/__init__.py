@@ -1,1 +1,0 @@
-"""What a module of Ray RLlib says of an environment's observations."""

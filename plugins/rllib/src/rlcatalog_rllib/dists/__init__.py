@@ -1,1 +1,0 @@
-"""Action distributions in the form that Ray's learners and connectors use."""

@@ -1,1 +1,0 @@
-"""What all of this package's RLModules have in common: a catalog's model on Ray's batches."""

@@ -1,1 +1,0 @@
-"""The RLModule for DQN."""

@@ -1,1 +1,0 @@
-"""Policies that act without Stable-Baselines3."""

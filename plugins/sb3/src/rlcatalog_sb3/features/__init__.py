@@ -1,1 +1,0 @@
-"""A features extractor for DQN, SAC and TD3."""

@@ -1,1 +1,0 @@
-"""A catalog's parts inside a policy."""

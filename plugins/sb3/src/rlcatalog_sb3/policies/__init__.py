@@ -1,1 +1,0 @@
-"""Policies for PPO and A2C."""

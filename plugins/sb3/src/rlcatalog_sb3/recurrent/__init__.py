@@ -1,1 +1,0 @@
-"""A policy for RecurrentPPO."""
