@@ -28,6 +28,7 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog.errors import NotServedError
+from rlcatalog.models import inner_model
 from rlcatalog.torch import RecurrentNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -126,8 +127,8 @@ def test_a_trunk_of_another_precision(memory, action, dtype):
     space, extra = ACTIONS[action]
     policy = made(VECTOR, space, {**MEMORIES[memory], **extra}, torch.float32)
     trunk = policy.model
-    while trunk.inner_model is not None:
-        trunk = trunk.inner_model
+    while (inner := inner_model(trunk)) is not None:
+        trunk = inner
     trunk.hidden.to(dtype)
     encoded, found = acted(policy, drawn(VECTOR, 2), 2)
     result = policy.evaluate(batch_of(policy, encoded, found))

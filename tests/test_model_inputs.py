@@ -11,6 +11,7 @@ from observation_kinds import KINDS, SIZES
 
 import rlcatalog
 from rlcatalog import ModelCatalog
+from rlcatalog.models import inner_model
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
 
@@ -56,7 +57,7 @@ def test_num_outputs_is_a_plain_integer_however_it_is_given(framework, number):
         while model is not None:
             assert type(model.num_outputs) is int
             assert type(getattr(model, "announced_by_base", None) or 1) is int
-            model = model.inner_model
+            model = inner_model(model)
 
 
 @pytest.mark.parametrize(("space", "keys"), [(space, keys) for space, keys, *_ in KINDS.values()], ids=KINDS)

@@ -9,6 +9,7 @@ import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, entropy_of, same_kind, unbound
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
+from rlcatalog.models import inner_model
 from rlcatalog_autoregressive.columns import ActionPart, PartColumns, children_layout
 
 
@@ -269,7 +270,7 @@ def _conditionals(model: Any, who: str) -> Any:
     while model is not None:
         if hasattr(model, "conditionals"):
             return model.conditionals
-        model = getattr(model, "inner_model", None)
+        model = inner_model(model)
     raise ModelContractError(
         f"{who} needs the model that made its inputs, with the layers between the parts (`conditionals`), found"
         f" {type(outer).__name__}. Build the model with the same config (use_autoregressive=True); what"

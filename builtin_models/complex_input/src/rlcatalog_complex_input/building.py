@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rlcatalog import Request, SpaceInfo
 from rlcatalog.catalog import default_catalog
 from rlcatalog.config import plain
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.models import ObservationPart as ModelPart, assemble
+from rlcatalog.models import ModelPart, ModelV2, assemble
 from rlcatalog.observations import preprocessor_of
 from rlcatalog_complex_input.describing import unencoded
 from rlcatalog_complex_input.parts import nets_of
@@ -17,28 +16,16 @@ from rlcatalog_complex_input.planning import Net, Plan, plan
 
 
 class NetsInside:
-    """What the nets inside add to training: their losses, metrics and update_ops are those of the model."""
+    """A model with a net for each part: their losses, metrics and update_ops are the model's."""
 
-    def custom_loss(self, policy_loss: Any, loss_inputs: Mapping[str, Any]) -> Any:
-        """Let each net add its terms; `loss_inputs` are the whole model's, with whole observations."""
-        for _, net in self._inner_models():
-            policy_loss = net.custom_loss(policy_loss, loss_inputs)
-        return policy_loss
-
-    def metrics(self) -> dict[str, Any]:
-        """Return the nets' scalars, with the paths of their parts in front."""
-        return {f"{path}: {name}": value for path, net in self._inner_models() for name, value in net.metrics().items()}
-
-    def update_ops(self) -> list[Callable[[], Any]]:
-        """Return what the nets want done after each optimiser step."""
-        return [op for _, net in self._inner_models() for op in net.update_ops()]
-
-    def _inside(self) -> Iterator[tuple[str, Any]]:
+    def inner_models(self) -> dict[str, ModelV2]:
+        """Return the nets, by the paths of their parts."""
         model: Any = self
         paths = [part.path for part in nets_of(model._parts)]
-        yield from zip(paths, model.nets, strict=True)
+        found = {f"{path}: ": net for path, net in zip(paths, model.nets, strict=True)}
         if model.value_nets is not None:
-            yield from zip([f"value: {path}" for path in paths], model.value_nets, strict=True)
+            found |= {f"value: {path}: ": net for path, net in zip(paths, model.value_nets, strict=True)}
+        return found
 
 
 def plan_for(model: Any) -> Plan:

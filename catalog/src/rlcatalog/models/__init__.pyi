@@ -13,6 +13,7 @@ from .model import (
     check_features as check_features,
     check_values as check_values,
     check_weights as check_weights,
+    inner_model as inner_model,
     last_values as last_values,
 )
 from .past_inputs import Past as Past, memory_outputs as memory_outputs

@@ -33,10 +33,9 @@ class Host(ModelV2):
         """Return the inner model's value estimates."""
         return self.inner.value_function()
 
-    @property
-    def inner_model(self) -> ModelV2:
-        """The inner model."""
-        return self.inner
+    def inner_models(self) -> dict[str, ModelV2]:
+        """Return the inner model."""
+        return {"": self.inner}
 
     def get_initial_state(self) -> list[Any]:
         """Return the inner model's initial state."""

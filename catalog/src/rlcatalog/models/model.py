@@ -103,18 +103,18 @@ class ModelV2:
             policy_loss: The algorithm's loss: a scalar, or a list of scalars.
             loss_inputs: The training batch; `"obs"` is encoded (see `restore_original_dimensions`).
         """
-        for model in self._inner_models().values():
+        for model in self.inner_models().values():
             policy_loss = model.custom_loss(policy_loss, loss_inputs)
         return policy_loss
 
     def metrics(self) -> dict[str, Any]:
         """Return scalars to report beside the learner's own."""
-        inside = self._inner_models().items()
+        inside = self.inner_models().items()
         return {f"{where}{name}": value for where, model in inside for name, value in model.metrics().items()}
 
     def update_ops(self) -> list[Callable[[], Any]]:
         """Return callables that a training loop runs once after each optimiser step."""
-        return [operation for model in self._inner_models().values() for operation in model.update_ops()]
+        return [operation for model in self.inner_models().values() for operation in model.update_ops()]
 
     def get_initial_state(self) -> list[Any]:
         """Return the state at the start of an episode: unbatched arrays or tensors; empty for a model without."""
@@ -188,11 +188,13 @@ class ModelV2:
         """Return the context `forward` runs in; override to add one."""
         return _NO_CONTEXT
 
-    @property
-    def inner_model(self) -> ModelV2 | None:
-        """The model this one is built around, its `trunk`, or None: its losses, metrics and update_ops count too."""
-        trunk = getattr(self, "trunk", None)
-        return trunk if isinstance(trunk, ModelV2) else None
+    def inner_models(self) -> dict[str, ModelV2]:
+        """Return the models inside this one, by what stands before the names of their metrics.
+
+        Their losses, metrics and `update_ops` count, too. The one it is built around, its `trunk`, stands under "".
+        """
+        found = {"": getattr(self, "trunk", None), "value: ": getattr(self, "value_trunk", None)}
+        return {where: model for where, model in found.items() if isinstance(model, ModelV2)}
 
     def is_time_major(self) -> bool:
         """Whether sequences come as [T, B, ...]."""
@@ -207,11 +209,6 @@ class ModelV2:
         raise NotImplementedError
 
     # --- inside ----------------------------------------------------------------------------------------------------
-
-    def _inner_models(self) -> dict[str, ModelV2]:
-        """Return the models this one is built around, by what stands before the names of their metrics."""
-        found = {"": self.inner_model, "value: ": getattr(self, "value_trunk", None)}
-        return {where: model for where, model in found.items() if isinstance(model, ModelV2)}
 
     #: Inside a head: what that leaves of the observations it is given.
     _unclaimed: Unclaimed | None = None
@@ -264,6 +261,11 @@ def _states_in(inputs: Mapping[str, Any]) -> list[Any]:
 
 
 _NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+
+
+def inner_model(model: Any) -> Any:
+    """Return the model that one is built around, or None; of anything but a model, None."""
+    return model.inner_models().get("") if isinstance(model, ModelV2) else None
 
 
 def last_values(model: Any, features: Any) -> Any:

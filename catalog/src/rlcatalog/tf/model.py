@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.errors import StaleOutputError
-from rlcatalog.models import ModelV2, check_weights
+from rlcatalog.models import ModelV2, check_weights, inner_model
 from rlcatalog.tf.dtypes import dtype_of
 from rlcatalog.tf.ops import flatten_rows
 from rlcatalog.tf.sequences import Padding, steps_of
@@ -98,8 +98,8 @@ class TFModelV2(ModelV2):
             extra = [raw(v) for v in model._registered if id(raw(v)) not in known]
             found += [Found(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
             known |= {id(v) for v in extra}
-            inner = {"trunk": model.inner_model, "value_trunk": getattr(model, "value_trunk", None)}
-            models += [(held, f"{path}{name}.") for name, held in inner.items() if isinstance(held, TFModelV2)]
+            names = {"trunk": inner_model(model), "value_trunk": getattr(model, "value_trunk", None)}
+            models += [(inner, f"{path}{name}.") for name, inner in names.items() if isinstance(inner, TFModelV2)]
         return found
 
     def _flatten(self, obs: Any) -> Any:

@@ -242,12 +242,10 @@ def _every(value: Any, shape: tuple[int, ...], repeat: int) -> Any:
 
 
 def _any_of(model: Any, method: str) -> bool:
-    """Whether a model, or one it holds, overrides a method of ModelV2."""
-    while model is not None:
-        if getattr(type(model), method) is not getattr(ModelV2, method):
-            return True
-        model = model.inner_model
-    return False
+    """Whether a model, or one inside it, overrides a method of ModelV2."""
+    if getattr(type(model), method) is not getattr(ModelV2, method):
+        return True
+    return any(_any_of(inner, method) for inner in model.inner_models().values())
 
 
 def need_values(policy: Policy) -> None:
