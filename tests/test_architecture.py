@@ -1,0 +1,128 @@
+"""The house: who may import whom.
+
+The contracts stand in `pyproject.toml` and are import-linter's to check; what it does not see (imports by string, what
+stands behind a door) is `tools/house.py`'s. Both are tried on copies of the sources with faults put in.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PATTERNS = ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*")
+SOURCES = [path for pattern in PATTERNS for path in sorted(ROOT.glob(f"{pattern}/src"))]
+
+#: File → a line that breaks the contract of that name.
+FAULTS = {
+    "The kernel's rooms import downward only": (
+        "rlcatalog/spaces/info.py", "def upward():\n    from rlcatalog.policy import Policy"),
+    "The kernel imports no plugin, and a plugin no other": (
+        "rlcatalog_gaussian/plugin.py", "def sideways():\n    import rlcatalog_categorical"),
+    "Outsiders come in by the rooms' doors": (
+        "rlcatalog_fcnet/config.py", "from rlcatalog.config.schema import Key"),
+    "PyTorch is imported by files and folders called torch alone": (
+        "rlcatalog_fcnet/config.py", "def net():\n    import torch.nn"),
+    "TensorFlow is imported by files and folders called tf alone": (
+        "rlcatalog/torch/nn.py", "def net():\n    from tensorflow import nn"),
+    "What is written for one framework does not import the other's": (
+        "rlcatalog_fcnet/torch.py", "from rlcatalog_fcnet.tf import FullyConnectedNetwork as Twin"),
+    "What is written for the other framework does not import the one's": (
+        "rlcatalog_lstm/tf.py", "from rlcatalog.torch import dense"),
+    "A plugin module imports nothing heavy": (
+        "rlcatalog_visionnet/plugin.py", "import numpy as np"),
+}  # fmt: skip
+
+
+def lint(folders: list[Path]) -> str:
+    """Return import-linter's report on the packages in some folders."""
+    path = os.pathsep.join(map(str, folders))
+    done = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()",
+         "--config", str(ROOT / "pyproject.toml"), "--no-cache"],
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def house():
+    """The module `tools/house.py`."""
+    spec = importlib.util.spec_from_file_location("house", ROOT / "tools/house.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_contracts_are_kept():
+    report = lint(SOURCES)
+    assert re.findall(r"^(.+) KEPT", report, re.M) == list(FAULTS), report
+    assert " 0 broken" in report
+
+
+def test_each_contract_sees_its_fault(tmp_path):
+    copy = tmp_path / "src"
+    for source in SOURCES:
+        shutil.copytree(source, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    assert lint([copy]).count("KEPT") == len(FAULTS)  # it is the copy's faults that are found below
+    for file, line in FAULTS.values():
+        with (copy / file).open("a", encoding="utf-8") as out:
+            out.write(f"\n{line}\n")
+    report = lint([copy])
+    assert re.findall(r"^(.+) BROKEN", report, re.M) == list(FAULTS), report
+
+
+def test_no_import_goes_upward_and_no_cycle_is_large(house):
+    found = house.House(ROOT)
+    assert len(found.files) > 50
+    assert found.upward() == []
+    assert max(map(len, found.cycles()), default=0) <= 4
+
+
+def test_imports_by_string_and_through_doors_are_seen(house, tmp_path):
+    room = tmp_path / "catalog/src/rlcatalog"
+    for name, text in {
+        "__init__.py": "",
+        "spaces/__init__.py": "", "spaces/__init__.pyi": "from .info import SpaceInfo as SpaceInfo",
+        "spaces/info.py": "TARGET = 'rlcatalog.policy.policy:Policy'",
+        "policy/__init__.py": "", "policy/__init__.pyi": "from .policy import Policy as Policy",
+        "policy/policy.py": "def f():\n    from rlcatalog.spaces import SpaceInfo",
+    }.items():  # fmt: skip
+        (room / name).parent.mkdir(parents=True, exist_ok=True)
+        (room / name).write_text(text, encoding="utf-8")
+    found = house.House(tmp_path)
+    assert found.cycles() == [["rlcatalog.policy.policy", "rlcatalog.spaces.info"]]
+    assert found.upward() == ["rlcatalog.spaces.info -> rlcatalog.policy.policy"]
+
+
+def past_doors(kernel: Path) -> list[str]:
+    """Return the imports of one room's files by another room, past its door."""
+    found = []
+    for path in sorted(kernel.rglob("*.py")):
+        own = path.relative_to(kernel).parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").count(".") > 1:
+                _, room, *_ = node.module.split(".")
+                if len(own) == 1 or own[0] != room:
+                    found.append(f"{'/'.join(own)}:{node.lineno}: {node.module}")
+    return found
+
+
+def test_rooms_come_in_by_one_another_s_doors():
+    assert past_doors(ROOT / "catalog/src/rlcatalog") == []
+
+
+def test_who_goes_past_a_door_is_seen(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/model.py").write_text("from rlcatalog.spaces.info import SpaceInfo\n", encoding="utf-8")
+    assert past_doors(tmp_path) == ["models/model.py:1: rlcatalog.spaces.info"]
