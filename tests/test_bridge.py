@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog.testing import Outputs, check_same_outputs, outputs_of
+from rlcatalog.testing import PolicyOutputs, check_same_outputs, outputs_of
 from rlcatalog_ppo import PPO
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
@@ -138,7 +138,7 @@ def test_the_single_file_refuses_what_needs_sequences(script, memory):
         importlib.import_module(script).train("RlcatalogBridge-v0", model=memory, env_config={"case": "vector"})
 
 
-@pytest.mark.parametrize("what", Outputs._fields)
+@pytest.mark.parametrize("what", PolicyOutputs._fields)
 def test_an_engine_that_says_something_else_is_named(what):
     reference = rlcatalog.build(*CASES["hybrid"], "torch")
     other = rlcatalog.build(*CASES["hybrid"], "torch")

@@ -198,13 +198,58 @@ def test_examples_match_what_they_say():
 def test_statuses_and_variables_are_those_of_the_code():
     text = read("docs/hooks.md")
     statuses = rows(text.partition("## Plugin statuses")[2].partition("\n## ")[0])
-    source = read("catalog/src/rlcatalog/loader.py") + read("catalog/src/rlcatalog/registry.py")
+    folder = ROOT / "catalog/src/rlcatalog/plugins"
+    source = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
     assert {quoted(row[0])[0] for row in statuses} == {"loaded", "shadowed", "disabled", "incompatible", "failed"}
     assert all(f'"{quoted(row[0])[0]}"' in source for row in statuses)
     variables = {quoted(row[0])[0] for row in rows(text.partition("## Environment variables")[2])}
     sources = (ROOT / "catalog/src/rlcatalog").rglob("*.py")
     used = {name for path in sources for name in re.findall(r"RLCATALOG_[A-Z]+_PLUGINS", path.read_text("utf-8"))}
     assert variables == used
+
+
+def test_what_a_match_function_sees_is_listed():
+    text = read("docs/hooks.md").partition("`match`, `describe` and `size` see a `Request`")[2].partition("\n\n")[0]
+    fields = {field.name for field in dataclasses.fields(rlcatalog.Request)}
+    assert fields <= set(quoted(text))
+
+
+# --- doors -----------------------------------------------------------------------------------------------------------
+
+
+def listed_doors():
+    """Return door → the names that the page lists for it."""
+    found, door = {}, ""
+    for row in rows(read("docs/hooks.md").partition("## What a plugin may import")[2].partition("\n## ")[0]):
+        door = quoted(row[0])[0] if row[0] else door
+        found.setdefault(door, set()).update(quoted(row[1]) + (quoted(row[2]) if "installed parts" in row[1] else []))
+    return found
+
+
+def imported_from_doors():
+    """Return door → the names that packages and examples import from it."""
+    found = {}
+    patterns = ("builtin_*/*/src/**/*.py", "plugins/*/src/**/*.py", "examples/*.py")
+    for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rlcatalog."):
+                found.setdefault(node.module, set()).update(alias.name for alias in node.names)
+    return found
+
+
+def test_packages_and_examples_import_what_the_page_lists():
+    listed, imported = listed_doors(), imported_from_doors()
+    assert len(imported) > 8
+    assert set(imported) - set(listed) <= {"rlcatalog.errors"}
+    unlisted = {door: names - listed[door] for door, names in imported.items() if door in listed}
+    assert {door: names for door, names in unlisted.items() if names} == {}
+
+
+@pytest.mark.parametrize("door", listed_doors())
+def test_a_listed_name_is_there(door):
+    module = importlib.import_module(door)
+    for name in listed_doors()[door] - {"…"}:
+        assert hasattr(module, name), name
 
 
 # --- config ----------------------------------------------------------------------------------------------------------

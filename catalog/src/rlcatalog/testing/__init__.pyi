@@ -1,6 +1,6 @@
 from .agreement import (
-    Engine as Engine,
-    Outputs as Outputs,
+    OutputFunction as OutputFunction,
+    PolicyOutputs as PolicyOutputs,
     check_same_outputs as check_same_outputs,
     outputs_of as outputs_of,
 )

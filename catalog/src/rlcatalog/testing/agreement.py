@@ -13,7 +13,7 @@ from rlcatalog.spaces import parts_of
 Array = np.ndarray[Any, Any]
 
 
-class Outputs(NamedTuple):
+class PolicyOutputs(NamedTuple):
     """What an engine says of a batch of observations, NumPy.
 
     Attributes:
@@ -30,25 +30,25 @@ class Outputs(NamedTuple):
 
 
 #: `outputs(observations, raw_actions)`: what an engine says, by its own code, of the environment's observations.
-Engine = Callable[[Any, Array], Outputs]
+OutputFunction = Callable[[Any, Array], PolicyOutputs]
 
 
-def outputs_of(policy: Policy) -> Engine:
+def outputs_of(policy: Policy) -> OutputFunction:
     """Return a policy without memory as an engine."""
 
-    def run(observations: Any, raw_actions: Array) -> Outputs:
+    def run(observations: Any, raw_actions: Array) -> PolicyOutputs:
         mask = policy.action_mask(observations)
         batch = {"obs": policy.preprocess(observations), "raw_action": raw_actions}
         found = policy.evaluate(batch if mask is None else {**batch, "mask": mask})
         action = policy.act(observations, explore=False).action
-        return Outputs(action, *map(_array, (found.logp, found.entropy, found.value)))
+        return PolicyOutputs(action, *map(_array, (found.logp, found.entropy, found.value)))
 
     return run
 
 
 def check_same_outputs(
     reference: Policy,
-    engines: Mapping[str, tuple[Policy, Engine]],
+    engines: Mapping[str, tuple[Policy, OutputFunction]],
     observations: Any,
     *,
     tolerance: float = 1e-5,
@@ -68,7 +68,7 @@ def check_same_outputs(
     expected = outputs_of(reference)(observations, raw_actions)
     for name, (policy, run) in engines.items():
         policy.model.set_weights(reference.model.get_weights())
-        for what, mine, theirs in zip(Outputs._fields, expected, run(observations, raw_actions), strict=True):
+        for what, mine, theirs in zip(PolicyOutputs._fields, expected, run(observations, raw_actions), strict=True):
             for here, there in zip(parts_of(mine) or [mine], parts_of(theirs) or [theirs], strict=True):
                 np.testing.assert_allclose(
                     np.asarray(there, np.float64), np.asarray(here, np.float64), rtol=tolerance, atol=tolerance,

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from rlcatalog.errors import NotServedError
-from rlcatalog.testing import Engine, Outputs
+from rlcatalog.testing import OutputFunction, PolicyOutputs
 from rlcatalog_rllib.actor_critic import CatalogRLModule
 from rlcatalog_rllib.spaces import MASK, OBS
 
 
-def outputs(module: Any) -> Engine:
+def outputs(module: Any) -> OutputFunction:
     """Return a `CatalogRLModule` without memory as an engine for `rlcatalog.testing.check_same_outputs`.
 
     Actions come from `forward_inference`; densities and entropies from Ray's distribution over what `forward_train`
@@ -28,7 +28,7 @@ def outputs(module: Any) -> Engine:
         raise NotServedError(f"outputs: expected a CatalogRLModule without memory, found {type(module).__name__}.")
     policy = module.policy
 
-    def run(observations: Any, raw_actions: Any) -> Outputs:
+    def run(observations: Any, raw_actions: Any) -> PolicyOutputs:
         encoded, mask = torch.from_numpy(policy.preprocess(observations)), policy.action_mask(observations)
         obs: Any = encoded if mask is None else {OBS: encoded, MASK: torch.from_numpy(mask.astype("int8"))}
         actions = torch.from_numpy(raw_actions[:, 0] if policy.adapter.scalar else raw_actions)
@@ -37,7 +37,7 @@ def outputs(module: Any) -> Engine:
             params = module.forward_train(batch)["action_dist_inputs"]
             dist: Any = module.get_train_action_dist_cls().from_logits(params)
             drawn = module.forward_inference({"obs": obs})["actions"].numpy()
-            return Outputs(
+            return PolicyOutputs(
                 policy.adapter.adapt(drawn.reshape(raw_actions.shape)),
                 dist.logp(actions).numpy(),
                 dist.entropy().numpy(),

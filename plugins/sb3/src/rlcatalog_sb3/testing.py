@@ -10,13 +10,13 @@ import torch
 from rlcatalog.errors import NotServedError
 from rlcatalog.observations import rows
 from rlcatalog.spaces import SpaceInfo
-from rlcatalog.testing import Engine, Outputs
+from rlcatalog.testing import OutputFunction, PolicyOutputs
 from rlcatalog_sb3.flattening import Flattening
 from rlcatalog_sb3.policies import CatalogPolicy
 from rlcatalog_sb3.spaces import origin_of
 
 
-def outputs(algorithm: Any) -> Engine:
+def outputs(algorithm: Any) -> OutputFunction:
     """Return a PPO or A2C over a `CatalogPolicy` as an engine for `rlcatalog.testing.check_same_outputs`.
 
     Actions come from `algorithm.predict`, densities, entropies and values from `policy.evaluate_actions`.
@@ -36,7 +36,7 @@ def outputs(algorithm: Any) -> Engine:
     if origin is not None:
         inside = Flattening(origin.observation_space, origin.action_space, origin.config)
 
-    def run(observations: Any, raw_actions: Any) -> Outputs:
+    def run(observations: Any, raw_actions: Any) -> PolicyOutputs:
         shown, width = observations, raw_actions.shape[1]
         if inside is not None:
             flat = [inside.observe(row) for row in rows(info, observations)]
@@ -47,6 +47,6 @@ def outputs(algorithm: Any) -> Engine:
         action = algorithm.predict(shown, deterministic=True)[0]
         if inside is not None:
             action = inside.adapter.adapt(action.reshape(-1, width))
-        return Outputs(action, logp.numpy(), entropy.numpy(), values[:, 0].numpy())
+        return PolicyOutputs(action, logp.numpy(), entropy.numpy(), values[:, 0].numpy())
 
     return run
