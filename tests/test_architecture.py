@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,21 @@ def test_who_goes_past_a_door_is_seen(tmp_path):
     (tmp_path / "models").mkdir()
     (tmp_path / "models/model.py").write_text("from rlcatalog.spaces.info import SpaceInfo\n", encoding="utf-8")
     assert past_doors(tmp_path) == ["models/model.py:1: rlcatalog.spaces.info"]
+
+
+def test_the_page_names_the_rooms_from_the_ground_up_and_files_that_are_there():
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(contract["layers"] for contract in contracts if contract["id"] == "rooms")
+    rooms = [room for layer in reversed(layers) for room in layer.split(" | ") if not room.startswith("_")]
+    table = page.partition("| room |")[2].partition("\n\n")[0]
+    cells = [line.partition("|")[2].partition("|")[0] for line in table.splitlines()[2:]]
+    named = [room for cell in cells for room in re.findall(r"`(\w+)`", cell)]
+    assert sorted(named) == sorted(rooms)
+    assert named[:12] == rooms[:12]  # up to the frameworks' own rooms; above them stand several side by side
+    files = set(re.findall(r"`([\w/]+/\w+\.py)`", page))
+    assert len(files) > 20
+    kernel = ROOT / "catalog/src/rlcatalog"
+    assert [file for file in files if not ((kernel / file).is_file() or (ROOT / file).is_file())] == []
