@@ -1,4 +1,4 @@
-"""What the top of the house provides to the rooms below it, which import nothing above themselves."""
+"""The default catalog, provided by the top of the house to the rooms below: they import nothing above themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the parts of an action lie in flat tensors, and which hidden units may see which parts (MADE's masks)."""
+"""Columns of the parts of an action in flat tensors, and which hidden units may see which parts (MADE's masks)."""
 
 from __future__ import annotations
 

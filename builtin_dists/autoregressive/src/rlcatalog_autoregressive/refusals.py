@@ -1,4 +1,4 @@
-"""What the head has no place for, found before anything is built."""
+"""Refusals: what the head has no place for, found before anything is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the parts of a Tuple or Dict lie side by side in flat tensors: of model outputs, of raw actions and of masks."""
+"""Members of a Tuple or Dict, side by side in flat tensors: of model outputs, raw actions and masks."""
 
 from __future__ import annotations
 

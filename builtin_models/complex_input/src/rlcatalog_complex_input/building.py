@@ -1,4 +1,4 @@
-"""Building the nets inside, the same way for both frameworks."""
+"""The nets inside, built the same way for both frameworks."""
 
 from __future__ import annotations
 

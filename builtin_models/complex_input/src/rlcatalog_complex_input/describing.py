@@ -1,4 +1,4 @@
-"""What is known of a complex-input network before it is built: its nets, its stages and their shapes."""
+"""Description of a complex-input network before it is built: its nets, its stages and their shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last stage: raw actions, as a distribution draws them, into actions of the environment's space.
+"""Adapter, the last stage: from raw actions, as a distribution draws them, to actions of the environment's space.
 
 The raw form is one flat array `[B, width]`. The adapter adds the offset of discrete values, brings Box values into
 their bounds, casts and restores the structure, so that every adapted sample lies in the action space.

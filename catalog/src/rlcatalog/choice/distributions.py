@@ -1,4 +1,4 @@
-"""Choosing the distribution of an action space: one for a leaf, and for a composite one for each child, too."""
+"""Distributions for an action space: one for a leaf, and for a composite one for each child, too."""
 
 from __future__ import annotations
 

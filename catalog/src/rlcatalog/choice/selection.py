@@ -1,4 +1,4 @@
-"""Choosing a component for a slot: the highest rank wins, a tie is an error, a name in the config wins over ranks."""
+"""Selection for a slot: the highest rank wins, a tie is an error, a name in the config wins over ranks."""
 
 from __future__ import annotations
 

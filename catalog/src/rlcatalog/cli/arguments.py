@@ -1,4 +1,4 @@
-"""What commands read from their arguments: `KEY=VALUE` options, and environments by id."""
+"""Arguments of commands: `KEY=VALUE` options, and environments by id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building a model from its parts: trunk → memory → head → interface, always in this order."""
+"""Assembly of a model from its parts: trunk → memory → head → interface, always in this order."""
 
 from __future__ import annotations
 

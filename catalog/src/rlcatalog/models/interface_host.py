@@ -1,4 +1,4 @@
-"""What a `model_interface` is mixed over: a model that holds another one, written once for both frameworks."""
+"""Host of a `model_interface`: a model that holds another one, written once for both frameworks."""
 
 from __future__ import annotations
 

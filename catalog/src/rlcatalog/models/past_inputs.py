@@ -1,4 +1,4 @@
-"""What memories (LSTM, attention) have in common: past actions and rewards beside the trunk's features, and the end."""
+"""Past actions and rewards beside the trunk's features, and the last layers: what memories (LSTM, attention) share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From encoded observations back to the structure of the space they came from."""
+"""The structure of a space, given back to encoded observations."""
 
 from __future__ import annotations
 

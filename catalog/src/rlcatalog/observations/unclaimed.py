@@ -1,4 +1,4 @@
-"""What a head leaves of a Dict observation for its trunk."""
+"""The entries of a Dict observation that a head leaves for its trunk."""
 
 from __future__ import annotations
 

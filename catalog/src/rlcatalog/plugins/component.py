@@ -1,4 +1,4 @@
-"""One named part: what its plugin declared, where it comes from, and how its code is reached."""
+"""Component: a named part with what its plugin declared, where it comes from, and how its code is reached."""
 
 from __future__ import annotations
 

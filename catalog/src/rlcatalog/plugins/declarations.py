@@ -1,4 +1,4 @@
-"""What a plugin's hooks return: frozen declarations made of strings and small functions.
+"""Declarations, which a plugin's hooks return: frozen, made of strings and small functions.
 
 A declaration says what a part is called, what it serves and where its code stands. It imports nothing: a target such
 as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` is imported at its first use.

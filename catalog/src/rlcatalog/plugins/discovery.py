@@ -1,4 +1,4 @@
-"""From entry points to a load plan, as pure functions: scan, de-duplicate, sort, mark what must not be imported."""
+"""Discovery, from entry points to a load plan in pure functions: scan, de-duplicate, sort, mark what is left out."""
 
 from __future__ import annotations
 

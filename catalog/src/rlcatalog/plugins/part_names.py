@@ -1,4 +1,4 @@
-"""The classes of the installed parts by name, for the doors that show them: `rlcatalog.torch`, `rlcatalog.tf`, ..."""
+"""Classes of the installed parts by name, for the doors that show them: `rlcatalog.torch`, `rlcatalog.tf`, ..."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the loading of a plugin ended, and what it declared."""
+"""Record of a plugin: how its loading ended, and what it declared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who provides which name: conflicts, overrides, in-process registration, provenance."""
+"""Registry of who provides which name: conflicts, overrides, in-process registration, provenance."""
 
 from __future__ import annotations
 

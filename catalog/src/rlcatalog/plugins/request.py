@@ -1,4 +1,4 @@
-"""What a lookup asks: the question every `match`, `describe` and `size` function answers."""
+"""Request: the question of a lookup, which every `match`, `describe` and `size` function answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that are none: nobody acts upon them in silence."""
+"""Check of numbers that are none: nobody acts upon them in silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model sees of the past while acting: the views it asks for, served from a window over each episode.
+"""History of each episode while acting: the views of the past that a model asks for, served from a window.
 
 Training needs no window of its own: it stores the views that acting returned.
 """

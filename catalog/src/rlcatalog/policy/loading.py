@@ -1,4 +1,4 @@
-"""Restoring saved policies: what was written is checked, and the parts that were chosen are found again by name."""
+"""Policies restored: what was written is checked, and the parts that were chosen are found again by name."""
 
 from __future__ import annotations
 

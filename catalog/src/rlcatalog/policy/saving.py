@@ -1,4 +1,4 @@
-"""Saving and restoring policies: names and numbers only, nothing that is executed."""
+"""Policies saved: names and numbers only, nothing that is executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy carries from one step to the next: a model's memory and the last steps of each episode."""
+"""State that a policy carries from one step to the next: a model's memory and the last steps of each episode."""
 
 from __future__ import annotations
 

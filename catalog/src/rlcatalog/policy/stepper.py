@@ -1,4 +1,4 @@
-"""Acting in several environments at once, and when a vector environment begins its episodes anew."""
+"""Stepper: several environments at once, and when a vector environment begins its episodes anew."""
 
 from __future__ import annotations
 

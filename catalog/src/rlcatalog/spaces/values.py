@@ -1,4 +1,4 @@
-"""What models see of spaces whose observations vary in size: padded tensors, and what tells values from padding."""
+"""Padded tensors that models see of spaces whose observations vary in size, and what tells values from padding."""
 
 from __future__ import annotations
 

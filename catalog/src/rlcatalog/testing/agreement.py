@@ -1,4 +1,4 @@
-"""Whether engines agree on what a policy says, for tests."""
+"""Agreement of engines on what a policy says, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which precision is computed in, in TensorFlow: the rule, and the few functions that keep it.
+"""Precision in TensorFlow: the rule, and the few functions that keep it.
 
 - Of what a policy gives its model, floating-point numbers (observations, views, memory) come in the dtype of the
   model's first floating-point variable, which is float32 under Keras' mixed precision. Whole numbers and booleans stay

@@ -1,4 +1,4 @@
-"""What TensorFlow does for a `Policy`."""
+"""Engine: what TensorFlow does for a `Policy`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The class a `model_interface` is mixed over, in TensorFlow."""
+"""Host of a `model_interface`, in TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding a TensorFlow model's variables, under stable names.
+"""Variables of a TensorFlow model, found under stable names.
 
 A name is the path of attributes and indices that leads to the variable, as in PyTorch's `state_dict`; the counters in
 Keras' own names ("dense_3") differ from one instance to the next.

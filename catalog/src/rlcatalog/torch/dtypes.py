@@ -1,4 +1,4 @@
-"""Which precision is computed in, in PyTorch: the rule, and the few functions that keep it.
+"""Precision in PyTorch: the rule, and the few functions that keep it.
 
 - Of what a policy gives its model, floating-point numbers (observations, views, memory) come in the dtype of the
   model's first floating-point parameter, as it is at that moment: `model.double()`, `model.half()`, assigned weights

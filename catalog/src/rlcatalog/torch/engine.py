@@ -1,4 +1,4 @@
-"""What PyTorch does for a `Policy`."""
+"""Engine: what PyTorch does for a `Policy`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The class a `model_interface` is mixed over, in PyTorch."""
+"""Host of a `model_interface`, in PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which environments are prepared: told by their classes' names, so that nothing is imported for the question."""
+"""Recognition of Atari games: told by their classes' names, so that nothing is imported for the question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which leaves of an observation a filter changes."""
+"""Selection of the leaves of an observation that a filter changes."""
 
 from __future__ import annotations
 

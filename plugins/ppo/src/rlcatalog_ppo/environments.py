@@ -1,4 +1,4 @@
-"""Making environments from an id or a callable."""
+"""Environments, made from an id or a callable."""
 
 from __future__ import annotations
 

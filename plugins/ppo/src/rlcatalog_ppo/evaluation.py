@@ -1,4 +1,4 @@
-"""Playing episodes with a policy."""
+"""Evaluation: episodes played with a policy."""
 
 from __future__ import annotations
 

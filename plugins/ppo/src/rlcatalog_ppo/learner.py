@@ -1,4 +1,4 @@
-"""Learning from a rollout: passes over it in minibatches. `torch.py` and `tf.py` hold one optimiser step each."""
+"""Learner: passes over a rollout in minibatches. `torch.py` and `tf.py` hold one optimiser step each."""
 
 from __future__ import annotations
 

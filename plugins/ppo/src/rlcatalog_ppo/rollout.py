@@ -1,4 +1,4 @@
-"""Collecting experience with a policy, and estimating advantages."""
+"""Rollouts: experience collected with a policy, and its advantages estimated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PPO needs of TensorFlow: one optimiser step, traced unless the config says otherwise."""
+"""TensorFlow's part of PPO: one optimiser step, traced unless the config says otherwise."""
 
 from __future__ import annotations
 

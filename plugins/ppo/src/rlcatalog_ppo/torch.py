@@ -1,4 +1,4 @@
-"""What PPO needs of PyTorch: one optimiser step."""
+"""PyTorch's part of PPO: one optimiser step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a module's checkpoint says about itself, and whether it fits the module it is loaded into."""
+"""Checkpoints of a module: what one says about itself, and whether it fits the module it is loaded into."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line for users: an algorithm's config that runs with parts of the catalog."""
+"""Configs of algorithms that run with parts of the catalog, in one line for users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trained algorithm to a policy that needs no Ray."""
+"""Export from a trained algorithm to a policy that needs no Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Ray's API has no place for: refused by name, before anything runs."""
+"""Refusals: what Ray's API has no place for, named before anything runs."""
 
 from __future__ import annotations
 

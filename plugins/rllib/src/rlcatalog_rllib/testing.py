@@ -1,4 +1,4 @@
-"""What a module of Ray RLlib says of an environment's observations, by its own code."""
+"""Outputs of a module of Ray RLlib for an environment's observations, by its own code."""
 
 from __future__ import annotations
 

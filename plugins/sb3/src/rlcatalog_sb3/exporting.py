@@ -1,4 +1,4 @@
-"""From a trained algorithm of Stable-Baselines3 to a policy that acts without it."""
+"""Export from a trained algorithm of Stable-Baselines3 to a policy that acts without it."""
 
 from __future__ import annotations
 

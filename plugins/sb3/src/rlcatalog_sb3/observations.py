@@ -1,4 +1,4 @@
-"""From the observations Stable-Baselines3 hands a policy to what a model sees."""
+"""Observations on their way from Stable-Baselines3 to a model."""
 
 from __future__ import annotations
 

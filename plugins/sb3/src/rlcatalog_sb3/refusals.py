@@ -1,4 +1,4 @@
-"""What Stable-Baselines3's loops cannot carry, refused by the names of the config keys that ask for it."""
+"""Refusals: what Stable-Baselines3's loops cannot carry, by the names of the config keys that ask for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an algorithm of Stable-Baselines3 says of an environment's observations, by its own code."""
+"""Outputs of an algorithm of Stable-Baselines3 for an environment's observations, by its own code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the logits of several choices stand: computed once per tuple of lengths."""
+"""Columns of the logits of several choices, computed once per tuple of lengths."""
 
 from __future__ import annotations
 
