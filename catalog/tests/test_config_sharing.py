@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 from types import MappingProxyType
 
 import gymnasium as gym
@@ -13,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 import rlcatalog
 from rlcatalog import Catalog, Preprocessor
-from rlcatalog.config import plain, same
+from rlcatalog.config import KernelConfig, plain, read_config, same
 from rlcatalog.errors import ConfigTypeError
 from rlcatalog.plugins import scan
 
@@ -213,3 +214,119 @@ def _containers(value):
 def test_same_copes_with_values_that_have_no_truth():
     assert not same([np.arange(3)], [np.arange(3)])
     assert same([len], [len])
+
+
+# --- structs are made once -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def converted(monkeypatch):
+    """The keys whose values are converted to their types, as it happens."""
+    from rlcatalog.config import flat, keys, schema
+
+    seen = []
+
+    def convert(value, row, *rest):
+        seen.append(row.name)
+        return keys.convert(value, row, *rest)
+
+    for module in (flat, schema):
+        monkeypatch.setattr(module, "convert", convert)
+    return seen
+
+
+def test_a_lookup_converts_what_it_is_given_and_nothing_more(converted):
+    catalog = catalog_of("fcnet", "lstm", "categorical", "preprocessors")
+    catalog.build(VECTOR, TWO, {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [3]})
+    assert sorted(converted) == ["fcnet_hiddens", "lstm_cell_size", "use_lstm"]
+
+
+def test_a_struct_is_handed_on_and_made_anew_where_a_value_has_changed(converted):
+    config = catalog_of("fcnet").parse_config({"post_fcnet_hiddens": [4]}).values
+    converted.clear()
+    first = read_config(config, KernelConfig)
+    assert first.post_fcnet_hiddens == [4]
+    assert read_config(config.fresh(), KernelConfig) is first
+    assert converted == []
+    for change in (
+        lambda own: own.update(post_fcnet_hiddens=[5]),
+        lambda own: own["post_fcnet_hiddens"].append(6),
+        lambda own: own.pop("post_fcnet_hiddens"),
+        lambda own: own.update(vf_share_layers=False),
+    ):
+        own = config.fresh()
+        change(own)
+        changed = read_config(own, KernelConfig)
+        assert (changed.post_fcnet_hiddens, changed.vf_share_layers) == (
+            own.get("post_fcnet_hiddens", []), own["vf_share_layers"])  # fmt: skip
+        assert read_config(own, KernelConfig) is changed or "post_fcnet_hiddens" not in own
+    assert read_config(config, KernelConfig) is first
+    assert first.post_fcnet_hiddens == [4]
+
+
+def test_a_changed_value_of_the_wrong_type_is_still_refused():
+    config = catalog_of("fcnet").parse_config({}).values
+    config["vf_share_layers"] = 0
+    with pytest.raises(ConfigTypeError, match="'vf_share_layers'"):
+        read_config(config, KernelConfig)
+
+
+def test_a_model_finds_its_config_changed_as_it_left_it():
+    """A model may fill its config in before its layers read it."""
+    from rlcatalog_fcnet.torch import FullyConnectedNetwork
+
+    class Narrow(FullyConnectedNetwork):
+        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+            model_config["fcnet_hiddens"] = [2]
+            super().__init__(obs_space, action_space, num_outputs, model_config, name)
+
+    policy = catalog_of("fcnet", "categorical", "preprocessors").build(VECTOR, TWO, {"custom_model": Narrow}, "torch")
+    assert {w.shape[0] for name, w in policy.model.get_weights().items() if "bias" in name} == {2, 1}
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda config: pickle.loads(pickle.dumps(config))])
+def test_a_config_is_copied_like_any_dictionary(copied):
+    config = catalog_of("fcnet").parse_config({"fcnet_hiddens": [3]}).values
+    again = copied(config)
+    assert again == config == dict(config)
+    again["fcnet_hiddens"].append(4)
+    assert config["fcnet_hiddens"] == [3]
+    assert json.loads(json.dumps(config))["fcnet_hiddens"] == [3]
+
+
+# --- memory of the single lookups ------------------------------------------------------------------------------------
+
+
+def test_a_distribution_is_found_again_for_the_same_space_and_an_equal_config(monkeypatch):
+    catalog, parsed = catalog_of("categorical", "gaussian"), []
+    parse = catalog.parse_config
+    monkeypatch.setattr(catalog, "parse_config", lambda config: parsed.append(config) or parse(config))
+    first = catalog.action_dist(TWO, {}, framework="torch")
+    assert catalog.action_dist(TWO, {}, framework="torch") is first
+    assert len(parsed) == 1
+    for space, config, dist_type, framework in (
+        (gym.spaces.Discrete(2), {}, None, "torch"),  # an equal space is another one
+        (TWO, {"vf_share_layers": False}, None, "torch"), (TWO, {}, "categorical", "torch"), (TWO, {}, None, "tf"),
+    ):  # fmt: skip
+        assert catalog.action_dist(space, config, dist_type, framework)[1] == 2
+    assert len(parsed) == 5
+    catalog.register_action_dist("mine", catalog.action_dist(TWO, {}, framework="torch")[0])
+    catalog.action_dist(TWO, {}, framework="torch")
+    assert len(parsed) == 6
+
+
+def test_a_model_is_built_anew_from_parts_that_are_found_again(monkeypatch):
+    catalog, parsed = catalog_of("fcnet", "categorical", "preprocessors"), []
+    parse = catalog.parse_config
+    monkeypatch.setattr(catalog, "parse_config", lambda config: parsed.append(config) or parse(config))
+    config = {"fcnet_hiddens": [3]}
+    one, other = (catalog.model_v2(VECTOR, TWO, 2, config, "torch") for _ in range(2))
+    assert len(parsed) == 1
+    assert one is not other
+    assert one.model_config is not other.model_config
+    one.model_config["fcnet_hiddens"].append(4)
+    assert catalog.model_v2(VECTOR, TWO, 2, config, "torch").model_config["fcnet_hiddens"] == [3]
+    config["fcnet_hiddens"] = [5]
+    assert catalog.model_v2(VECTOR, TWO, 2, config, "torch").model_config["fcnet_hiddens"] == [5]
+    assert catalog.model_v2(VECTOR, TWO, None, config, "torch").num_outputs == 5
+    assert len(parsed) == 3

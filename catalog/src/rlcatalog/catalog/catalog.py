@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.actions import mask_key
+from rlcatalog.catalog.finding import find_action_dist, find_model_parts, find_resolution
+from rlcatalog.catalog.memory import LookupMemory
 from rlcatalog.choice import (
     MODEL_SLOTS,
     Explanation,
-    NamedDistributions,
     Resolution,
     Slots,
     Verdict,
@@ -20,26 +20,21 @@ from rlcatalog.choice import (
     in_process_dist,
     in_process_model,
     in_process_preprocessor,
-    model_stages,
-    plan_actions,
     wrap,
 )
-from rlcatalog.config import KernelConfig, ModelConfig, Schema, keys_of, plain, same
+from rlcatalog.config import KernelConfig, ModelConfig, Schema, keys_of, plain
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import ModelPart, assemble
-from rlcatalog.observations import Preprocessor, Unclaimed, preprocessor_of
+from rlcatalog.observations import Preprocessor, Unclaimed
 from rlcatalog.plugins import Component, Declaration, PluginRecord, Registry, Request, load_plugins, normalize, scan
+from rlcatalog.policy import Policy
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
     import gymnasium
 
     from rlcatalog.models import ModelV2
-    from rlcatalog.policy import Policy
-
-#: How many lookups a catalog remembers.
-_REMEMBERED = 64
 
 
 class Catalog:
@@ -68,7 +63,7 @@ class Catalog:
         self.registry = Registry()
         self.slots = Slots(self.registry, self.prefer)
         self._schema: Schema | None = None
-        self._lookups: dict[tuple[int, int, str | None], list[tuple[Any, ...]]] = {}
+        self._memory = LookupMemory()
         reserved = dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog")
         entry_points = scan() if entry_points is None else entry_points
         load_plugins(self.registry, entry_points, environ, self.prefer, reserved)
@@ -101,7 +96,7 @@ class Catalog:
         self.registry.add_in_process(component, override)
         self.slots = Slots(self.registry, self.prefer)
         self._schema = None
-        self._lookups.clear()
+        self._memory.clear()
 
     def register_model(self, name: str, cls: type, *, override: bool = False) -> None:
         """Register a model class under a name for `custom_model`."""
@@ -159,52 +154,12 @@ class Catalog:
         Raises:
             CatalogError: The config is wrong, or a slot cannot be filled; see `rlcatalog.errors`.
         """
-        key = (id(obs_space), id(action_space), framework)
-        if pins is None:
-            for known, resolution, *_ in self._lookups.get(key, ()):
-                if same(known, config):
-                    return resolution  # type: ignore[no-any-return]
-        resolution = self._resolve(obs_space, action_space, config, framework, pins or {})
-        if pins is None:
-            if sum(map(len, self._lookups.values())) >= _REMEMBERED:
-                self._lookups.clear()
-            # The spaces stand in the entry: their ids stay theirs as long as it is remembered.
-            self._lookups.setdefault(key, []).append((_snapshot(config), resolution, obs_space, action_space))
-        return resolution
-
-    def _resolve(
-        self, obs_space: Any, action_space: Any, config: Any, framework: str | None, pins: Mapping[str, Any]
-    ) -> Resolution:
-        slots, parsed = self.slots, self.parse_config(config)
-        values = parsed.values
-        custom_model = slots.named("model", values["custom_model"], in_process_model)
-        names = NamedDistributions(slots, values["custom_action_dist"], pins=pins.get("action_dists"))
-        framework = slots.framework(framework, custom_model, *names.components)
-        whole, action = SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action")
-        key = mask_key(whole, action, values["action_mask_key"])
-        # A custom model sees what the environment emits; any other finds the mask in its output, not in its input.
-        seen = whole if key is None or custom_model is not None else whole.without(key)
-        request = Request(seen, action, values, framework, catalog=self, mask_key=key)
-        codecs = pins.get("preprocessors")
-        choices = {"preprocessor": slots.preprocessor(request, codecs), "filter": slots.filter(request, pins)}
-        preprocessor = self.preprocessor_for(request.obs, values, pins=codecs)
-        if not preprocessor.size:
-            raise UnsupportedSpaceError(
-                f"{seen.path}: {seen.describe()} holds no values, so that there is nothing for a model to see. Give the"
-                " observation a value, if only a constant (gymnasium.wrappers.TransformObservation)."
-            )
-        request = replace(request, encoded_shape=preprocessor.shape, preprocessor=preprocessor)
-        actions = plan_actions(slots, request, names)
-        if not actions.size:
-            raise action.without_values(actions.component.name)
-        choices["action_dist"] = actions.choice
-        request = replace(request, num_outputs=actions.size)
-        parts, unclaimed = slots.model(request, custom_model, pins)
-        found = Resolution(
-            request, parsed, framework, choices | parts, preprocessor, actions, self.config_keys, codecs, key, unclaimed
-        )
-        _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
-        return found
+        if pins is not None:
+            return find_resolution(self, obs_space, action_space, config, framework, pins)
+        return self._memory.recall(
+            ("resolution", framework), (obs_space, action_space), config,
+            lambda: find_resolution(self, obs_space, action_space, config, framework, {}),
+        )  # fmt: skip
 
     def explain(
         self,
@@ -238,8 +193,6 @@ class Catalog:
         Raises:
             CatalogError: See `resolve`; also when the framework is not installed.
         """
-        from rlcatalog.policy import Policy
-
         if env is not None:
             obs_space, action_space = self._spaces_of(env, config)
         if obs_space is None or action_space is None:
@@ -328,12 +281,10 @@ class Catalog:
         Raises:
             UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
         """
-        slots, values = self.slots, self.parse_config(config).values
-        names = NamedDistributions(slots, values["custom_action_dist"], dist_type)
-        framework = slots.framework(framework, *names.components)
-        info = SpaceInfo.read(action_space, "action")
-        plan = plan_actions(slots, Request(info, info, values, framework), names)
-        return plan.load(framework, values), plan.size
+        return self._memory.recall(
+            ("action_dist", framework), (action_space,), (config, dist_type),
+            lambda: find_action_dist(self, action_space, config, dist_type, framework),
+        )  # fmt: skip
 
     def model_v2(
         self,
@@ -348,25 +299,12 @@ class Catalog:
         kwargs: Mapping[str, Any] | None = None,
     ) -> ModelV2:
         """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
-        slots, parsed = self.slots, self.parse_config(config)
-        custom = slots.named("model", parsed.values["custom_model"] or default_model, in_process_model)
-        framework = slots.framework(framework, custom)
-        original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
-        encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
-        action = SpaceInfo.read(action_space, "action")
-        values = {**parsed.values, "custom_model": parsed.values["custom_model"] or default_model}
-        request = Request(
-            original, action, values, framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
-            catalog=self, mask_key=mask_key(original, action, values["action_mask_key"]),
+        made_of = self._memory.recall(
+            ("model", framework, num_outputs), (obs_space, action_space), (config, default_model),
+            lambda: find_model_parts(self, obs_space, action_space, num_outputs, config, framework, default_model),
         )  # fmt: skip
-        found, unclaimed = slots.model(request, custom, {})
-        choices = {slot: choice.component for slot, choice in found.items()}
-        model_stages(choices.values(), request, num_outputs, unclaimed)
-        action_dist = self.action_dist(action_space, config, framework=framework)[0] if choices["head"] else None
-        return self.model(
-            choices, obs_space, action_space, num_outputs, parsed, framework, name=name, interface=interface,
-            kwargs=kwargs, unclaimed=unclaimed, action_dist=action_dist,
-        )  # fmt: skip
+        return self.model(obs_space=obs_space, action_space=action_space, num_outputs=num_outputs, name=name,
+                          interface=interface, kwargs=kwargs, **made_of)  # fmt: skip
 
     def model(
         self,
@@ -423,11 +361,3 @@ class Catalog:
 def default_catalog() -> Catalog:
     """Return the catalog of the process, made at the first call."""
     return Catalog()
-
-
-def _snapshot(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _snapshot(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_snapshot(item) for item in value)
-    return value.copy() if type(value).__module__ == "numpy" else value

@@ -1,5 +1,7 @@
 from .deprecation import warn_deprecated as warn_deprecated
+from .flat import FlatConfig as FlatConfig, read_config as read_config
 from .kernel_keys import KernelConfig as KernelConfig, NameOrCallable as NameOrCallable
+from .keys import convert as convert, keys_of as keys_of
 from .legacy_keys import ALIASES as ALIASES, IGNORED as IGNORED, REFUSED as REFUSED, SPLIT as SPLIT
 from .names import (
     ACTIVATIONS as ACTIVATIONS,
@@ -7,12 +9,5 @@ from .names import (
     activation_name as activation_name,
     initializer_name as initializer_name,
 )
-from .schema import (
-    ModelConfig as ModelConfig,
-    Schema as Schema,
-    convert as convert,
-    keys_of as keys_of,
-    plain as plain,
-    read_config as read_config,
-    same as same,
-)
+from .schema import ModelConfig as ModelConfig, Schema as Schema
+from .values import plain as plain, same as same

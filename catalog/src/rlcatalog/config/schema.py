@@ -6,33 +6,18 @@ caller, every key is looked up in the one table made of the kernel's keys and th
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal, TypeVar
-
-import msgspec
-from msgspec import Meta
+from typing import Any
 
 from rlcatalog.config.deprecation import warn_deprecated
+from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import KernelConfig
+from rlcatalog.config.keys import Key, convert, keys_of
 from rlcatalog.config.legacy_keys import ALIASES, IGNORED, REFUSED, SPLIT
+from rlcatalog.config.values import plain, same
 from rlcatalog.errors import CatalogError, ConfigError, ConfigTypeError, UnknownConfigKeyError, nearest
 from rlcatalog.plugins import Registry, public_index
-
-S = TypeVar("S", bound=msgspec.Struct)
-
-
-@dataclass(frozen=True)
-class Key:
-    """One row of the key table."""
-
-    name: str
-    owner: str
-    type: Any
-    default: Any
-    meaning: str
 
 
 @dataclass(frozen=True)
@@ -44,14 +29,12 @@ class ModelConfig:
         given: The keys whose value is not the default.
     """
 
-    values: dict[str, Any]
+    values: FlatConfig
     given: dict[str, Any]
 
-    def fresh(self) -> dict[str, Any]:
+    def fresh(self) -> FlatConfig:
         """Return a copy that a model may keep, and change, as its `model_config`."""
-        copied = plain(self.values)
-        assert isinstance(copied, dict)
-        return copied
+        return self.values.fresh()
 
 
 class Schema:
@@ -90,9 +73,11 @@ class Schema:
                 if not same(converted, row.default):
                     given[name] = converted
         values = {**self.defaults(), **given}
-        for struct in self._structs:
-            struct(**{name: values[name] for name in struct.__struct_fields__})  # type: ignore[attr-defined]
-        return ModelConfig(values, given)
+        structs = {
+            struct: struct(**{name: values[name] for name in struct.__struct_fields__})  # type: ignore[attr-defined]
+            for struct in self._structs
+        }
+        return ModelConfig(FlatConfig(values, structs), given)
 
     def _canonical(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
         """Return today's keys for a key, none for one without effect, and the value they take."""
@@ -120,89 +105,3 @@ class Schema:
             f"Unknown model config key {key!r}.{nearest(str(key), self.keys)}"
             " `rlcatalog.MODEL_DEFAULTS` lists the keys of the installed packages."
         )
-
-
-@cache
-def keys_of(struct: type, owner: str) -> tuple[Key, ...]:
-    """Read the keys, types, defaults and meanings of a config struct."""
-    rows = []
-    for field in msgspec.structs.fields(struct):
-        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        metas = [m for m in typing.get_args(field.type)[1:] if isinstance(m, Meta)]
-        meaning = next((m.description for m in metas if m.description), "")
-        rows.append(Key(field.name, owner, field.type, default, meaning))
-    return tuple(rows)
-
-
-def convert(value: Any, row: Key, what: str = "model config key") -> Any:
-    """Convert a value to the key's type.
-
-    Args:
-        value: The value, already `plain`.
-        row: The key.
-        what: What the key is called in messages.
-
-    Raises:
-        ConfigTypeError: It is of another type.
-        ConfigError: It is of the right type and out of range.
-    """
-    try:
-        return msgspec.convert(value, row.type)
-    except msgspec.ValidationError as error:
-        wrong_type = str(error).startswith("Expected `") and ", got" in str(error)
-        kind = ConfigTypeError if wrong_type else ConfigError
-        text = str(error).replace("`", "'").replace("at '$", f"at '{row.name}").rstrip(".")
-        known = ", ".join(map(repr, _choices(row.type))) if text.startswith("Invalid enum value") else ""
-        raise kind(
-            f"{what} {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found {value!r}."
-            f"{f' Known: {known}.' if known else ''} Default: {row.default!r}."
-        ) from None
-
-
-def _choices(kind: Any) -> list[Any]:
-    """Return the values a type with a Literal in it allows."""
-    arguments = typing.get_args(kind)
-    if typing.get_origin(kind) is Literal:
-        return list(arguments)
-    return [choice for a in arguments for choice in ([None] if a is type(None) else _choices(a))]
-
-
-def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
-    """Return one component's typed config, taken from a flat model config.
-
-    Args:
-        config: A `model_config` as models receive it; missing keys take their defaults, other keys are left alone.
-        struct: The component's config struct, such as `FcnetConfig`, or `KernelConfig`.
-
-    Raises:
-        ConfigError: A value is of the wrong type or out of range.
-    """
-    rows = {row.name: row for row in keys_of(struct, "")}
-    return struct(**{key: convert(plain(config[key]), rows[key]) for key in rows if key in config})
-
-
-def plain(value: Any) -> Any:
-    """Copy dicts, lists and tuples and turn NumPy scalars and arrays into Python's own; keep everything else."""
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, set):
-        return set(value)
-    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return value.tolist()
-    return value
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two config values are equal in value and in type (`True` is not `1`)."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    try:
-        return bool(a is b or a == b)
-    except Exception:  # an object whose == is not a yes or no (an array) is not the same unless it is itself
-        return False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.config import FlatConfig
 from rlcatalog.errors import ModelContractError, StaleOutputError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.models.views import ViewRequirement
@@ -50,7 +51,7 @@ class ModelV2:
         self.obs_space = obs_space
         self.action_space = action_space
         self.num_outputs = num_outputs
-        self.model_config = dict(model_config or {})
+        self.model_config = FlatConfig.of(model_config)
         self.name = name or "default_model"
         self.framework = framework
         self.time_major = bool(self.model_config.get("_time_major", False))

@@ -1,0 +1,104 @@
+"""Finding of parts: what a catalog's lookups choose, before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rlcatalog.actions import mask_key
+from rlcatalog.choice import (
+    NamedDistributions,
+    Resolution,
+    in_process_model,
+    model_stages,
+    plan_actions,
+)
+from rlcatalog.config import FlatConfig
+from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.observations import preprocessor_of
+from rlcatalog.plugins import Request
+from rlcatalog.spaces import SpaceInfo
+
+if TYPE_CHECKING:
+    from rlcatalog.catalog.catalog import Catalog
+
+
+def find_resolution(
+    catalog: Catalog, obs_space: Any, action_space: Any, config: Any, framework: str | None, pins: Mapping[str, Any]
+) -> Resolution:
+    """Choose a part for every slot; see `Catalog.resolve`."""
+    slots, parsed = catalog.slots, catalog.parse_config(config)
+    values = parsed.values
+    custom_model = slots.named("model", values["custom_model"], in_process_model)
+    names = NamedDistributions(slots, values["custom_action_dist"], pins=pins.get("action_dists"))
+    framework = slots.framework(framework, custom_model, *names.components)
+    whole, action = SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action")
+    key = mask_key(whole, action, values["action_mask_key"])
+    # A custom model sees what the environment emits; any other finds the mask in its output, not in its input.
+    seen = whole if key is None or custom_model is not None else whole.without(key)
+    request = Request(seen, action, values, framework, catalog=catalog, mask_key=key)
+    codecs = pins.get("preprocessors")
+    choices = {"preprocessor": slots.preprocessor(request, codecs), "filter": slots.filter(request, pins)}
+    preprocessor = catalog.preprocessor_for(request.obs, values, pins=codecs)
+    if not preprocessor.size:
+        raise UnsupportedSpaceError(
+            f"{seen.path}: {seen.describe()} holds no values, so that there is nothing for a model to see. Give the"
+            " observation a value, if only a constant (gymnasium.wrappers.TransformObservation)."
+        )
+    request = replace(request, encoded_shape=preprocessor.shape, preprocessor=preprocessor)
+    actions = plan_actions(slots, request, names)
+    if not actions.size:
+        raise action.without_values(actions.component.name)
+    choices["action_dist"] = actions.choice
+    request = replace(request, num_outputs=actions.size)
+    parts, unclaimed = slots.model(request, custom_model, pins)
+    found = Resolution(
+        request, parsed, framework, choices | parts, preprocessor, actions, catalog.config_keys, codecs, key, unclaimed
+    )
+    _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
+    return found
+
+
+def find_action_dist(
+    catalog: Catalog, action_space: Any, config: Any, dist_type: Any, framework: str | None
+) -> tuple[Any, int]:
+    """Return distribution class and number of inputs; see `Catalog.action_dist`."""
+    slots, values = catalog.slots, catalog.parse_config(config).values
+    names = NamedDistributions(slots, values["custom_action_dist"], dist_type)
+    framework = slots.framework(framework, *names.components)
+    info = SpaceInfo.read(action_space, "action")
+    plan = plan_actions(slots, Request(info, info, values, framework), names)
+    return plan.load(framework, values), plan.size
+
+
+def find_model_parts(
+    catalog: Catalog,
+    obs_space: Any,
+    action_space: Any,
+    num_outputs: int | None,
+    config: Any,
+    framework: str | None,
+    default: Any,
+) -> dict[str, Any]:
+    """Choose the parts of a model; return arguments of `Catalog.model`."""
+    slots, parsed = catalog.slots, catalog.parse_config(config)
+    values = FlatConfig.of(parsed.values)
+    values["custom_model"] = values["custom_model"] or default
+    custom = slots.named("model", values["custom_model"], in_process_model)
+    framework = slots.framework(framework, custom)
+    original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
+    encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
+    action = SpaceInfo.read(action_space, "action")
+    request = Request(
+        original, action, values, framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
+        catalog=catalog, mask_key=mask_key(original, action, values["action_mask_key"]),
+    )  # fmt: skip
+    found, unclaimed = slots.model(request, custom, {})
+    choices = {slot: choice.component for slot, choice in found.items()}
+    model_stages(choices.values(), request, num_outputs, unclaimed)
+    action_dist = catalog.action_dist(action_space, config, framework=framework)[0] if choices["head"] else None
+    return {
+        "choices": choices, "config": parsed, "framework": framework, "unclaimed": unclaimed,
+        "action_dist": action_dist,
+    }  # fmt: skip

@@ -1,0 +1,56 @@
+"""Memory of lookups: what was found for the same spaces and an equal config is found again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from rlcatalog.config import same
+
+T = TypeVar("T")
+
+
+class LookupMemory:
+    """Remembers what lookups found.
+
+    Args:
+        size: How many lookups are remembered; then it is begun anew.
+    """
+
+    def __init__(self, size: int = 64) -> None:
+        self._size, self._found = size, 0
+        self._entries: dict[tuple[Any, ...], list[tuple[Any, Any, tuple[Any, ...]]]] = {}
+
+    def recall(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any, find: Callable[[], T]) -> T:
+        """Return what a lookup finds, from memory where it was asked before.
+
+        Args:
+            what: What is looked up, and what else it depends on, hashable.
+            spaces: The spaces; the same objects, for comparing two spaces takes longer than most lookups.
+            config: The config, as the caller gave it; equal in values and types.
+            find: Looks it up.
+        """
+        key = (*what, *map(id, spaces))
+        for known, found, _ in self._entries.get(key, ()):
+            if same(known, config):
+                return found  # type: ignore[no-any-return]
+        found = find()
+        if self._found >= self._size:
+            self.clear()
+        self._found += 1
+        # The spaces stand in the entry: their ids stay theirs as long as it is remembered.
+        self._entries.setdefault(key, []).append((_snapshot(config), found, spaces))
+        return found
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+        self._found = 0
+
+
+def _snapshot(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _snapshot(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_snapshot(item) for item in value)
+    return value.copy() if type(value).__module__ == "numpy" else value
