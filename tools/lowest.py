@@ -1,7 +1,7 @@
 """Prints requirements at the lowest versions the packages declare: `python tools/lowest.py > FILE`.
 
 Covered are the packages of `requirements/demo.txt` with the extra `torch`. A bound `>=1.2` becomes `==1.2`, so it must
-name a version that exists. The tools of the tests come as `requirements/torch.txt` pins them.
+name a version that exists. What the tests need beside (`requirements/torch.txt`) comes in whichever version fits these.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def requirements() -> str:
     folders = re.findall(r"^-e \./(\S+)", demo, re.M)
     bounds = lowest(ROOT / folder / "pyproject.toml" for folder in folders)
     lines = [f"{name}=={version}" for name, version in bounds.items()]
-    lines += [line for line in torch.splitlines() if "==" in line and line.partition("==")[0] not in bounds]
+    lines += re.findall(r"^([\w.-]+)==", torch, re.M)
     return "\n".join([*(f"-e ./{folder}" for folder in folders), *lines]) + "\n"
 
 

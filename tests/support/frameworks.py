@@ -33,6 +33,7 @@ class Absent:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self.__name__ = name.rpartition(".")[2]  # for the names of tests
 
     def __getattr__(self, name: str) -> Absent:
         if name.startswith("__"):  # what Python and pytest ask of any object
