@@ -34,7 +34,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write ratios and spreads to a file")
     parser.add_argument("--save", action="store_true", help="store the ratios as the table")
     parser.add_argument("--check", action="store_true",
-                        help="compare with the table; what is worse is measured once more, and if it stays so, exit 1")  # fmt: skip
+                        help="compare with the table; exit 1 when a case is worse, and worse once more")  # fmt: skip
     parser.add_argument("--measured", type=Path, metavar="FILE",
                         help="with --check: compare an earlier run's --json file, and measure nothing")  # fmt: skip
     parser.add_argument("--table", type=Path, default=table.STORED, metavar="FILE", help="another table")

@@ -127,7 +127,9 @@ def peers() -> Iterator[Case]:
 
     torch.set_num_threads(1)
     np.testing.assert_array_equal(peer_sb3(), floor(), strict=True)
-    yield Case(f"Stable-Baselines3's preprocess_obs to the interpreting floor, {name}", peer_sb3, floor, None, "1", peer=True)
+    yield Case(
+        f"Stable-Baselines3's preprocess_obs to the interpreting floor, {name}", peer_sb3, floor, None, "1", peer=True
+    )
 
 
 def batches() -> Iterator[Case]:

@@ -117,7 +117,9 @@ def other_versions(stored: Table, measured: Table) -> list[str]:
     lines = []
     for part, entry in measured.items():
         before = stored.get(part, {}).get("versions", {})
-        differ = [f"{name} {before[name]}" for name, here in entry["versions"].items() if before.get(name, here) != here]
+        differ = [
+            f"{name} {before[name]}" for name, here in entry["versions"].items() if before.get(name, here) != here
+        ]
         if differ:
             lines.append(f"{part}: the table was made with {', '.join(differ)}")
     return lines

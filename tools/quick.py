@@ -41,7 +41,8 @@ def folders(changed: Iterable[str], root: Path = ROOT) -> list[str]:
     found = {KERNEL}
     for path in changed:
         found |= _tests_of(path, root)
-    return [KERNEL, *sorted(path for path in found if path != KERNEL and (root / path).exists())]
+    found = {path for path in found if (root / path).exists() and Path(path).parent.as_posix() not in found}
+    return [KERNEL, *sorted(found - {KERNEL})]
 
 
 def _tests_of(path: str, root: Path) -> set[str]:
