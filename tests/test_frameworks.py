@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from frameworks import Absent, is_of_absence
+from frameworks import is_of_absence, stand_in
 
 from rlcatalog.errors import MissingFrameworkError
 
@@ -45,10 +45,13 @@ def hidden(tmp_path):
 def test_the_tests_of_tensorflow_are_skipped_and_no_other(hidden):
     report = hidden("tests/support/one_framework.py")
     found = dict(re.findall(r"::(test_\S+) (PASSED|FAILED|SKIPPED)", report))
-    passed = {"test_classes[Categorical0]", "test_builds[torch]", "test_what_is_no_tensor", "test_of_the_refusal"}
+    passed = {
+        "test_classes[Categorical0]", "test_builds[torch]", "test_what_is_no_tensor", "test_of_the_refusal",
+        "test_an_exception_among_others",
+    }  # fmt: skip
     assert {name for name, outcome in found.items() if outcome == "PASSED"} == passed, report
     assert {name for name, outcome in found.items() if outcome == "FAILED"} == {"test_another_module_is_missed"}
-    assert len(found) == 12
+    assert len(found) == 16
     assert "TensorFlow is not installed" in report
 
 
@@ -58,4 +61,7 @@ def test_only_what_says_that_tensorflow_is_missing_counts():
     assert not is_of_absence(MissingFrameworkError("framework='torch' needs the package 'torch'"))
     assert not is_of_absence(ModuleNotFoundError("x", name="torch"))
     assert not is_of_absence(ImportError("cannot import name 'x' from 'tensorflow'"))
-    assert not isinstance(1, Absent("tf.Tensor"))
+    assert is_of_absence(AttributeError("x", name="tf", obj=sys))
+    assert not is_of_absence(AttributeError("x", name="tf", obj=object()))
+    assert not is_of_absence(AttributeError("x", name="torch", obj=sys))
+    assert not isinstance(1, stand_in("Tensor"))

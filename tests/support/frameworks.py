@@ -14,6 +14,7 @@ import builtins
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -28,44 +29,39 @@ REASON = "TensorFlow is not installed"
 _running = False
 
 
-class Absent:
-    """What a test module holds under a name it imported from TensorFlow, or from code that needs TensorFlow."""
+class Absent(type):
+    """The type of stand-ins. They are classes, so that a test may derive from one, or name it among exceptions."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.__name__ = name.rpartition(".")[2]  # for the names of tests
-
-    def __getattr__(self, name: str) -> Absent:
+    def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):  # what Python and pytest ask of any object
             raise AttributeError(name)
-        return Absent(f"{self._name}.{name}")
+        return stand_in(name)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._skip_in_a_test()
-        return Absent(f"{self._name}()")
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        _skip_in_a_test()
+        return stand_in(f"{cls.__name__}()")
 
-    def __iter__(self) -> Iterator[Any]:
-        self._skip_in_a_test()
+    def __iter__(cls) -> Iterator[Any]:
+        _skip_in_a_test()
         return iter(())
 
-    def _skip_in_a_test(self) -> None:
-        if _running:
-            pytest.skip(REASON)
+    @property
+    def __signature__(cls) -> Any:
+        _skip_in_a_test()
+        raise AttributeError("__signature__")
 
-    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
-        return (AbsentBase,)
-
-    def __instancecheck__(self, instance: object) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return False
 
-    def __repr__(self) -> str:
-        return f"{self._name} ({REASON})"
+
+def stand_in(name: str) -> Any:
+    """Return what a test module holds under a name of TensorFlow's, or of code that needs TensorFlow."""
+    # The catalog takes it for a class of TensorFlow's, and says that there is none.
+    return Absent(name, (Exception,), {"framework_of_class": "tf", "slot_of_class": "trunk"})
 
 
-class AbsentBase:
-    """The base of a test's class that derives from a class of TensorFlow's."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+def _skip_in_a_test() -> None:
+    if _running:
         pytest.skip(REASON)
 
 
@@ -78,6 +74,8 @@ def is_of_absence(error: BaseException) -> bool:
     """Whether an error says that TensorFlow is missing."""
     if isinstance(error, MissingFrameworkError):
         return "'tensorflow'" in str(error)
+    if isinstance(error, AttributeError):  # `import rlcatalog.tf` at the top, `rlcatalog.tf` in the test
+        return error.name == "tf" and isinstance(error.obj, ModuleType)
     return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in MODULES
 
 
@@ -96,7 +94,8 @@ def lend() -> None:
         except ImportError as error:
             if not is_of_absence(error) or not in_tests((globals or {}).get("__file__")):
                 raise
-            return Absent(name if fromlist else name.partition(".")[0])
+            top = name.partition(".")[0]
+            return stand_in(name) if fromlist or top in MODULES else real(top)
 
     builtins.__import__ = importing
 
@@ -115,7 +114,7 @@ def pytest_runtest_logstart() -> None:
 def _skipping() -> Iterator[None]:
     try:
         return (yield)
-    except (ModuleNotFoundError, MissingFrameworkError) as error:
+    except (ModuleNotFoundError, MissingFrameworkError, AttributeError) as error:
         if absent() and is_of_absence(error):
             pytest.skip(REASON)
         raise

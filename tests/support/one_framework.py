@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import keras
 import pytest
 import tensorflow as tf
@@ -51,6 +53,11 @@ def test_a_derived_class():
     pytest.fail(MEANT_FOR_TENSORFLOW)
 
 
+def test_the_catalog_is_given_a_derived_class():
+    rlcatalog.build(*SPACES, {"custom_model": Net})
+    pytest.fail(MEANT_FOR_TENSORFLOW)
+
+
 def test_a_traced_function():
     traced(1)
     pytest.fail(MEANT_FOR_TENSORFLOW)
@@ -67,8 +74,23 @@ def test_an_import_inside():
     pytest.fail(MEANT_FOR_TENSORFLOW)
 
 
+def test_a_module_of_the_kernel():
+    rlcatalog.tf.anything()
+    pytest.fail(MEANT_FOR_TENSORFLOW)
+
+
+def test_a_signature():
+    inspect.signature(TFModelV2)
+    pytest.fail(MEANT_FOR_TENSORFLOW)
+
+
 def test_what_is_no_tensor():
     assert not isinstance(torch.zeros(1), tf.Tensor)
+
+
+def test_an_exception_among_others():
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        raise ValueError
 
 
 def test_of_the_refusal():
