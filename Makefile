@@ -46,7 +46,7 @@ help:  ## this list
 test: $(VENV)/.dev  ## all tests, a short learning run included
 	$(BIN)/python -m pytest -m "not learn" -n 2 --dist loadfile $(PYTEST_ARGS)
 
-quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since main; under a minute on two cores
+quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since main, in about a minute
 	$(BIN)/python tools/quick.py $(PYTEST_ARGS)
 
 test-one: $(NEEDS)  ## the tests of one package, P=FOLDER; PyTorch alone will do

@@ -215,6 +215,12 @@ def test_quick_sees_what_is_not_committed_and_what_the_branch_did(repository, to
     assert since == "changed since the branch left main"
 
 
+def test_quick_leaves_what_spans_packages_where_some_are_missing(tool):
+    chosen = ["catalog/tests", "plugins/ppo/tests", "tests/test_docs.py"]
+    assert tool("quick").split(chosen, everything=True) == (chosen, [])
+    assert tool("quick").split(chosen, everything=False) == (chosen[:2], chosen[2:])
+
+
 def test_quick_outside_of_git_runs_the_kernels(tool, tmp_path):
     assert tool("quick").changed_files(tmp_path) == ([], "git does not say what changed")
 

@@ -5,6 +5,7 @@ What changed is what git says: since the branch left `main`, and what is not com
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -12,6 +13,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNEL = "catalog/tests"
+
+#: More test folders than these may take more than a minute on two cores.
+FEW = 3
+#: What only `requirements/dev.txt` installs.
+ENGINES = ("tensorflow", "ray", "stable_baselines3")
 
 #: Where a changed file that belongs to no package is tested: beginning of its path → a test file. The first that fits.
 ELSEWHERE = {
@@ -94,12 +100,23 @@ def changed_files(root: Path = ROOT) -> tuple[list[str], str]:
     return sorted({*tracked, *untracked} - {""}), f"changed since {since}"
 
 
+def split(chosen: Iterable[str], everything: bool) -> tuple[list[str], list[str]]:
+    """Return what runs here and what does not: the tests that span packages need all of them, and both frameworks."""
+    here = [path for path in chosen if everything or not path.startswith("tests/")]
+    return here, [path for path in chosen if path not in here]
+
+
 def main(arguments: list[str]) -> int:
     """Say what runs, and run it."""
     changed, since = changed_files()
-    chosen = folders(changed)
+    everything = all(importlib.util.find_spec(module) for module in ENGINES)
+    chosen, left = split(folders(changed), everything)
     print(f"{len(changed)} files: {since}" if changed else f"nothing: {since}")
-    print("running the tests of:", *chosen, flush=True)
+    if left:
+        print("left to `make test`, which installs all packages:", *left)
+    if len(chosen) > FEW:
+        print("so much changed that this may take more than a minute")
+    print("running:", *chosen, flush=True)
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not learn and not packaging", "-n", "2", "--dist",
                "loadfile", *chosen, *arguments]  # fmt: skip
     return subprocess.run(command, cwd=ROOT, check=False).returncode
