@@ -1,4 +1,5 @@
-# The verbs of daily work. `make demo` and `make test` set up all they need in .venv, with plain pip.
+# The verbs of daily work; `make help` lists them, `make` alone is `make demo`. Each sets up what it needs in .venv, with
+# plain pip. P is always the folder of a package, such as builtin_models/fcnet.
 
 # The first that runs: a name on the path may be the shim of a version that is not there, or lack what venv needs.
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
@@ -6,6 +7,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	&& echo "$$python" && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+LOWEST := .venv-lowest
 SEED ?= 0
 STEPS ?= 100000
 OUT ?= runs/cartpole-$(SEED)
@@ -13,12 +15,24 @@ OUT ?= runs/cartpole-$(SEED)
 PACKAGES := $(wildcard catalog/pyproject.toml builtin_models/*/pyproject.toml builtin_dists/*/pyproject.toml \
 	plugins/*/pyproject.toml)
 
+FOLDERS := $(patsubst %/pyproject.toml,%,$(PACKAGES))
+
+# What the package P needs: an engine's package needs its engine, any other one framework.
+NEEDS = $(VENV)/$(if $(shell grep -x -e '-e ./$(P)' requirements/dev.txt),.dev,.torch)
+
+ifneq ($(filter test-one,$(MAKECMDGOALS)),)
+override P := $(patsubst %/,%,$(P))
+ifeq ($(filter $(FOLDERS),$(P)),)
+$(error P=$(P) is no package of this repository. Say P=FOLDER, one of: $(FOLDERS))
+endif
+endif
+
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
-test learn sweep: export OMP_NUM_THREADS ?= 1
+test test-one quick lowest learn sweep: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test learn sweep lint bench mutate docs clean
+.PHONY: demo help test quick test-one learn sweep lint fix bench bench-check mutate lowest generate clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -26,8 +40,17 @@ demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found th
 	$(BIN)/rlcatalog evaluate $(OUT) --episodes 100
 	@echo "picture: $(OUT)/learning_curve.png"
 
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
 test: $(VENV)/.dev  ## all tests, a short learning run included
 	$(BIN)/python -m pytest -m "not learn" -n 2 --dist loadfile $(PYTEST_ARGS)
+
+quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since main, in about a minute
+	$(BIN)/python tools/quick.py $(PYTEST_ARGS)
+
+test-one: $(NEEDS)  ## the tests of one package, P=FOLDER; PyTorch alone will do
+	$(BIN)/python -m pytest -m "not learn" $(P) $(PYTEST_ARGS)
 
 learn: $(VENV)/.dev  ## long learning runs, medians over seeds from SEED on; under an hour on two cores
 	SEED=$(SEED) $(BIN)/python -m pytest -m learn -n 2 --dist loadgroup $(PYTEST_ARGS)
@@ -36,24 +59,37 @@ sweep: N = 10
 sweep: $(VENV)/.dev  ## run N seeds of learning tests and write the records their marks come from: T=FILE [K=PART OF A NAME]
 	SEED=$(SEED) $(BIN)/python -m pytest -m learn --sweep $(N) $(T) $(if $(K),-k "$(K)") $(PYTEST_ARGS)
 
-lint: $(VENV)/.dev  ## style, types, and the generated file
+lint: $(VENV)/.dev  ## style, types, who imports whom, and whether the generated files are fresh
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	PYTHONPATH=plugins/example/src $(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/public_index.py --check
+	$(BIN)/python tools/config_table.py --check
 
-bench: $(VENV)/.dev  ## speed, as ratios to hand-written floors measured in the same run
+fix: $(VENV)/.torch  ## mend what ruff can: imports, simple faults, layout
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev  ## speed, as ratios to hand-written floors measured in the same run; BENCH_ARGS=--help
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-check: $(VENV)/.dev  ## measure, and say what got slower or faster than benchmarks/ratios.json
+	$(BIN)/python -m benchmarks --check $(BENCH_ARGS)
 
 mutate: N = 100
 mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its tests notice? `make mutate P=plugins/ppo`
 	$(BIN)/python tools/mutate.py $(P) --n $(N) --seed $(SEED) $(MUTATE_ARGS)
 
-docs: $(VENV)/.dev  ## regenerate what is generated: install hints and the key table
+lowest: $(LOWEST)/.done  ## the kernel and fcnet with PyTorch, at every lowest version the packages declare
+	$(LOWEST)/bin/python -m pytest -m "not learn" -n 2 --dist loadfile catalog builtin_models/fcnet $(PYTEST_ARGS)
+
+generate: $(VENV)/.dev  ## write what is generated: the kernel's install hints and the tables of config keys
 	$(BIN)/python tools/public_index.py
 	$(BIN)/python tools/config_table.py
 
-clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove the environments, the runs and the tools' caches
+	rm -rf $(VENV) $(LOWEST) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/pip:
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 that runs and has venv was found on the path." \
@@ -68,6 +104,20 @@ $(VENV)/.demo: requirements/demo.txt $(PACKAGES) $(VENV)/.build
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@
 
-$(VENV)/.dev: requirements/dev.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
+$(VENV)/.torch: requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@ $(VENV)/.demo
+
+$(VENV)/.dev: requirements/dev.txt requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
+	touch $@ $(VENV)/.torch $(VENV)/.demo
+
+# The lowest Python too; the oldest wheels are for no later one. The packages are built apart, so that what builds them
+# asks for nothing newer here.
+$(LOWEST)/.done: tools/lowest.py requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "The lowest versions are those of" \
+	"Python 3.11. Name one: make lowest PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(BIN)/python tools/lowest.py > $(LOWEST)/requirements.txt
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -r $(LOWEST)/requirements.txt
+	touch $@

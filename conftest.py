@@ -18,4 +18,4 @@ settings.register_profile("same", derandomize=True)
 settings.register_profile("random")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-pytest_plugins = ["learning"]  # tests/support
+pytest_plugins = ["frameworks", "learning"]  # tests/support

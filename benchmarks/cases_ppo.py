@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from benchmarks import plain_ppo
+from benchmarks.harness import Figure, wanted
 
 ENV = "CartPole-v1"
 
@@ -57,13 +58,17 @@ def stable_baselines(num_envs: int, hyper: plain_ppo.Hyper, steps: int, seed: in
     return model.num_timesteps / (time.perf_counter() - start)
 
 
-def run(rounds: int = 5) -> None:
+def run(rounds: int = 5) -> list[Figure]:
     """Print the ratios of steps per second; larger is faster."""
     torch.set_num_threads(1)
     hyper = plain_ppo.Hyper(share=False)  # Stable-Baselines3 does not share layers
     print("\n| PPO on CartPole, environments | ours | plain | Stable-Baselines3 | ours / plain | plain / SB3 |")
     print("|---|---:|---:|---:|---:|---:|")
+    found = []
     for num_envs in (1, 8):
+        name = f"PPO on CartPole, environments {num_envs}, to plain"
+        if not wanted(name):
+            continue
         per_env = replace(hyper, rollout_length=1024 // num_envs)
         sides: list[Callable[..., float]] = [ours, plain, stable_baselines]
         speeds: list[list[float]] = [[], [], []]
@@ -77,6 +82,8 @@ def run(rounds: int = 5) -> None:
         print(
             f"| {num_envs} | {figures} | {_spread(to_plain)} (budget 0.95: {mark}) | {_spread(to_peer)} |", flush=True
         )
+        found.append(Figure(name, to_plain, "higher"))
+    return found
 
 
 def _spread(ratios: list[float]) -> str:

@@ -113,7 +113,7 @@ def peers() -> Iterator[Case]:
         floor = lambda e=encode, o=obs: e(o)  # noqa: E731
         peer = lambda s=space, o=obs: spaces.utils.flatten(s, o)  # noqa: E731
         np.testing.assert_array_equal(peer(), floor())
-        yield Case(f"gymnasium's flatten to the interpreting floor, {name}", peer, floor, None, "1")
+        yield Case(f"gymnasium's flatten to the interpreting floor, {name}", peer, floor, None, "1", peer=True)
     if importlib.util.find_spec("stable_baselines3") is None:
         print("| Stable-Baselines3's preprocess_obs | | | | | skipped: not installed |")
         return
@@ -127,7 +127,9 @@ def peers() -> Iterator[Case]:
 
     torch.set_num_threads(1)
     np.testing.assert_array_equal(peer_sb3(), floor(), strict=True)
-    yield Case(f"Stable-Baselines3's preprocess_obs to the interpreting floor, {name}", peer_sb3, floor, None, "1")
+    yield Case(
+        f"Stable-Baselines3's preprocess_obs to the interpreting floor, {name}", peer_sb3, floor, None, "1", peer=True
+    )
 
 
 def batches() -> Iterator[Case]:

@@ -1,4 +1,8 @@
-"""Measuring: each case interleaved with its floor, medians and spreads of the ratio, a Markdown table."""
+"""Measuring: each case interleaved with its floor, medians and spreads of the ratio, a Markdown table.
+
+What is kept of a case is a `Figure`, a ratio that depends little on the machine. A case without a floor is kept as its
+ratio to a yardstick, plain Python measured in turns with it.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ class Case:
         floor: The same work by hand, or None where the budget is a time.
         budget: Largest ratio to the floor; without a floor, the largest time in microseconds; None: for scale only.
         batch: Observations or rows that one call handles, for the reader.
+        peer: Another library is measured, for scale; nothing is kept of it.
     """
 
     name: str
@@ -26,15 +31,44 @@ class Case:
     floor: Callable[[], Any] | None
     budget: float | None
     batch: str = ""
+    peer: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name with the batch."""
+        return f"{self.name}{f', batch {self.batch}' if self.batch else ''}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What is kept of a case.
+
+    Attributes:
+        name: The case's title, unique in its part.
+        ratios: To the floor or to the yardstick, round by round.
+        better: `"lower"`, or `"higher"` for ratios of speeds.
+    """
+
+    name: str
+    ratios: list[float]
+    better: str = "lower"
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What the stored table says of it: the median and the spread."""
+        low, middle, high = min(self.ratios), statistics.median(self.ratios), max(self.ratios)
+        rounded = [float(f"{ratio:.4g}") for ratio in (low, middle, high)]
+        return {"ratio": rounded[1], "spread": [rounded[0], rounded[2]], "better": self.better}
 
 
 @dataclass(frozen=True)
 class Result:
-    """Times in microseconds per call, ratios per round."""
+    """Times in microseconds per call, ratios per round; `yardstick` is measured where there is no floor."""
 
     case: Case
     ours: list[float]
     floor: list[float]
+    yardstick: list[float]
 
     @property
     def figure(self) -> float:
@@ -45,6 +79,12 @@ class Result:
     def ratios(self) -> list[float]:
         """Ours over floor, round by round."""
         return [a / b for a, b in zip(self.ours, self.floor, strict=True)]
+
+    @property
+    def kept(self) -> Figure:
+        """The ratios to the floor, or to the yardstick."""
+        pairs = zip(self.ours, self.floor or self.yardstick, strict=True)
+        return Figure(self.case.title, [a / b for a, b in pairs])
 
     @property
     def met(self) -> bool | None:
@@ -60,14 +100,20 @@ def measure(case: Case, rounds: int = 9, seconds: float = 0.15) -> Result:
         rounds: Number of turns, at least 5.
         seconds: About how long one side of a turn takes.
     """
-    sides = [case.ours] if case.floor is None else [case.ours, case.floor]
+    sides = [case.ours, case.floor or yardstick]
     counts = [max(1, round(seconds / _once(side))) for side in sides]
     times: list[list[float]] = [[] for _ in sides]
     for turn in range(rounds):
         order = range(len(sides)) if turn % 2 else reversed(range(len(sides)))
         for i in order:
             times[i].append(_time(sides[i], counts[i]))
-    return Result(case, times[0], times[1] if case.floor is not None else [])
+    ours, beside = times
+    return Result(case, ours, beside, []) if case.floor is not None else Result(case, ours, [], beside)
+
+
+def yardstick() -> float:
+    """Plain Python that takes some ten microseconds: the measure of times that have no floor."""
+    return sum(i * 0.5 for i in range(200))
 
 
 def _once(call: Callable[[], Any]) -> float:
@@ -90,7 +136,7 @@ def row(result: Result) -> str:
     """Return one line of the table."""
     case = result.case
     ours = _duration(statistics.median(result.ours))
-    name = f"{case.name}{f', batch {case.batch}' if case.batch else ''}"
+    name = case.title
     mark = {True: "met", False: "**missed**", None: "for scale"}[result.met]
     if case.floor is None:
         budget = "" if case.budget is None else _duration(case.budget)
@@ -101,13 +147,38 @@ def row(result: Result) -> str:
     return f"| {name} | {ours} | {_duration(statistics.median(result.floor))} | {ratio} | {budget} | {mark} |"
 
 
+#: Parts of the names of cases that are wanted; all are when it is empty. A process measures one part and sets it once.
+CHOSEN: list[str] = []
+
+
+def wanted(name: str) -> bool:
+    """Whether a case is to be measured."""
+    return not CHOSEN or any(text in name for text in CHOSEN)
+
+
 def report(cases: Iterable[Case]) -> list[Result]:
-    """Measure cases and print their lines as they come."""
+    """Measure the cases that are wanted and print their lines as they come."""
     results = []
     for case in cases:
-        results.append(measure(case))
-        print(row(results[-1]), flush=True)
+        if wanted(case.title):
+            results.append(measure(case))
+            print(row(results[-1]), flush=True)
     return results
+
+
+def figures(found: Iterable[Figure | Result]) -> list[Figure]:
+    """Return what is kept of a part's results.
+
+    Raises:
+        ValueError: Two cases have one name.
+    """
+    kept = [one if isinstance(one, Figure) else one.kept for one in found
+            if isinstance(one, Figure) or not one.case.peer]  # fmt: skip
+    names = [figure.name for figure in kept]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"two cases are called {', '.join(twice)}")
+    return kept
 
 
 def _duration(microseconds: float) -> str:

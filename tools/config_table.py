@@ -224,7 +224,7 @@ def main(arguments: list[str]) -> int:
     new = filled(old)
     if arguments == ["--check"]:
         if new != old:
-            print("docs/config.md is stale: run `make docs`.", file=sys.stderr)
+            print("docs/config.md is stale: run `make generate`.", file=sys.stderr)
         return int(new != old)
     TARGET.write_text(new, encoding="utf-8")
     print(f"wrote {TARGET.relative_to(ROOT)}")

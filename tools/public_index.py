@@ -1,11 +1,13 @@
 """Writes `public_index.json`: which package of this repository provides which name, for the kernel's install hints.
 
-Run it after a package was added or a declaration changed: `python tools/public_index.py`. A test compares.
+Run it after a package was added or a declaration changed: `python tools/public_index.py`, or with `--check` to only say
+whether the file is up to date.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tomllib
 from pathlib import Path
 
@@ -71,6 +73,18 @@ def data() -> dict[str, object]:
     return {"distributions": distributions, "provides": dict(sorted(provides.items()))}
 
 
-if __name__ == "__main__":
-    TARGET.write_text(json.dumps(data(), indent=1) + "\n", encoding="utf-8")
+def main(arguments: list[str]) -> int:
+    """Write the file, or with `--check` say whether it is up to date."""
+    new = json.dumps(data(), indent=1) + "\n"
+    if arguments == ["--check"]:
+        fresh = TARGET.read_text(encoding="utf-8") == new
+        if not fresh:
+            print(f"{TARGET.relative_to(ROOT)} is stale: run `make generate`.", file=sys.stderr)
+        return int(not fresh)
+    TARGET.write_text(new, encoding="utf-8")
     print(f"wrote {TARGET.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -26,7 +26,7 @@ DEFAULTS = {
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet], ids=["torch", "tf"])
 def test_the_defaults_are_those_of_rllib(cls):
-    parameters = inspect.signature(cls.__init__).parameters
+    parameters = inspect.signature(cls).parameters
     assert {name: parameters[name].default for name in DEFAULTS} == DEFAULTS
     first, second = (
         cls(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), 2, {}, "net", **options)
