@@ -7,7 +7,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from rlcatalog import SpaceInfo
 from rlcatalog_autoregressive import tf as by_tf, torch as by_torch
-from rlcatalog_autoregressive.columns import _columns, columns_of
+from rlcatalog_autoregressive.part_columns import _columns, columns_of
 
 LIBRARIES = {"torch": by_torch, "tf": by_tf}
 

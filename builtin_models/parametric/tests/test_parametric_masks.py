@@ -14,7 +14,7 @@ from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import ActionMaskError
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
-from rlcatalog_parametric.columns import ShownMask
+from rlcatalog_parametric.mask_columns import ShownMask
 
 LOWEST = np.finfo(np.float32).min
 

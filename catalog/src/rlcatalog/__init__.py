@@ -39,7 +39,7 @@ add_framework(
         {
             "engine": "rlcatalog.torch.engine:TorchEngine",
             "ops": "rlcatalog.torch.ops:OPS",
-            "host": "rlcatalog.torch.host:TorchHost",
+            "host": "rlcatalog.torch.interface_host:TorchHost",
         },
     )
 )
@@ -51,7 +51,7 @@ add_framework(
             "before": "rlcatalog.frameworks.load_order:before_tensorflow",
             "engine": "rlcatalog.tf.engine:TFEngine",
             "ops": "rlcatalog.tf.ops:OPS",
-            "host": "rlcatalog.tf.host:TFHost",
+            "host": "rlcatalog.tf.interface_host:TFHost",
         },
         aliases=("tf2",),
     )

@@ -342,9 +342,9 @@ def test_a_model_without_values_is_refused_where_they_are_trained(bench):
 def test_workers_repeat_the_choice_of_the_driver(bench):
     config = bench.config(cartpole)
     recipe = bench.runner(config).module.recipe
-    assert recipe.pins["trunk"] == "rlcatalog-fcnet/fcnet"
-    assert recipe.pins["action_dists"] == {"action": "rlcatalog-categorical/categorical"}
-    assert recipe.versions["rlcatalog-fcnet"] == rlcatalog.default_catalog().registry.get("model", "fcnet").version
+    assert recipe.pins.parts["trunk"] == "rlcatalog-fcnet/fcnet"
+    assert recipe.pins.action_dists == {"action": "rlcatalog-categorical/categorical"}
+    assert recipe.pins.versions["rlcatalog-fcnet"] == rlcatalog.default_catalog().registry.get("model", "fcnet").version
 
 
 @pytest.mark.parametrize("algo", ["ppo", "appo"])

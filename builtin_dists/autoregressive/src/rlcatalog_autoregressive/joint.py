@@ -10,7 +10,7 @@ from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, entropy_of, same_kind, unbound
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
 from rlcatalog.models import inner_model
-from rlcatalog_autoregressive.columns import ActionPart, PartColumns, children_layout
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, children_layout
 
 
 class JointDistribution(ActionDistribution):

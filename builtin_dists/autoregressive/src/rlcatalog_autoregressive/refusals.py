@@ -7,7 +7,7 @@ from typing import Any
 
 from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError, ModelContractError
-from rlcatalog_autoregressive.columns import PartColumns, columns_of
+from rlcatalog_autoregressive.part_columns import PartColumns, columns_of
 
 
 def check_last_layers(config: Mapping[str, Any]) -> None:

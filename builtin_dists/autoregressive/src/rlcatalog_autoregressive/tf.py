@@ -12,9 +12,9 @@ from rlcatalog.errors import ActionMaskError, ModelContractError
 from rlcatalog.models import DenseSpec, last_values, output_plan
 from rlcatalog.spaces import parts_of
 from rlcatalog.tf import Dense, OutputLayers, TFModelV2, features_of, flatten_rows, tf
-from rlcatalog_autoregressive.columns import ActionPart
 from rlcatalog_autoregressive.joint import JointDistribution
 from rlcatalog_autoregressive.made.tf import Conditionals
+from rlcatalog_autoregressive.part_columns import ActionPart
 from rlcatalog_autoregressive.refusals import nothing_left, served_columns
 
 _HALF = (tf.float16, tf.bfloat16)

@@ -16,9 +16,9 @@ from rlcatalog.errors import ActionMaskError, ModelContractError
 from rlcatalog.models import DenseSpec, last_values, output_plan
 from rlcatalog.spaces import parts_of
 from rlcatalog.torch import OutputLayers, TorchModelV2, dense, features_of, flatten_rows
-from rlcatalog_autoregressive.columns import ActionPart
 from rlcatalog_autoregressive.joint import JointDistribution
 from rlcatalog_autoregressive.made.torch import Conditionals
+from rlcatalog_autoregressive.part_columns import ActionPart
 from rlcatalog_autoregressive.refusals import nothing_left, served_columns
 
 _HALF = (torch.float16, torch.bfloat16)

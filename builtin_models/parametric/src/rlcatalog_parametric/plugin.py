@@ -52,8 +52,8 @@ def claims(request: Request) -> list[str]:
 
 def describe(request: Request) -> list[Stage]:
     """Return the stages and their shapes."""
-    from rlcatalog_parametric.columns import ShownMask
     from rlcatalog_parametric.config import layout, plan
+    from rlcatalog_parametric.mask_columns import ShownMask
 
     assert request.action is not None
     found = layout(request.obs, request.action, request.config)

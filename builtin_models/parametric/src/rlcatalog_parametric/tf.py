@@ -7,8 +7,8 @@ from typing import Any
 from rlcatalog.actions import ActionMasks, groups
 from rlcatalog.models import last_values
 from rlcatalog.tf import OutputLayers, TFModelV2, features_of, flatten_rows, sequence_mask, tf
-from rlcatalog_parametric.columns import read
 from rlcatalog_parametric.config import plan
+from rlcatalog_parametric.mask_columns import read
 
 
 class ParametricActionsHead(TFModelV2):

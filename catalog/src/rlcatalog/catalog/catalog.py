@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.catalog.finding import find_action_dist, find_model_parts, find_resolution
-from rlcatalog.catalog.memory import LookupMemory
+from rlcatalog.catalog.lookup_cache import LookupCache
+from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution
 from rlcatalog.choice import (
     MODEL_SLOTS,
     Explanation,
+    Pins,
     Resolution,
     Slots,
     Verdict,
@@ -63,7 +64,7 @@ class Catalog:
         self.registry = Registry()
         self.slots = Slots(self.registry, self.prefer)
         self._schema: Schema | None = None
-        self._memory = LookupMemory()
+        self._cache = LookupCache()
         reserved = dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog")
         entry_points = scan() if entry_points is None else entry_points
         load_plugins(self.registry, entry_points, environ, self.prefer, reserved)
@@ -96,7 +97,7 @@ class Catalog:
         self.registry.add_in_process(component, override)
         self.slots = Slots(self.registry, self.prefer)
         self._schema = None
-        self._memory.clear()
+        self._cache.clear()
 
     def register_model(self, name: str, cls: type, *, override: bool = False) -> None:
         """Register a model class under a name for `custom_model`."""
@@ -138,7 +139,7 @@ class Catalog:
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,
-        pins: Mapping[str, Any] | None = None,
+        pins: Pins | None = None,
     ) -> Resolution:
         """Choose a part for every slot; nothing is built and no framework is imported.
 
@@ -149,16 +150,16 @@ class Catalog:
             action_space: Its action space.
             config: The model config.
             framework: `"torch"` or `"tf"`; None lets a custom class decide, else torch.
-            pins: Slot → `"distribution/name"`, to repeat an earlier choice.
+            pins: What an earlier lookup chose, to be repeated.
 
         Raises:
             CatalogError: The config is wrong, or a slot cannot be filled; see `rlcatalog.errors`.
         """
         if pins is not None:
             return find_resolution(self, obs_space, action_space, config, framework, pins)
-        return self._memory.recall(
+        return self._cache.recall(
             ("resolution", framework), (obs_space, action_space), config,
-            lambda: find_resolution(self, obs_space, action_space, config, framework, {}),
+            lambda: find_resolution(self, obs_space, action_space, config, framework, None),
         )  # fmt: skip
 
     def explain(
@@ -226,7 +227,7 @@ class Catalog:
         options: Mapping[str, Any] | None = None,
         *,
         check: str | None = None,
-        pins: Mapping[str, str] | None = None,
+        pins: Pins | None = None,
     ) -> Preprocessor:
         """Make the preprocessor for a space.
 
@@ -234,33 +235,32 @@ class Catalog:
             space: The space, or its SpaceInfo.
             options: A complete model config.
             check: When observations are checked; what the options say when None.
-            pins: Path → `"distribution/name"` of earlier choices, children's included.
+            pins: What an earlier lookup chose, to be repeated, children's included.
 
         Raises:
             UnsupportedSpaceError: No installed preprocessor takes it; the message names the leaf.
         """
         info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
         options = {key: plain(value) for key, value in (options or {}).items()}  # its own: it may change them
-        if pins is not None:
-            options["_preprocessor_pins"] = pins  # children's preprocessors get the same options
         options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
-        return self._preprocessor(info, options, check or options.get("check_observations", "first"))
+        return self._preprocessor(info, options, check or options.get("check_observations", "first"), pins)
 
-    def child_preprocessor(self, info: SpaceInfo, options: Mapping[str, Any]) -> Preprocessor:
+    def child_preprocessor(self, info: SpaceInfo, options: Mapping[str, Any], pins: Pins | None = None) -> Preprocessor:
         """Make the preprocessor of a child, with its parent's options; it leaves checking to the root."""
-        return self._preprocessor(info, options, "never")
+        return self._preprocessor(info, options, "never", pins)
 
-    def _preprocessor(self, info: SpaceInfo, options: Mapping[str, Any], check: str) -> Preprocessor:
-        component = self.slots.preprocessor(Request(info, config=options), options.get("_preprocessor_pins")).component
+    def _preprocessor(self, info: SpaceInfo, options: Mapping[str, Any], check: str, pins: Pins | None) -> Preprocessor:
+        component = self.slots.preprocessor(Request(info, config=options), pins).component
         assert component is not None
         cls = component.load("numpy")
         made: Preprocessor
         if cls.__init__ is Preprocessor.__init__:
-            made = cls(info.space, options, check=check, info=info, catalog=self)
+            find_child = partial(self.child_preprocessor, pins=pins)
+            made = cls(info.space, options, check=check, info=info, find_child=find_child)
         else:  # a custom class with a constructor in RLlib's form
             made = cls(info.space, dict(options))
             made.set_check(check)
-        made.component = component
+        made.component, made.made_by = component, self
         return made
 
     def action_dist(
@@ -281,7 +281,7 @@ class Catalog:
         Raises:
             UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
         """
-        return self._memory.recall(
+        return self._cache.recall(
             ("action_dist", framework), (action_space,), (config, dist_type),
             lambda: find_action_dist(self, action_space, config, dist_type, framework),
         )  # fmt: skip
@@ -299,7 +299,7 @@ class Catalog:
         kwargs: Mapping[str, Any] | None = None,
     ) -> ModelV2:
         """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
-        made_of = self._memory.recall(
+        made_of = self._cache.recall(
             ("model", framework, num_outputs), (obs_space, action_space), (config, default_model),
             lambda: find_model_parts(self, obs_space, action_space, num_outputs, config, framework, default_model),
         )  # fmt: skip

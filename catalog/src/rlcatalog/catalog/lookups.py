@@ -1,70 +1,103 @@
-"""The functions at the top of the package: lookups in the default catalog."""
+"""Lookups: what a catalog chooses, before anything is built."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.catalog.catalog import default_catalog
-from rlcatalog.choice import Explanation
+from rlcatalog.actions import mask_key
+from rlcatalog.choice import (
+    NamedDistributions,
+    Pins,
+    Resolution,
+    in_process_model,
+    model_stages,
+    plan_actions,
+)
+from rlcatalog.config import FlatConfig
+from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.observations import preprocessor_of
+from rlcatalog.plugins import Request
+from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
-    import gymnasium
-
-    from rlcatalog.policy import Policy
+    from rlcatalog.catalog.catalog import Catalog
 
 
-def build(
-    obs_space: gymnasium.Space[Any] | None = None,
-    action_space: gymnasium.Space[Any] | None = None,
-    config: Mapping[str, Any] | None = None,
-    framework: str | None = None,
-    *,
-    env: Any = None,
-) -> Policy:
-    """Look parts up and build them into one policy; see `Catalog.build`.
+def find_resolution(
+    catalog: Catalog, obs_space: Any, action_space: Any, config: Any, framework: str | None, pins: Pins | None
+) -> Resolution:
+    """Choose a part for every slot; see `Catalog.resolve`."""
+    slots, parsed = catalog.slots, catalog.parse_config(config)
+    values = parsed.values
+    custom_model = slots.named("model", values["custom_model"], in_process_model)
+    names = NamedDistributions(slots, values["custom_action_dist"], pins=pins)
+    framework = slots.framework(framework, custom_model, *names.components)
+    whole, action = SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action")
+    key = mask_key(whole, action, values["action_mask_key"])
+    # A custom model sees what the environment emits; any other finds the mask in its output, not in its input.
+    seen = whole if key is None or custom_model is not None else whole.without(key)
+    request = Request(seen, action, values, framework, catalog=catalog, mask_key=key)
+    choices = {"preprocessor": slots.preprocessor(request, pins), "filter": slots.filter(request, pins)}
+    preprocessor = catalog.preprocessor_for(request.obs, values, pins=pins)
+    if not preprocessor.size:
+        raise UnsupportedSpaceError(
+            f"{seen.path}: {seen.describe()} holds no values, so that there is nothing for a model to see. Give the"
+            " observation a value, if only a constant (gymnasium.wrappers.TransformObservation)."
+        )
+    request = replace(request, encoded_shape=preprocessor.shape, preprocessor=preprocessor)
+    actions = plan_actions(slots, request, names)
+    if not actions.size:
+        raise action.without_values(actions.component.name)
+    choices["action_dist"] = actions.choice
+    request = replace(request, num_outputs=actions.size)
+    parts, unclaimed = slots.model(request, custom_model, pins)
+    found = Resolution(
+        request, parsed, framework, choices | parts, preprocessor, actions, catalog.config_keys, pins, key, unclaimed
+    )
+    _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
+    return found
 
-    Example:
-        >>> policy = rlcatalog.build(env=gymnasium.make("CartPole-v1"), config={"fcnet_hiddens": [64, 64]})
-        >>> step = policy.act(observations)
-    """
-    return default_catalog().build(obs_space, action_space, config, framework, env=env)
+
+def find_action_dist(
+    catalog: Catalog, action_space: Any, config: Any, dist_type: Any, framework: str | None
+) -> tuple[Any, int]:
+    """Return distribution class and number of inputs; see `Catalog.action_dist`."""
+    slots, values = catalog.slots, catalog.parse_config(config).values
+    names = NamedDistributions(slots, values["custom_action_dist"], dist_type)
+    framework = slots.framework(framework, *names.components)
+    info = SpaceInfo.read(action_space, "action")
+    plan = plan_actions(slots, Request(info, info, values, framework), names)
+    return plan.load(framework, values), plan.size
 
 
-def explain(
-    obs_space: gymnasium.Space[Any],
-    action_space: gymnasium.Space[Any],
-    config: Mapping[str, Any] | None = None,
-    framework: str | None = None,
-) -> Explanation:
-    """Say what a lookup chooses and why; see `Catalog.explain`."""
-    return default_catalog().explain(obs_space, action_space, config, framework)
-
-
-def wrap_env(env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None) -> gymnasium.Env[Any, Any]:
-    """Apply the environment wrappers of the installed plugins that match; see `Catalog.wrap_env`."""
-    return default_catalog().wrap_env(env, config)
-
-
-def load(
-    directory: str | os.PathLike[str],
-    *,
-    observation_space: gymnasium.Space[Any] | None = None,
-    action_space: gymnasium.Space[Any] | None = None,
-) -> Policy:
-    """Restore a policy that `Policy.save` wrote.
-
-    Args:
-        directory: Where it was saved.
-        observation_space: Needed where the space has a kind of a plugin's own, which cannot be written down; must be
-            the saved one otherwise.
-        action_space: The same for actions.
-
-    Raises:
-        SavedPolicyError: The files are truncated, changed or foreign.
-        MissingPluginError: A part's plugin is missing; the message names it.
-    """
-    from rlcatalog.policy import load as load_from
-
-    return load_from(default_catalog(), directory, observation_space, action_space)
+def find_model_parts(
+    catalog: Catalog,
+    obs_space: Any,
+    action_space: Any,
+    num_outputs: int | None,
+    config: Any,
+    framework: str | None,
+    default: Any,
+) -> dict[str, Any]:
+    """Choose the parts of a model; return arguments of `Catalog.model`."""
+    slots, parsed = catalog.slots, catalog.parse_config(config)
+    values = FlatConfig.of(parsed.values)
+    values["custom_model"] = values["custom_model"] or default
+    custom = slots.named("model", values["custom_model"], in_process_model)
+    framework = slots.framework(framework, custom)
+    original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
+    encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
+    action = SpaceInfo.read(action_space, "action")
+    request = Request(
+        original, action, values, framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
+        catalog=catalog, mask_key=mask_key(original, action, values["action_mask_key"]),
+    )  # fmt: skip
+    found, unclaimed = slots.model(request, custom, None)
+    choices = {slot: choice.component for slot, choice in found.items()}
+    model_stages(choices.values(), request, num_outputs, unclaimed)
+    action_dist = catalog.action_dist(action_space, config, framework=framework)[0] if choices["head"] else None
+    return {
+        "choices": choices, "config": parsed, "framework": framework, "unclaimed": unclaimed,
+        "action_dist": action_dist,
+    }  # fmt: skip

@@ -1,10 +1,11 @@
-from .distributions import NamedDistributions as NamedDistributions, plan_actions as plan_actions
+from .action_plan import NamedDistributions as NamedDistributions, plan_actions as plan_actions
 from .env_wrappers import check_wrapped as check_wrapped, wrap as wrap
 from .in_process import (
     in_process_dist as in_process_dist,
     in_process_model as in_process_model,
     in_process_preprocessor as in_process_preprocessor,
 )
+from .pins import Pins as Pins
 from .resolution import Explanation as Explanation, Resolution as Resolution, model_stages as model_stages
 from .selection import Verdict as Verdict
 from .slots import MODEL_SLOTS as MODEL_SLOTS, Slots as Slots

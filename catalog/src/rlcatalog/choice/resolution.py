@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlcatalog.choice.distributions import ActionPlan
+from rlcatalog.choice.action_plan import ActionPlan
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.slots import MODEL_SLOTS
 from rlcatalog.config import ModelConfig
 from rlcatalog.observations import Preprocessor, Unclaimed, make_filter, model_views
 from rlcatalog.plugins import Component, ModelSpec, Request, Stage
+
+if TYPE_CHECKING:
+    from rlcatalog.choice.pins import Pins
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Resolution:
         preprocessor: A preprocessor for the observation space, to read shapes from.
         actions: The distributions of the action space and of its parts.
         config_keys: Says which config keys a component reads.
-        preprocessor_pins: Path → `"distribution/name"` of the codecs of a saved policy, or None.
+        pins: What the lookup repeated, or None where it chose.
         mask_key: Key of Dict observations under which the action mask stands, or None.
         unclaimed: What the head leaves of the observation for trunk and memory; None where that is all of it.
     """
@@ -39,7 +42,7 @@ class Resolution:
     preprocessor: Preprocessor
     actions: ActionPlan
     config_keys: Callable[[Component], list[str]]
-    preprocessor_pins: Mapping[str, str] | None = None
+    pins: Pins | None = None
     mask_key: str | None = None
     unclaimed: Unclaimed | None = None
 
@@ -74,6 +77,17 @@ class Resolution:
         action = self.request.action
         stages.append(Stage("action", action.shape if action is not None else None))
         return tuple(stages)
+
+    def pinned_keys(self) -> dict[str, Any]:
+        """Return the config keys that name what the model's parts found in the catalog; see `ModelSpec.pinned_keys`."""
+        found: dict[str, Any] = {}
+        for slot in MODEL_SLOTS:
+            component = self.choices[slot].component
+            if component is not None and getattr(component.declaration, "pinned_keys", None) is not None:
+                inner = self.unclaimed is not None and slot != "head"
+                request = self.unclaimed.request(self.request) if inner else self.request  # type: ignore[union-attr]
+                found |= component.ask("pinned_keys", request, returns=dict)
+        return found
 
     @property
     def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:

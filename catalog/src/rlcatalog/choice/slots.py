@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.choice.in_process import in_process_preprocessor
 from rlcatalog.choice.selection import Choice, choose
@@ -14,6 +14,9 @@ from rlcatalog.frameworks import framework_name
 from rlcatalog.observations import Unclaimed
 from rlcatalog.plugins import ActionDistSpec, Component, ModelSpec, PreprocessorSpec, Registry, Request, public_index
 from rlcatalog.spaces import SpaceInfo
+
+if TYPE_CHECKING:
+    from rlcatalog.choice.pins import Pins
 
 #: Slots of the model, from the inside out.
 MODEL_SLOTS = ("trunk", "memory", "head")
@@ -31,11 +34,11 @@ class Slots:
         self.registry, self.prefer = registry, prefer
         self._known_takers: dict[tuple[str, tuple[str, ...]], list[Component]] = {}
 
-    def preprocessor(self, request: Request, pins: Mapping[str, str] | None) -> Choice:
+    def preprocessor(self, request: Request, pins: Pins | None) -> Choice:
         info = request.obs
         named = None
-        if pins is not None and info.path in pins:
-            named = self.registry.get("preprocessor", pins[info.path])
+        if pins is not None and info.path in pins.preprocessors:
+            named = self.registry.get("preprocessor", pins.preprocessors[info.path])
         elif info.path == "obs":
             named = self.named("preprocessor", request.config.get("custom_preprocessor"), in_process_preprocessor)
             if named is not None:
@@ -67,8 +70,8 @@ class Slots:
             ]
         return self._known_takers[key]
 
-    def filter(self, request: Request, pins: Mapping[str, Any]) -> Choice:
-        name = pins.get("filter") or request.config["observation_filter"]
+    def filter(self, request: Request, pins: Pins | None) -> Choice:
+        name = (pins and pins.parts.get("filter")) or request.config["observation_filter"]
         if name == "NoFilter":
             return Choice("filter", None, "observation_filter is 'NoFilter'")
         return choose("filter", self.registry.active("filter"), request, named=self.registry.get("filter", name))
@@ -86,7 +89,7 @@ class Slots:
         return choice
 
     def model(
-        self, request: Request, custom: Component | None, pins: Mapping[str, Any]
+        self, request: Request, custom: Component | None, pins: Pins | None
     ) -> tuple[dict[str, Choice], Unclaimed | None]:
         """Choose the model's parts, the head first: it says what it leaves of the observation for the others."""
         choices = {"head": self._model_part("head", request, custom, pins)}
@@ -100,12 +103,13 @@ class Slots:
             raise NoMatchError(f"No installed model fits {inner.obs.describe()} ({reasons}).")
         return choices, unclaimed
 
-    def _model_part(self, slot: str, request: Request, custom: Component | None, pins: Mapping[str, Any]) -> Choice:
+    def _model_part(self, slot: str, request: Request, custom: Component | None, pins: Pins | None) -> Choice:
         found = [c for c in self.registry.active("model") if slot_of(c) == slot]
-        named = self.pinned(slot, pins)  # what was chosen then, whatever the config's name means today
+        # What was chosen then, whatever the config's name means today.
+        named = self.registry.get("model", pins.parts[slot]) if pins is not None and slot in pins.parts else None
         if named is None and custom is not None and slot_of(custom) == slot:
             named = custom
-        if pins and named is None:
+        if pins is not None and named is None:
             return Choice(slot, None, "empty when the policy was saved")
         return choose(slot, found, request, named=named, prefer=self.prefer)
 
@@ -126,10 +130,6 @@ class Slots:
             return self.registry.get(kind, value)
         component: Component = in_process(value)
         return component
-
-    def pinned(self, slot: str, pins: Mapping[str, Any]) -> Component | None:
-        kind = "model" if slot in MODEL_SLOTS else slot
-        return self.registry.get(kind, pins[slot]) if pins.get(slot) else None
 
     def framework(self, framework: str | None, *custom: Component | None) -> str:
         if framework is not None:

@@ -50,7 +50,7 @@ def list_parts(
         ]
         _print_json({"plugins": plugins, "components": parts})
         return
-    from rlcatalog.cli.tables import print_list
+    from rlcatalog.cli.printing import print_list
 
     print_list(catalog.plugins, components)
 
@@ -78,7 +78,7 @@ def explain(
     if as_json:
         _print_json({"env": env_id, **found})
         return
-    from rlcatalog.cli.tables import print_explanation
+    from rlcatalog.cli.printing import print_explanation
 
     print_explanation(env_id, found)
 

@@ -3,7 +3,7 @@ from .load_order import (
     before_torch_optimizers as before_torch_optimizers,
     tensorflow_came_first as tensorflow_came_first,
 )
-from .operations import TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
+from .ops import TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
 from .table import (
     FRAMEWORKS as FRAMEWORKS,
     FrameworkSpec as FrameworkSpec,

@@ -9,7 +9,7 @@ methods return are compiled once, when the preprocessor is made. A class in RLli
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -67,7 +67,7 @@ class Preprocessor:
         options: The model config.
         check: `"first"` checks the first observation against the space, `"always"` each, `"never"` none.
         info: The space already read, with its path; read from `obs_space` when missing.
-        catalog: Where composites look their children's preprocessors up; the default catalog when missing.
+        find_child: Finds the preprocessor of a child, `find_child(info, options)`; the default catalog's when missing.
 
     Attributes:
         shape: Shape of one encoded observation.
@@ -79,8 +79,9 @@ class Preprocessor:
     structured = False
     #: The preprocessors of the space's children.
     children: tuple[Preprocessor, ...] = ()
-    #: What the catalog made this one from, or None.
+    #: What the catalog made this one from, and that catalog; None for one that was made by hand.
     component: Component | None = None
+    made_by: Catalog | None = None
 
     def __init__(
         self,
@@ -89,13 +90,13 @@ class Preprocessor:
         *,
         check: str = "first",
         info: SpaceInfo | None = None,
-        catalog: Catalog | None = None,
+        find_child: Callable[[SpaceInfo, Mapping[str, Any]], Preprocessor] | None = None,
     ) -> None:
         self._processed: Any = None
         self._unchecked = True
         self._obs_space = obs_space
         self._options = dict(options or {})
-        self._catalog = catalog
+        self._find_child = find_child
         self.info = info or SpaceInfo.read(obs_space)
         self.set_check(check)
         shape = self._init_shape(obs_space, self._options)
@@ -225,7 +226,7 @@ class Preprocessor:
     @property
     def catalog(self) -> Catalog:
         """The catalog it comes from; where it comes from none, the default one."""
-        return self._catalog or provided.default_catalog()
+        return self.made_by or provided.default_catalog()
 
     @property
     def observation_space(self) -> Any:
@@ -242,11 +243,19 @@ class Preprocessor:
         space.original_space, space.preprocessor = self._obs_space, self
         return space
 
+    def components(self) -> Iterator[tuple[str, Component]]:
+        """Yield path and component of this preprocessor and of those of the space's parts."""
+        assert self.component is not None
+        yield self.info.path, self.component
+        for child in self.children:
+            yield from child.components()
+
     # --- inside ----------------------------------------------------------------------------------------------------
 
     def child(self, info: SpaceInfo) -> Preprocessor:
         """Return the catalog's preprocessor for a child of this space; children leave checking to their root."""
-        return self.catalog.child_preprocessor(info, self._options)
+        find = self._find_child or self.catalog.child_preprocessor
+        return find(info, self._options)
 
     def as_array(self, obs: Any, expected: str) -> Array:
         """Return an observation as an array, or refuse it: lists of different lengths are none."""
@@ -308,8 +317,8 @@ class Preprocessor:
         ) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = ("_write", "_write_batch", "_processed", "_catalog", "component")
+        compiled = ("_write", "_write_batch", "_processed", "_find_child", "component", "made_by")
         return {k: v for k, v in self.__dict__.items() if k not in compiled}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _catalog=None, _processed=None)
+        self.__dict__.update(state, _find_child=None, _processed=None)

@@ -24,7 +24,7 @@ from .discovery import (
 )
 from .hookspecs import hookimpl as hookimpl
 from .loading import load_plugins as load_plugins
-from .part_names import part_class as part_class, part_classes as part_classes
+from .part_classes import part_class as part_class, part_classes as part_classes
 from .record import PluginRecord as PluginRecord
 from .registry import Registry as Registry
 from .request import Request as Request

@@ -1,9 +1,10 @@
 from . import loading as loading, saving as saving
 from .contract import Engine as Engine, Evaluation as Evaluation, Step as Step
+from .encoder import Encoder as Encoder
 from .history import Views as Views
 from .loading import load as load, read_manifest as read_manifest
 from .policy import Policy as Policy
-from .saving import Manifest as Manifest, codecs_of as codecs_of, pinned_keys as pinned_keys
+from .saving import Manifest as Manifest
 from .sequences import (
     chop_into_sequences as chop_into_sequences,
     lengths_of as lengths_of,

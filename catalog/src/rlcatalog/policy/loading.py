@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from rlcatalog._version import __version__
-from rlcatalog.choice import MODEL_SLOTS
+from rlcatalog.choice import Pins
 from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError
 from rlcatalog.policy.policy import Policy
 from rlcatalog.policy.saving import FILTER, FORMAT, FORMAT_VERSION, MANIFEST, WEIGHTS, Manifest
@@ -30,13 +30,9 @@ def load(
     tensors = {name: _tensors(source / name, digest) for name, digest in manifest.files.items()}
     obs_space = _space(manifest, "observation_space", source, obs_space)
     action_space = _space(manifest, "action_space", source, action_space)
-    pins = {**manifest.parts, "preprocessors": manifest.preprocessors, "action_dists": manifest.action_dists}
+    pins = Pins(manifest.parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
     try:
-        for slot, address in manifest.parts.items():  # a missing plugin is named before its config keys are
-            catalog.registry.get("model" if slot in MODEL_SLOTS else slot, address)
-        for kind, addresses in (("preprocessor", manifest.preprocessors), ("action_dist", manifest.action_dists)):
-            for address in addresses.values():
-                catalog.registry.get(kind, address)
+        pins.check(catalog.registry)  # a missing plugin is named before its config keys are
         resolution = catalog.resolve(obs_space, action_space, manifest.config, manifest.framework, pins=pins)
         policy = Policy(catalog, resolution, obs_space, action_space)
     except CatalogError as error:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.actions import ActionAdapter, ActionForm, ActionMasks, stored_class
+from rlcatalog.actions import ActionAdapter, ActionForm, stored_class
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks import FRAMEWORKS, require_framework
 from rlcatalog.models import ModelV2
 from rlcatalog.observations import make_filter
 from rlcatalog.policy.contract import Engine, Evaluation, Step
-from rlcatalog.policy.finite import check_finite
+from rlcatalog.policy.encoder import Encoder
 from rlcatalog.policy.history import Views
+from rlcatalog.policy.non_finite import check_finite
 from rlcatalog.policy.saving import save
 from rlcatalog.policy.state import Memory, State
 from rlcatalog.policy.stepper import Stepper
@@ -37,6 +38,7 @@ class Policy:
     Attributes:
         observation_space: The environment's observation space.
         action_space: Its action space.
+        encoder: Encodes observations and reads action masks, as one without a model would.
         preprocessor: Encodes observations.
         filter: The filter after it, or None.
         encoded_space: The space of observations as the model sees them: encoded and filtered.
@@ -57,12 +59,8 @@ class Policy:
         assert resolution.request.action is not None
         kinds = resolution.actions.raw_kinds(self.framework)
         self.adapter = ActionAdapter(resolution.request.action, self.config["action_bounds"], kinds)
-        self.masks = ActionMasks(resolution.request.action, resolution.mask_key)
-        #: Whether the action mask is left out of what is encoded.
-        self._mask_apart = resolution.mask_key is not None and resolution.mask_key not in resolution.request.obs.keys
-        self.preprocessor = catalog.preprocessor_for(
-            resolution.request.obs, resolution.config.values, pins=resolution.preprocessor_pins
-        )
+        self.encoder = Encoder(catalog, resolution)
+        self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         chosen = resolution.choices["filter"].component
         self.filter = make_filter(chosen, self.preprocessor, self.config, resolution.unclaimed)
         self.encoded_space = (
@@ -120,7 +118,7 @@ class Policy:
         """
         if self.masks.key is not None:
             mask = self.masks.of(obs) if mask is None else mask
-            obs = self._seen(obs)
+            obs = self.encoder.seen(obs)
         encoded = self.preprocessor.encode_batch(obs)
         if self.filter is not None:
             encoded = self.filter(encoded)
@@ -202,7 +200,7 @@ class Policy:
             obs: A batch of observations, or a list of single ones.
             update: Whether the filter learns from them first; booleans `[B]`: from which.
         """
-        encoded = self.preprocessor.transform_batch(self._seen(obs))
+        encoded = self.preprocessor.transform_batch(self.encoder.seen(obs))
         if self.filter is None:
             return encoded
         rows = np.asarray(update)
@@ -299,9 +297,3 @@ class Policy:
             unclaimed=resolution.unclaimed,
             action_dist=self.dist_class,
         )
-
-    # --- inside ----------------------------------------------------------------------------------------------------
-
-    def _seen(self, obs: Any) -> Any:
-        """Return what the preprocessor takes of a batch of observations: all, or all but the action mask."""
-        return self.masks.without(obs) if self._mask_apart else obs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,21 +11,16 @@ import msgspec
 import numpy as np
 
 from rlcatalog._version import __version__
-from rlcatalog.choice import MODEL_SLOTS
+from rlcatalog.choice import Pins
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.observations import Preprocessor
-from rlcatalog.plugins import Component
 from rlcatalog.spaces import space_to_json
 
 if TYPE_CHECKING:
-    from rlcatalog.choice import Resolution
     from rlcatalog.policy.policy import Policy
 
 FORMAT = "rlcatalog-policy"
 FORMAT_VERSION = 1
 MANIFEST, WEIGHTS, FILTER = "policy.json", "weights.safetensors", "filter.safetensors"
-#: Slots whose component is written down by name, beside the preprocessors.
-_PINNED = ("filter", "trunk", "memory", "head")
 
 
 class Manifest(msgspec.Struct, kw_only=True):
@@ -42,7 +36,7 @@ class Manifest(msgspec.Struct, kw_only=True):
         preprocessors: Path → `"distribution/name"`.
         action_dists: The same for the action space and its parts.
         versions: Distribution → version.
-        observation_space: The space as plain data, or None (see `spacejson`).
+        observation_space: The space as plain data, or None (see `space_to_json`).
         action_space: The same for actions.
         files: File → SHA-256 of its content.
     """
@@ -71,20 +65,14 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
     files = {WEIGHTS: to_bytes(_contiguous(policy.model.get_weights()))}
     if policy.filter is not None:
         files[FILTER] = to_bytes(_contiguous(policy.filter.get_state()))
-    parts = {slot: resolution.choices[slot].component for slot in _PINNED}
-    preprocessors = dict(codecs_of(policy.preprocessor))
-    action_dists = {node.place: node.component for node in resolution.actions.walk()}
-    used = [c for c in (*parts.values(), *preprocessors.values(), *action_dists.values()) if c is not None]
+    pins = Pins.of(resolution)
     manifest = Manifest(
         format=FORMAT,
         format_version=FORMAT_VERSION,
         rlcatalog=__version__,
         framework=policy.framework,
-        config=resolution.config.given | pinned_keys(resolution),
-        parts={slot: component.address for slot, component in parts.items() if component is not None},
-        preprocessors={path: component.address for path, component in preprocessors.items()},
-        action_dists={path: component.address for path, component in action_dists.items()},
-        versions={c.distribution: c.version for c in sorted(used, key=lambda c: c.distribution) if c.distribution},
+        config=resolution.config.given | resolution.pinned_keys(),
+        **pins.as_dict(),
         observation_space=space_to_json(policy.observation_space),
         action_space=space_to_json(policy.action_space),
         files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
@@ -94,26 +82,6 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
     for name, data in files.items():
         (target / name).write_bytes(data)
     (target / MANIFEST).write_bytes(text + b"\n")  # last: a directory without it is no policy
-
-
-def codecs_of(preprocessor: Preprocessor) -> Iterator[tuple[str, Component]]:
-    """Yield path and component of a preprocessor and of its children."""
-    assert preprocessor.component is not None
-    yield preprocessor.info.path, preprocessor.component
-    for child in preprocessor.children:
-        yield from codecs_of(child)
-
-
-def pinned_keys(resolution: Resolution) -> dict[str, Any]:
-    """Return the config keys that name what the model's parts found in the catalog."""
-    found: dict[str, Any] = {}
-    for slot in MODEL_SLOTS:
-        component = resolution.choices[slot].component
-        if component is not None and getattr(component.declaration, "pinned_keys", None) is not None:
-            request, unclaimed = resolution.request, resolution.unclaimed
-            asked = request if unclaimed is None or slot == "head" else unclaimed.request(request)
-            found |= component.ask("pinned_keys", asked, returns=dict)
-    return found
 
 
 def _contiguous(arrays: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:

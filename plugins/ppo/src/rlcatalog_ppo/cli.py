@@ -16,7 +16,7 @@ from rlcatalog.cli import key_values
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog.policy import Manifest, read_manifest
-from rlcatalog_ppo import run
+from rlcatalog_ppo import run_folder
 
 
 def train(
@@ -49,9 +49,9 @@ def train(
     algo = PPO(env_id, config, record=record)
     folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    run.write_config(folder, _resolved(env_id, steps, algo))
+    run_folder.write_config(folder, _resolved(env_id, steps, algo))
     results = []
-    with _progress() as progress, (folder / run.METRICS).open("w", encoding="utf-8") as metrics:
+    with _progress() as progress, (folder / run_folder.METRICS).open("w", encoding="utf-8") as metrics:
         task = progress.add_task(f"training on {env_id}", total=steps, value="-")
         while not results or results[-1]["timesteps_total"] < steps:
             results.append(algo.train())
@@ -61,11 +61,11 @@ def train(
             progress.update(
                 task, completed=results[-1]["timesteps_total"], value="-" if mean is None else f"{mean:.1f}"
             )
-    algo.save(folder / run.POLICY)
+    algo.save(folder / run_folder.POLICY)
     algo.stop()
-    run.draw(folder / run.CURVE, results, f"PPO on {env_id}, seed {seed}")
-    print(f"policy: {folder / run.POLICY}")
-    print(f"learning curve: {folder / run.CURVE}")
+    run_folder.draw(folder / run_folder.CURVE, results, f"PPO on {env_id}, seed {seed}")
+    print(f"policy: {folder / run_folder.POLICY}")
+    print(f"learning curve: {folder / run_folder.CURVE}")
 
 
 def evaluate(
@@ -81,14 +81,14 @@ def evaluate(
     from rlcatalog_ppo.evaluation import play
     from rlcatalog_ppo.ppo import set_threads
 
-    source = directory / run.POLICY if (directory / run.POLICY).is_dir() else directory
+    source = directory / run_folder.POLICY if (directory / run_folder.POLICY).is_dir() else directory
     manifest, env_config = read_manifest(source), {}
     if env is None:
         if source == directory:
             raise SavedPolicyError(
                 f"{directory}: a policy without its run does not say its environment; pass --env ID."
             )
-        saved = run.read_config(directory)
+        saved = run_folder.read_config(directory)
         env, env_config = saved["env"], saved["algorithm"]["env_config"]
     make = maker(env, env_config, manifest.config, rlcatalog.default_catalog())
     set_threads(manifest.framework, threads)

@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.policy import State, autoreset_of
-from rlcatalog_ppo.columns import Ahead, Sequences
+from rlcatalog_ppo.rollout_columns import Ahead, Sequences
 
 Array = np.ndarray[Any, Any]
 

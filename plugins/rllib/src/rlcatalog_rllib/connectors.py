@@ -21,7 +21,6 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog_rllib.env_runner import check_spaces
-from rlcatalog_rllib.envs import mask_of
 from rlcatalog_rllib.filters import merged, since
 from rlcatalog_rllib.recipe import Recipe, build_policy
 from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, encoded_space, rows_of
@@ -113,7 +112,8 @@ class EncodeObservations(ConnectorV2):
             found = policy.action_mask(raw)
             assert found is not None
             return list(found.astype(np.int8))
-        return [mask_of(policy.masks, one, episode.is_done) for one, episode in zip(raw, episodes, strict=True)]
+        pairs = zip(raw, episodes, strict=True)
+        return [policy.encoder.mask_of(one, over=episode.is_done).astype(np.int8) for one, episode in pairs]
 
     # --- the filter's statistics -----------------------------------------------------------------------------------
 

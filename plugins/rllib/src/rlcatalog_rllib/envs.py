@@ -12,9 +12,9 @@ from ray.rllib.env.env_context import EnvContext
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from rlcatalog import SpaceInfo, default_catalog
-from rlcatalog.actions import ActionMasks
 from rlcatalog.cli import make_env
-from rlcatalog.errors import ActionMaskError, CatalogError, ConfigError
+from rlcatalog.errors import CatalogError, ConfigError
+from rlcatalog.policy import Encoder
 from rlcatalog_rllib.recipe import this_machine
 from rlcatalog_rllib.spaces import MASK, OBS
 
@@ -61,14 +61,10 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         catalog = default_catalog()
         resolution = catalog.resolve(env.observation_space, env.action_space, model, "torch")
-        request = resolution.request
-        self._preprocessor = catalog.preprocessor_for(request.obs, resolution.config.values)
-        assert request.action is not None
-        self._masks = ActionMasks(request.action, resolution.mask_key)
-        self._mask_apart = resolution.mask_key is not None and resolution.mask_key not in request.obs.keys
-        parts: dict[str, Any] = {OBS: self._preprocessor.observation_space}
+        self._encoder = Encoder(catalog, resolution)
+        parts: dict[str, Any] = {OBS: self._encoder.preprocessor.observation_space}
         if resolution.mask_key is not None:
-            parts[MASK] = spaces.MultiBinary(self._masks.size)
+            parts[MASK] = spaces.MultiBinary(self._encoder.masks.size)
         space: Any = spaces.Dict(parts)
         space.original_space = env.observation_space
         self.observation_space = space
@@ -85,26 +81,10 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _encoded(self, obs: Any, done: bool) -> dict[str, Any]:
         """Return the encoded observation and the columns of its mask."""
-        found = {OBS: self._preprocessor.transform(self._masks.without([obs])[0] if self._mask_apart else obs)}
-        if self._masks.key is not None:
-            found[MASK] = mask_of(self._masks, obs, done)
+        found = {OBS: self._encoder.encode(obs)}
+        if self._encoder.masks.key is not None:
+            found[MASK] = self._encoder.mask_of(obs, over=done).astype(np.int8)
         return found
-
-
-def mask_of(masks: ActionMasks, obs: Any, done: bool) -> Any:
-    """Return the columns of an observation's mask `[m]`, int8; ones where the episode is over and nothing is allowed.
-
-    Raises:
-        ActionMaskError: It has the wrong form, or allows nothing in an episode that goes on.
-    """
-    try:
-        found = masks.of([obs])
-        assert found is not None
-        return found[0].astype(np.int8)
-    except ActionMaskError:
-        if not done:
-            raise
-        return np.ones(masks.size, np.int8)  # nobody acts any more
 
 
 def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: Any = None) -> Any:

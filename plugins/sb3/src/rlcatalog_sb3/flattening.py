@@ -11,11 +11,12 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import Preprocessor, SpaceInfo, default_catalog
-from rlcatalog.actions import ActionAdapter, ActionMasks, groups
+from rlcatalog.actions import ActionAdapter, groups
 from rlcatalog.choice import Resolution
 from rlcatalog.cli import make_env
 from rlcatalog.config import same
-from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
+from rlcatalog.errors import ConfigError, ModelContractError
+from rlcatalog.policy import Encoder
 from rlcatalog_sb3.refusals import refuse_filter
 from rlcatalog_sb3.spaces import MASK, OBS, EncodedBox, Origin, note_origin
 
@@ -131,11 +132,10 @@ class Flattening:
         refuse_filter(resolution)
         request, values = resolution.request, resolution.config.values
         assert request.action is not None
-        self.preprocessor = catalog.preprocessor_for(request.obs, values)
+        self.encoder = Encoder(catalog, resolution)
+        self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         self.adapter = ActionAdapter(request.action, values["action_bounds"], resolution.actions.raw_kinds("torch"))
-        self.masks = ActionMasks(request.action, resolution.mask_key)
         self.masked = masked or resolution.mask_key is not None
-        self._mask_apart = resolution.mask_key is not None and resolution.mask_key not in request.obs.keys
         origin = Origin(
             observation_space, action_space, resolution.config.given, encoding_of(resolution, self.preprocessor)
         )
@@ -155,19 +155,10 @@ class Flattening:
             mask: Its action mask in Gymnasium's format, where the observation does not hold it.
             last: The episode is over: nobody will act, so a mask that allows nothing is no error.
         """
-        seen = self.masks.without(obs) if self._mask_apart else obs
-        flat = self.preprocessor.transform(seen).ravel().astype(self._dtype, copy=False)
+        flat = self.encoder.encode(obs).ravel().astype(self._dtype, copy=False)
         if not self.masked:
             return flat
-        try:
-            rows = self.masks.of([obs]) if self.masks.key is not None else self.masks.matrix([mask], 1)
-            assert rows is not None
-            columns = rows[0].astype(np.int8)
-        except ActionMaskError:
-            if not last:
-                raise
-            columns = np.ones(self.masks.size, np.int8)
-        return {OBS: flat, MASK: columns}
+        return {OBS: flat, MASK: self.encoder.mask_of(obs, mask, over=last).astype(np.int8)}
 
     def act(self, raw: Any) -> Any:
         """Return the environment's action for one raw action."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlcatalog.models import DenseSpec
 from rlcatalog.tf import Dense, activation, initial_value, tf
-from rlcatalog_autoregressive.columns import ActionPart, PartColumns
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
 
 
 class Conditionals:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from rlcatalog.models import DenseSpec
 from rlcatalog.torch import activation, dense, flatten_rows, initialize
-from rlcatalog_autoregressive.columns import ActionPart, PartColumns
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
 
 
 class Conditionals(nn.Module):

@@ -8,7 +8,14 @@ from typing import Any
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, BoundDistribution, DistPart, same_kind
 from rlcatalog.tf import tf
-from rlcatalog_categorical.multi.lens import check_actions, check_width, choices, layout_of, lens_of, same_lens
+from rlcatalog_categorical.multi.choice_columns import (
+    check_actions,
+    check_width,
+    choices,
+    layout_of,
+    lens_of,
+    same_lens,
+)
 from rlcatalog_categorical.plugin import input_lens as lens_of_space, multi_size
 from rlcatalog_categorical.tf import Categorical
 

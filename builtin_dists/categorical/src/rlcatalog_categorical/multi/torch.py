@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, BoundDistribution, DistPart, same_kind
-from rlcatalog_categorical.multi.lens import (
+from rlcatalog_categorical.multi.choice_columns import (
     ChoiceColumns,
     check_actions,
     check_width,

@@ -1,4 +1,4 @@
-"""Memory of lookups: what was found for the same spaces and an equal config is found again."""
+"""Cache of lookups: what was found for the same spaces and an equal config is found again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlcatalog.config import same
 T = TypeVar("T")
 
 
-class LookupMemory:
+class LookupCache:
     """Remembers what lookups found.
 
     Args:

@@ -14,6 +14,7 @@ from rlcatalog.plugins import ActionDistSpec, Component, Request
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
+    from rlcatalog.choice.pins import Pins
     from rlcatalog.choice.slots import Slots
 
 
@@ -69,11 +70,12 @@ class NamedDistributions:
         slots: Where names are looked up.
         custom: `custom_action_dist`: a name, a class, a dict of path → name or class, or None.
         dist_type: A name or class that stands back behind `custom`.
-        pins: Path → `"distribution/name"` of a saved policy.
+        pins: What an earlier lookup chose, to be repeated.
     """
 
-    def __init__(self, slots: Slots, custom: Any, dist_type: Any = None, pins: Mapping[str, str] | None = None) -> None:
-        self._slots, self._pins = slots, pins or {}
+    def __init__(self, slots: Slots, custom: Any, dist_type: Any = None, pins: Pins | None = None) -> None:
+        self._slots = slots
+        self._pins = {} if pins is None else pins.action_dists
         by_path = custom if isinstance(custom, Mapping) else {}
         self._by_path = {path: slots.named("action_dist", value, in_process_dist) for path, value in by_path.items()}
         anywhere = dist_type if custom is None or by_path else custom

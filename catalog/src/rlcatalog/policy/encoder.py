@@ -1,0 +1,65 @@
+"""Encoder: what comes before a model, for whoever has none: encoded observations and action masks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.actions import ActionMasks
+from rlcatalog.choice import Resolution
+from rlcatalog.errors import ActionMaskError
+
+if TYPE_CHECKING:
+    from rlcatalog.catalog import Catalog
+
+Array = np.ndarray[Any, Any]
+
+
+class Encoder:
+    """Encodes what an environment emits, and reads the action masks in it.
+
+    Args:
+        catalog: Where the preprocessors are found.
+        resolution: What a lookup chose.
+
+    Attributes:
+        preprocessor: Encodes observations, without their masks where the model is not shown them.
+        masks: Reads action masks.
+    """
+
+    def __init__(self, catalog: Catalog, resolution: Resolution) -> None:
+        request = resolution.request
+        assert request.action is not None
+        self.preprocessor = catalog.preprocessor_for(request.obs, resolution.config.values, pins=resolution.pins)
+        self.masks = ActionMasks(request.action, resolution.mask_key)
+        self._mask_apart = resolution.mask_key is not None and resolution.mask_key not in request.obs.keys
+
+    def seen(self, obs: Any) -> Any:
+        """Return what the preprocessor takes of an observation, or of a batch: all, or all but the action mask."""
+        return self.masks.without(obs) if self._mask_apart else obs
+
+    def encode(self, obs: Any) -> Array:
+        """Encode one observation into a fresh array of the preprocessor's shape."""
+        return self.preprocessor.transform(self.seen(obs))
+
+    def mask_of(self, obs: Any, mask: Any = None, *, over: bool = False) -> Array:
+        """Return the action mask that goes with one observation, boolean `[m]`.
+
+        Args:
+            obs: The observation.
+            mask: Its mask in Gymnasium's format, where the observation does not hold it.
+            over: The episode is over: nobody will act, so a mask that allows nothing is no error and allows everything.
+
+        Raises:
+            ActionMaskError: It has the wrong form, or allows nothing in an episode that goes on.
+        """
+        try:
+            rows = self.masks.of([obs]) if self.masks.key is not None else self.masks.matrix([mask], 1)
+        except ActionMaskError:
+            if not over:
+                raise
+            return np.ones(self.masks.size, np.bool_)
+        assert rows is not None
+        row: Array = rows[0]
+        return row
