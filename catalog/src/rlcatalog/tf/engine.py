@@ -10,11 +10,10 @@ import tensorflow as tf
 
 from rlcatalog.actions import entropy_of, params_given
 from rlcatalog.errors import ModelContractError
-from rlcatalog.models import check_values
 from rlcatalog.policy import Evaluation, Policy, lengths_of, memory_of, views_of
-from rlcatalog.spaces import parts_of
 from rlcatalog.tf.dtypes import dtype_of, floats_as, widened
 from rlcatalog.tf.ops import flatten_rows
+from rlcatalog.tf.outputs import flat_sample, values_of
 from rlcatalog.tf.sequences import Padding
 from rlcatalog.tf.variables import unbuilt
 
@@ -154,12 +153,12 @@ class TFEngine:
         dist = self.dist_class(inputs, self.model)
         sample = dist.sample() if explore else dist.deterministic_sample()
         raw, logp = self._score(dist, sample)
-        value = self._values() if self.has_value else tf.constant(0.0)
+        value = values_of(self.model) if self.has_value else tf.constant(0.0)
         return raw, logp, value, params_given(dist, sample), *(returned if memory else ())
 
     def _estimates(self, input_dict: dict[str, Any], memory: list[Any], mask: Any) -> Any:
         self._one_step({**input_dict, "values_only": True}, memory)
-        return self._values()
+        return values_of(self.model)
 
     def _one_step(self, input_dict: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
         """Run the model on one step of each episode."""
@@ -180,14 +179,14 @@ class TFEngine:
             else:
                 outputs, _ = self.model({**input_dict, "is_training": True}, [], None)
                 inputs = widened(outputs)
-                value = self._values() if self.has_value else None
+                value = values_of(self.model) if self.has_value else None
             if batch.get("mask") is not None:
                 inputs = self.dist_class.masked(inputs, tf.cast(self.tensor(batch["mask"]), tf.bool))
             dist = self.dist_class(inputs, self.model)
             raw = self.tensor(batch["raw_action"], inputs.dtype)
             raw = raw[:, 0] if self.scalar and raw.shape.rank == 2 else raw
             logp = dist.logp(raw)
-            entropy, kind = entropy_of(dist, self._flat)
+            entropy, kind = entropy_of(dist, flat_sample)
             return Evaluation(logp, entropy, kind, value, dist, self._kl(batch, dist, raw))
 
     def _kl(self, batch: Mapping[str, Any], dist: Any, raw: Any) -> Any:
@@ -215,15 +214,7 @@ class TFEngine:
         padded = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
         memory = self._given(list(getattr(state, "memory", state)))
         outputs, _ = self.model({**padded, "is_training": True, "outputs_only": True}, memory, lengths)
-        return widened(padding.take(outputs)), padding.take(self._values()) if self.has_value else None
-
-    def _values(self) -> Any:
-        """Return the model's value estimates `[B]`; a column `[B, 1]`, as a dense layer gives it, is one too."""
-        value = widened(self.model.value_function())
-        if value.shape.rank in (1, None):
-            return value
-        check_values(self.model, value.shape)
-        return value[:, 0]
+        return widened(padding.take(outputs)), padding.take(values_of(self.model)) if self.has_value else None
 
     def to(self, device: str) -> None:
         """Rebuild the model on a device; variables stay where they were made."""
@@ -245,19 +236,8 @@ class TFEngine:
 
     def _score(self, dist: Any, sample: Any) -> tuple[Any, Any]:
         """Return a sample in its flat form `[B, width]` and its logp."""
-        sample = self._flat(sample)
-        return self._checked(_rows(sample)), dist.logp(sample)
-
-    def _flat(self, sample: Any) -> Any:
-        """Return a sample as one tensor: a structure's parts side by side, `[B, width]`."""
-        parts = parts_of(sample)
-        if parts is None:
-            return sample
-        rows = [_rows(part) for part in parts]
-        dtypes = {part.dtype for part in rows}
-        wide = tf.float64 if tf.float64 in dtypes else tf.float32
-        dtype = rows[0].dtype if len(dtypes) == 1 else wide
-        return tf.concat([tf.cast(part, dtype) for part in rows], axis=1)
+        sample = flat_sample(sample)
+        return self._checked(flatten_rows(sample)), dist.logp(sample)
 
     def _checked(self, raw: Any) -> Any:
         if raw.shape[1] != self.width:
@@ -270,7 +250,3 @@ class TFEngine:
     def _given(self, value: Any) -> Any:
         """Return a structure of arrays as tensors that the model is given."""
         return tf.nest.map_structure(lambda part: self.tensor(part, self.floats), value)
-
-
-def _rows(x: Any) -> Any:
-    return x[:, None] if x.shape.rank == 1 else flatten_rows(x)

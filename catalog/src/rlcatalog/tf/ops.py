@@ -27,7 +27,9 @@ def side_by_side(pieces: list[Any]) -> Any:
 
 
 def flatten_rows(x: Any) -> Any:
-    """Return a tensor or an array as `[B, n]`."""
+    """Return a tensor or an array `[B]` or `[B, ...]` as `[B, n]`."""
+    if len(x.shape) == 1:
+        return x[:, None]
     if len(x.shape) == 2:
         return x
     size = 1

@@ -11,11 +11,9 @@ import torch
 
 from rlcatalog.actions import ActionDistribution, entropy_of, params_given
 from rlcatalog.errors import ModelContractError
-from rlcatalog.models import check_values
 from rlcatalog.policy import Evaluation, Policy, lengths_of, memory_of, views_of
-from rlcatalog.spaces import parts_of
 from rlcatalog.torch.dtypes import HALF, dtype_of, widened
-from rlcatalog.torch.ops import flatten_rows
+from rlcatalog.torch.outputs import flat_sample, values_of
 from rlcatalog.torch.sequences import Padding
 
 Array = np.ndarray[Any, Any]
@@ -64,7 +62,7 @@ class TorchEngine:
             dist = self.dist_class(inputs, model)
             sample = dist.sample() if explore else dist.deterministic_sample()
             raw, logp = self._score(dist, sample)
-            value = self.numpy(self._values()) if self.has_value else None
+            value = self.numpy(values_of(self.model)) if self.has_value else None
             found: tuple[Array, ...] = ()
             if states:
                 found = tuple(self.numpy(widened(part)) for part in new_state)
@@ -81,7 +79,7 @@ class TorchEngine:
             input_dict |= {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
             seq_lens = self._single_steps(len(obs)) if memory else None
             self.model({**input_dict, "values_only": True}, self._states(memory, dtype), seq_lens)
-            return self.numpy(self._values())
+            return self.numpy(values_of(self.model))
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
@@ -95,14 +93,14 @@ class TorchEngine:
         sequences = self._sequences(batch, dtype) if self.policy.memory else None
         if sequences is None:
             inputs, _ = model({**input_dict, "is_training": True}, [], None)
-            value = self._values() if self.has_value else None
+            value = values_of(self.model) if self.has_value else None
         else:
             lengths, padded, states = sequences
             repeats = self.policy.views.training
             input_dict = {name: padded.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
             outputs, _ = model({**input_dict, "is_training": True, "outputs_only": True}, states, lengths)
             inputs = padded.take(outputs)
-            value = padded.take(self._values()) if self.has_value else None
+            value = padded.take(values_of(self.model)) if self.has_value else None
         inputs = widened(inputs)
         if batch.get("mask") is not None:
             inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())
@@ -110,7 +108,7 @@ class TorchEngine:
         raw = self.tensor(batch["raw_action"], inputs.dtype)
         raw = raw[:, 0] if self.scalar and raw.ndim == 2 else raw
         logp = dist.logp(raw)
-        entropy, kind = entropy_of(dist, self._flat)
+        entropy, kind = entropy_of(dist, flat_sample)
         return Evaluation(logp, entropy, kind, value, dist, self._kl(batch, dist, raw))
 
     def _kl(self, batch: Mapping[str, Any], dist: Any, raw: torch.Tensor) -> torch.Tensor | None:
@@ -121,14 +119,6 @@ class TorchEngine:
         old, new = stored(self.tensor(batch["dist_inputs"], params.dtype)), stored(params)
         kl: torch.Tensor = old.kl(new)
         return kl
-
-    def _values(self) -> torch.Tensor:
-        """Return the model's value estimates `[B]`; a column `[B, 1]`, as a linear layer gives it, is one too."""
-        value = widened(self.model.value_function())
-        if value.ndim == 1:
-            return value
-        check_values(self.model, value.shape)
-        return value[:, 0]
 
     def to(self, device: str) -> None:
         """Move the model to a device."""
@@ -158,7 +148,7 @@ class TorchEngine:
     def _score(self, dist: ActionDistribution, sample: Any) -> tuple[Array, torch.Tensor]:
         """Return a sample in its flat form, an array `[B, width]`, and its logp."""
         if not isinstance(sample, torch.Tensor):
-            sample = self._flat(sample)
+            sample = flat_sample(sample)
         raw = self.numpy(sample)
         if raw.ndim == 1:
             raw = raw[:, None]
@@ -170,15 +160,6 @@ class TorchEngine:
                 f" action; {self.policy.action_space} takes {self.width}."
             )
         return raw, dist.logp(sample)
-
-    def _flat(self, sample: Any) -> torch.Tensor:
-        """Return a sample as one tensor: a structure's parts side by side, `[B, width]`."""
-        if isinstance(sample, torch.Tensor):
-            return sample
-        parts = [flatten_rows(part) for part in parts_of(sample) or []]
-        if len({part.dtype for part in parts}) > 1:  # float32 holds whole numbers that half precision would not
-            parts = [part if part.dtype is torch.float64 else part.float() for part in parts]
-        return torch.cat(parts, dim=1)
 
     def tree(self, value: Any, dtype: torch.dtype) -> Any:
         """Return a structure of arrays as one of tensors; see `tensor`."""

@@ -11,7 +11,6 @@ from ray.rllib.core.rl_module.apis import TARGET_NETWORK_ACTION_DIST_INPUTS, Val
 from torch import Tensor
 
 from rlcatalog.actions import params_given
-from rlcatalog_rllib.distribution import flat
 from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 
 
@@ -40,7 +39,7 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
         outputs, states = self.run_model(self.model, rows, training=False)
         dist = self.policy.dist_class(outputs, self.model)
         sample = dist.sample() if explore else dist.deterministic_sample()
-        actions = flat(sample)
+        actions = flat_sample(sample)
         if actions.ndim == 1 and not self.policy.adapter.scalar:
             actions = actions[:, None]
         params = outputs if self._outputs_are_params else params_given(dist, actions)

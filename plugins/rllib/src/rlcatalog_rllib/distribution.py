@@ -11,7 +11,7 @@ from torch import Tensor
 from rlcatalog import Policy
 from rlcatalog.actions import entropy_of
 from rlcatalog.errors import NoClosedFormError, NotServedError
-from rlcatalog.spaces import parts_of
+from rlcatalog.torch import flat_sample
 
 
 class CatalogDistribution(Distribution):
@@ -65,7 +65,7 @@ class CatalogDistribution(Distribution):
 
     def entropy(self, **kwargs: Any) -> Tensor:
         """Return the entropy, of the leading shape; an estimate from one draw where there is no closed form."""
-        return self._laid_out(entropy_of(self.dist, flat)[0])
+        return self._laid_out(entropy_of(self.dist, flat_sample)[0])
 
     def kl(self, other: Any, **kwargs: Any) -> Tensor:
         """Return the divergence of `other` from this distribution, of the leading shape.
@@ -86,7 +86,7 @@ class CatalogDistribution(Distribution):
     def _drawn(self, sample: Any, sample_shape: Any, return_logp: bool) -> Any:
         if sample_shape:
             raise NotServedError(f"sample_shape={tuple(sample_shape)}: draws have the shape of the parameters.")
-        action = flat(sample)
+        action = flat_sample(sample)
         logp = self._laid_out(self.dist.logp(action)) if return_logp else None
         action = action.reshape(self._shape if self._scalar else (*self._shape, action.shape[-1]))
         return (action, logp) if return_logp else action
@@ -108,13 +108,3 @@ class _Deterministic(CatalogDistribution):
         return self._drawn(self.dist.deterministic_sample(), sample_shape, return_logp)
 
     rsample = sample
-
-
-def flat(sample: Any) -> Tensor:
-    """Return a sample in its stored form: the parts of a structure side by side, `[N, width]`."""
-    if isinstance(sample, Tensor):
-        return sample
-    parts = [part.reshape(part.shape[0], -1) for part in parts_of(sample) or []]
-    if len({part.dtype for part in parts}) > 1:  # float32 holds whole numbers that half precision would not
-        parts = [part.float() for part in parts]
-    return torch.cat(parts, dim=1)

@@ -16,8 +16,8 @@ from torch import Tensor
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import before_torch_optimizers
-from rlcatalog.models import ModelV2, check_values
-from rlcatalog.torch import Padding
+from rlcatalog.models import ModelV2
+from rlcatalog.torch import Padding, values_of
 from rlcatalog_rllib.checkpoints import IDENTITY, check_same, check_weights, identity
 from rlcatalog_rllib.distribution import CatalogDistribution
 from rlcatalog_rllib.recipe import Recipe, build_policy
@@ -132,10 +132,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
     def values_of(self, model: Any, rows: Rows) -> Tensor:
         """Return the values of a model's last pass, of the batch's shape."""
-        values: Tensor = model.value_function()
-        if values.ndim != 1:
-            check_values(model, values.shape)
-        return values.reshape(rows.shape)
+        return values_of(model).reshape(rows.shape)
 
     def state_out(self, rows: Rows, returned: list[Any]) -> dict[str, Tensor]:
         """Return the memory one step later, by the names of `get_initial_state`."""

@@ -13,8 +13,7 @@ from torch import Tensor
 from rlcatalog import Policy, default_catalog
 from rlcatalog.actions import entropy_of
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.models import check_values
-from rlcatalog.spaces import parts_of
+from rlcatalog.torch import flat_sample, values_of
 from rlcatalog_sb3.flattening import check_encoding
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.refusals import refuse_filter, refuse_model
@@ -109,7 +108,7 @@ class ActorCritic:
         """Return raw actions in the shape of the space Stable-Baselines3 sees, and their log density `[B]`."""
         sample = dist.deterministic_sample() if deterministic else dist.sample()
         if not isinstance(sample, Tensor):
-            sample = flat(sample)
+            sample = flat_sample(sample)
         logp = dist.logp(sample)
         raw = sample.detach()
         return (raw if raw.shape[1:] == self.action_shape else self._shaped(raw)), logp
@@ -124,7 +123,7 @@ class ActorCritic:
 
     def score(self, dist: Any, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log density `[B]` of stored actions, and the entropy `[B]` or its estimate."""
-        return self.logp(dist, actions), entropy_of(dist, flat)[0]
+        return self.logp(dist, actions), entropy_of(dist, flat_sample)[0]
 
     def logp(self, dist: Any, actions: Tensor) -> Tensor:
         """Return the log density `[B]` of stored actions."""
@@ -137,23 +136,11 @@ class ActorCritic:
 
     def values(self) -> Tensor:
         """Return the value estimates `[B, 1]` of the last pass, as Stable-Baselines3 wants them."""
-        values: Tensor = self.model.value_function()
-        if values.ndim == 1:
-            return values.unsqueeze(1)
-        check_values(self.model, values.shape)
-        return values
+        return values_of(self.model).unsqueeze(1)
 
     def moved(self, device: torch.device) -> None:
         """Take note that the model was moved to a device."""
         self.policy.to(str(device))
-
-
-def flat(sample: Any) -> Tensor:
-    """Return a sample as one tensor: the parts of a structure side by side, `[B, width]`."""
-    if isinstance(sample, Tensor):
-        return sample
-    parts = [part.reshape(part.shape[0], -1) for part in parts_of(sample) or []]
-    return torch.cat([part.float() for part in parts] if len({part.dtype for part in parts}) > 1 else parts, dim=1)
 
 
 def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:

@@ -8,7 +8,8 @@ from stable_baselines3.common.distributions import Distribution
 
 from rlcatalog.actions import entropy_of
 from rlcatalog.errors import NotServedError
-from rlcatalog_sb3.actor_critic import ActorCritic, flat
+from rlcatalog.torch import flat_sample
+from rlcatalog_sb3.actor_critic import ActorCritic
 
 
 class CatalogDistribution(Distribution):
@@ -37,7 +38,7 @@ class CatalogDistribution(Distribution):
 
     def entropy(self) -> Any:
         """Return the entropy `[B]`, or its estimate."""
-        entropy: Any = entropy_of(self.distribution, flat)[0]
+        entropy: Any = entropy_of(self.distribution, flat_sample)[0]
         return entropy
 
     def proba_distribution_net(self, *args: Any, **kwargs: Any) -> Any:

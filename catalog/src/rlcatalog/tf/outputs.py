@@ -1,0 +1,38 @@
+"""Outputs of models and distributions in the one form that engines store: samples `[B, width]`, values `[B]`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from rlcatalog.models import check_values
+from rlcatalog.spaces import parts_of
+from rlcatalog.tf.dtypes import widened
+from rlcatalog.tf.ops import flatten_rows
+
+
+def flat_sample(sample: Any) -> Any:
+    """Return a sample in its stored form: a structure's parts side by side, `[B, width]`; one tensor as it is."""
+    parts = parts_of(sample)
+    if parts is None:
+        return sample
+    rows = [flatten_rows(part) for part in parts]
+    dtypes = {part.dtype for part in rows}
+    # float32 holds whole numbers that half precision would not.
+    wide = tf.float64 if tf.float64 in dtypes else tf.float32
+    dtype = rows[0].dtype if len(dtypes) == 1 else wide
+    return tf.concat([tf.cast(part, dtype) for part in rows], axis=1)
+
+
+def values_of(model: Any) -> Any:
+    """Return the value estimates `[B]` of a model's last pass, float32 at least; a column `[B, 1]` will do as well.
+
+    Raises:
+        ModelContractError: They have another shape.
+    """
+    value = widened(model.value_function())
+    if value.shape.rank in (1, None):
+        return value
+    check_values(model, value.shape)
+    return value[:, 0]
