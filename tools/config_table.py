@@ -13,8 +13,18 @@ from typing import Any
 
 from public_index import packages
 
-from rlcatalog import Catalog, neutral
-from rlcatalog.config import ALIASES, IGNORED, REFUSED, SPLIT, keys_of
+from rlcatalog import Catalog
+from rlcatalog.config import (
+    ACTIVATION_ALIASES,
+    ACTIVATIONS,
+    ALIASES,
+    IGNORED,
+    INITIALIZER_ALIASES,
+    INITIALIZERS,
+    REFUSED,
+    SPLIT,
+    keys_of,
+)
 from rlcatalog.plugins import scan
 from rlcatalog_ppo import config as ppo
 
@@ -181,16 +191,16 @@ def ppo_table() -> str:
 
 def activation_table() -> str:
     """Return the table of activations."""
-    return names_table(dict.fromkeys(neutral.ACTIVATIONS, "—"), neutral._ACTIVATION_ALIASES, ("activation",))
+    return names_table(dict.fromkeys(ACTIVATIONS, "—"), ACTIVATION_ALIASES, ("activation",))
 
 
 def initializer_table() -> str:
     """Return the table of initialisers."""
     arguments = {
         name: ", ".join(f"`{key}={value}`" for key, value in defaults.items()) or "—"
-        for name, defaults in neutral.INITIALIZERS.items()
+        for name, defaults in INITIALIZERS.items()
     }
-    return names_table(arguments, neutral._INITIALIZER_ALIASES, ("initialiser", "arguments and their defaults"))
+    return names_table(arguments, INITIALIZER_ALIASES, ("initialiser", "arguments and their defaults"))
 
 
 def names_table(names: dict[str, str], aliases: dict[str, str], head: tuple[str, ...]) -> str:

@@ -67,7 +67,7 @@ def data() -> dict[str, object]:
             assert choice.component is not None
             provides[f"{kind}/{info.kind}"] = choice.component.distribution
     box = SpaceInfo.read(gym.spaces.Box(-1, 1, (4,)))
-    trunk = catalog.slots.model(Request(box, box, values, None, (4,), 2), None, {})[0]["trunk"].component
+    trunk = catalog.slots.model(Request(box, box, values, None, (4,), 2), None, None)[0]["trunk"].component
     assert trunk is not None
     provides["model/fallback"] = trunk.distribution
     return {"distributions": distributions, "provides": dict(sorted(provides.items()))}

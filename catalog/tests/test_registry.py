@@ -225,7 +225,7 @@ def test_the_argument_counts_more_than_the_environment(catalog_of):
 def trunk(catalog):
     info = SpaceInfo.read(BOX)
     request = Request(info, info, catalog.schema.defaults(), "torch", (3,), 2)
-    return catalog.slots.model(request, None, {})[0]["trunk"]
+    return catalog.slots.model(request, None, None)[0]["trunk"]
 
 
 def test_a_tie_names_both_and_the_ways_out(catalog_of):

@@ -4,7 +4,9 @@ from .kernel_keys import KernelConfig as KernelConfig, NameOrCallable as NameOrC
 from .keys import convert as convert, keys_of as keys_of
 from .legacy_keys import ALIASES as ALIASES, IGNORED as IGNORED, REFUSED as REFUSED, SPLIT as SPLIT
 from .names import (
+    ACTIVATION_ALIASES as ACTIVATION_ALIASES,
     ACTIVATIONS as ACTIVATIONS,
+    INITIALIZER_ALIASES as INITIALIZER_ALIASES,
     INITIALIZERS as INITIALIZERS,
     activation_name as activation_name,
     initializer_name as initializer_name,

@@ -13,7 +13,7 @@ from rlcatalog.errors import ConfigError, nearest
 ACTIVATIONS = (
     "linear", "relu", "tanh", "elu", "silu", "gelu", "sigmoid", "softplus", "leaky_relu", "selu", "softmax",
 )  # fmt: skip
-_ACTIVATION_ALIASES = {"swish": "silu", "none": "linear", "leakyrelu": "leaky_relu"}
+ACTIVATION_ALIASES = {"swish": "silu", "none": "linear", "leakyrelu": "leaky_relu"}
 
 #: Initialiser name → its parameters with their defaults.
 INITIALIZERS: dict[str, dict[str, float]] = {
@@ -30,7 +30,7 @@ INITIALIZERS: dict[str, dict[str, float]] = {
     "zeros": {},
     "ones": {},
 }
-_INITIALIZER_ALIASES = {
+INITIALIZER_ALIASES = {
     "glorot_uniform": "xavier_uniform", "glorot_normal": "xavier_normal", "he_uniform": "kaiming_uniform",
     "he_normal": "kaiming_normal", "trunc_normal": "truncated_normal",
 }  # fmt: skip
@@ -52,7 +52,7 @@ def activation_name(value: Any, key: str = "activation") -> Any:
         return value
     if isinstance(value, str):
         name = value.lower()
-        name = _ACTIVATION_ALIASES.get(name, name)
+        name = ACTIVATION_ALIASES.get(name, name)
         if name in ACTIVATIONS:
             return name
     raise ConfigError(f"config key {key!r}: unknown activation {value!r}.{nearest(str(value).lower(), ACTIVATIONS)}"
@@ -81,7 +81,7 @@ def initializer_name(value: Any, config: dict[str, Any] | None = None, key: str 
     if value is None or callable(value):
         return value
     name = value.lower().rstrip("_") if isinstance(value, str) else value
-    name = _INITIALIZER_ALIASES.get(name, name) if isinstance(name, str) else name
+    name = INITIALIZER_ALIASES.get(name, name) if isinstance(name, str) else name
     if name not in INITIALIZERS:
         raise ConfigError(f"config key {key!r}: unknown initialiser {value!r}.{nearest(str(value), INITIALIZERS)}"
                           f" Known: {', '.join(INITIALIZERS)}, None, or a callable of the framework.")  # fmt: skip
