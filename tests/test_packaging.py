@@ -237,7 +237,7 @@ absent(data["siblings"])
 import gymnasium as gym
 import numpy as np
 import rlcatalog
-from rlcatalog.models import Part, assemble
+from rlcatalog.models import ModelPart, assemble
 from rlcatalog.actions import BoundDistribution, DistPart
 from rlcatalog.errors import CatalogError, MissingPluginError, UnsupportedSpaceError
 from rlcatalog.plugins import Request
@@ -338,7 +338,7 @@ def work_together(component, framework):
     size = dist.declaration.size(action, config, 8)
     cls = dist.load(framework)
     bound = BoundDistribution(cls, cls.options_for(action, config, [(Pair, 8)]))
-    parts = [Part(trunk_class(framework)), Part(head.load(framework), is_head=True)]
+    parts = [ModelPart(trunk_class(framework)), ModelPart(head.load(framework), is_head=True)]
     model = assemble(parts, box, space, size, lambda: dict(config), "model", action_dist=bound)
     inputs, _ = model({"obs": tensor(np.ones((3, 4), np.float32), framework)})
     made = bound(inputs, model)

@@ -258,10 +258,6 @@ def _columns(info: SpaceInfo, raw: int, kind: str, bounds: str) -> Iterator[Colu
     yield from (Column(raw + i, None, float(shifts[i]), float(scales[i])) for i in range(width))
 
 
-#: `mask(path, earlier)`: the part asked about, and the raw values of the parts before it by path.
-MaskFunction = Callable[[str, Mapping[str, Any]], Any]
-
-
 def columns_of(action_dist: Any) -> PartColumns | None:
     """Return the layout of an autoregressive distribution, or None for another one."""
     found = unbound(action_dist)[1].get("layout")

@@ -20,9 +20,6 @@ class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
     lstm_cell_size: Annotated[int, Meta(ge=1, description="width of the LSTM's cell and output")] = 256
     lstm_use_prev_action: Annotated[bool, Meta(description="show the LSTM the previous action")] = False
     lstm_use_prev_reward: Annotated[bool, Meta(description="show the LSTM the previous reward")] = False
-    _time_major: Annotated[
-        bool, Meta(description="sequences reach the LSTM as [T, B, ...] instead of [B, T, ...]; results are the same")
-    ] = False
     lstm_weights_initializer: Annotated[
         NameOrCallable, Meta(description="initialiser of its weights, gate by gate")
     ] = None

@@ -40,6 +40,6 @@ def rlcatalog_models() -> list[ModelSpec]:
             match=match,
             describe=describe,
             config="rlcatalog_lstm.config:LstmConfig",
-            reads=("free_log_std", "max_seq_len"),
+            reads=("free_log_std", "max_seq_len", "_time_major"),
         )
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions import bind
 from rlcatalog.choice.in_process import in_process_dist
-from rlcatalog.choice.selection import Choice
+from rlcatalog.choice.selection import Choice, repeat
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
 from rlcatalog.plugins import ActionDistSpec, Component, Request
 from rlcatalog.spaces import SpaceInfo
@@ -88,12 +88,14 @@ class NamedDistributions:
         """All components named."""
         return [c for c in (self.anywhere, *self._by_path.values()) if c is not None]
 
-    def at(self, request: Request, place: str, outer: Component | None) -> Component | None:
+    def pinned(self, place: str) -> Component | None:
+        """Return the component that an earlier lookup chose for a place, or None."""
+        return self._slots.registry.get("action_dist", self._pins[place]) if place in self._pins else None
+
+    def at(self, request: Request, outer: Component | None) -> Component | None:
         """Return the component named for a node, or None; never the one it is to stand inside of."""
         info = request.action
         assert info is not None
-        if place in self._pins:
-            return self._slots.registry.get("action_dist", self._pins[place])
         named = self._by_path.get(info.path)
         if named is not None and named is not outer:
             self._unused.discard(info.path)
@@ -117,7 +119,7 @@ class NamedDistributions:
             return
         if not self._fitted:
             assert self.anywhere is not None
-            self._slots.size(self.anywhere, request, request.action.space)  # says why
+            self._slots.size(self.anywhere, request)  # says why
             raise UnsupportedSpaceError(f"{self.anywhere.name} fits no part of {request.action.describe()}.")
         if self._unused:
             paths = [node.path for node in request.action.walk()]
@@ -132,7 +134,7 @@ class NamedDistributions:
         if is_composite(self.anywhere):
             return request.action.kind in ("tuple", "dict")
         try:
-            self._slots.size(self.anywhere, request, request.action.space)
+            self._slots.size(self.anywhere, request)
         except UnsupportedSpaceError:
             return False
         return True
@@ -167,19 +169,22 @@ def _plan(slots: Slots, request: Request, names: NamedDistributions, outer: Comp
     info = request.action
     assert info is not None
     place = info.path if outer is None else f"{info.path} inside {outer.name}"
-    choice = slots.action_dist(request, names.at(request, place, outer), outer)
+    pinned = names.pinned(place)
+    choice = (
+        slots.action_dist(request, names.at(request, outer), outer) if pinned is None else repeat("action_dist", pinned)
+    )
     component = choice.component
     assert component is not None
     if wraps_default(component):
         inner = _plan(slots, request, names, component)
-        return ActionPlan(info, choice, slots.size(component, request, info.space, inner.size), (inner,), place)
+        return ActionPlan(info, choice, slots.size(component, request, inner.size), (inner,), place)
     if not is_composite(component):
-        return ActionPlan(info, choice, slots.size(component, request, info.space), (), place)
+        return ActionPlan(info, choice, slots.size(component, request), (), place)
     children = tuple(_plan(slots, replace(request, action=child), names) for child in info.children)
     size = sum(child.size for child in children)
     for cls in component.objects.values():  # a class of the running program may need more than its children do
         if "required_model_output_shape" in vars(cls):
-            size = slots.size(component, request, info.space)
+            size = slots.size(component, request)
     return ActionPlan(info, choice, size, children, place)
 
 

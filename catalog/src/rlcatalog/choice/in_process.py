@@ -37,7 +37,7 @@ def in_process_dist(cls: Any, name: str | None = None) -> Component:
         name or cls.__name__,
         dict.fromkeys(frameworks, _path(cls)),
         _first_line(cls),
-        size=lambda action, config: 0,
+        size=lambda action, config, *inner: cls.required_model_output_shape(action.space, dict(config)),
         composite=bool(getattr(cls, "composite", False)),
         wraps_default=bool(getattr(cls, "wraps_default", False)),
     )

@@ -87,6 +87,12 @@ def choose(
     return Choice(slot, chosen.component, chosen.why, (chosen, *(v for v in verdicts if v is not chosen)))
 
 
+def repeat(slot: str, component: Component) -> Choice:
+    """Return the choice of an earlier lookup again; no candidate is asked."""
+    why = "chosen before, when the policy was saved or its run began"
+    return Choice(slot, component, why, (Verdict(component, None, why),))
+
+
 def _preferred(tied: list[Verdict], prefer: Sequence[str]) -> list[Verdict] | None:
     for distribution in prefer:
         found = [v for v in tied if v.component.distribution == distribution]

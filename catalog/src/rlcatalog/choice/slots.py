@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.choice.in_process import in_process_preprocessor
-from rlcatalog.choice.selection import Choice, choose
+from rlcatalog.choice.selection import Choice, choose, repeat
 from rlcatalog.config import warn_deprecated
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.frameworks import framework_name
 from rlcatalog.observations import Unclaimed
-from rlcatalog.plugins import ActionDistSpec, Component, ModelSpec, PreprocessorSpec, Registry, Request, public_index
+from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec, Registry, Request, public_index
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Slots:
             named = self.named("preprocessor", request.config.get("custom_preprocessor"), in_process_preprocessor)
             if named is not None:
                 warn_deprecated("custom_preprocessor is deprecated: use a gymnasium.ObservationWrapper.")
+        if pins is not None and named is not None:
+            return repeat("preprocessor", named)
         # A child's choice is not explained: only those that may fit are asked.
         found = self._takers(info) if info.path != "obs" else self.registry.active("preprocessor")
         choice = choose("preprocessor", found, request, named=named, prefer=self.prefer)
@@ -71,7 +73,9 @@ class Slots:
         return self._known_takers[key]
 
     def filter(self, request: Request, pins: Pins | None) -> Choice:
-        name = (pins and pins.parts.get("filter")) or request.config["observation_filter"]
+        if pins is not None and "filter" in pins.parts:
+            return repeat("filter", self.registry.get("filter", pins.parts["filter"]))
+        name = request.config["observation_filter"]
         if name == "NoFilter":
             return Choice("filter", None, "observation_filter is 'NoFilter'")
         return choose("filter", self.registry.active("filter"), request, named=self.registry.get("filter", name))
@@ -104,13 +108,12 @@ class Slots:
         return choices, unclaimed
 
     def _model_part(self, slot: str, request: Request, custom: Component | None, pins: Pins | None) -> Choice:
-        found = [c for c in self.registry.active("model") if slot_of(c) == slot]
-        # What was chosen then, whatever the config's name means today.
-        named = self.registry.get("model", pins.parts[slot]) if pins is not None and slot in pins.parts else None
-        if named is None and custom is not None and slot_of(custom) == slot:
-            named = custom
+        if pins is not None and slot in pins.parts:  # whatever the config's name means today
+            return repeat(slot, self.registry.get("model", pins.parts[slot]))
+        named = custom if custom is not None and slot_of(custom) == slot else None
         if pins is not None and named is None:
             return Choice(slot, None, "empty when the policy was saved")
+        found = [c for c in self.registry.active("model") if slot_of(c) == slot]
         return choose(slot, found, request, named=named, prefer=self.prefer)
 
     def trunk(self, request: Request, name: str | None) -> Component:
@@ -139,13 +142,14 @@ class Slots:
                 return component.declaration.frameworks[0]
         return "torch"
 
-    def size(self, component: Component | None, request: Request, action_space: Any, *inner: int) -> int:
-        assert component is not None
-        assert isinstance(component.declaration, ActionDistSpec)
+    def size(self, component: Component, request: Request, *inner: int) -> int:
+        """Return the number of inputs that a distribution needs for a request's action space."""
         assert request.action is not None
-        if component.objects:
-            cls = next(iter(component.objects.values()))
-            return output_size(cls.required_model_output_shape(action_space, dict(request.config)))
+        if component.declaration.size is None:  # type: ignore[attr-defined]
+            raise UnsupportedSpaceError(
+                f"{request.action.path}: {component.name} joins the distributions of the parts of a Tuple or Dict, and"
+                f" {request.action.describe()} has none."
+            )
         return int(component.ask("size", request.action, request.config, *inner, returns=output_size))
 
 

@@ -59,6 +59,9 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, Any] | None, Meta(description="arguments of that initialiser")
     ] = None
     max_seq_len: Annotated[int, Meta(ge=1, description="longest sequence in training, in time steps")] = 20
+    _time_major: Annotated[
+        bool, Meta(description="sequences reach recurrent models as [T, B, ...] instead of [B, T, ...]")
+    ] = False
 
     def __post_init__(self) -> None:
         activation_name(self.post_fcnet_activation, "post_fcnet_activation")

@@ -212,7 +212,7 @@ class ActionDistSpec(Declaration):
 
     Attributes:
         size: Number of model outputs the distribution needs, from the action space and the model config. The class's
-            `required_model_output_shape` says the same.
+            `required_model_output_shape` says the same. A composite may leave it out.
         composite: Whether it joins distributions that the catalog chooses for the space's children (Tuple, Dict); its
             size is the sum of theirs.
         wraps_default: Whether it is built around the distribution that the catalog would choose without it; `size`
@@ -227,7 +227,7 @@ class ActionDistSpec(Declaration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(self.size):
+        if not callable(self.size) and not (self.size is None and self.composite):
             raise DeclarationError(
                 f"ActionDistSpec({self.name!r}): size must be a function of the action SpaceInfo and the config."
             )

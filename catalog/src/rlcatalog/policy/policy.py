@@ -116,13 +116,16 @@ class Policy:
             ActionMaskError: The mask has the wrong shape, or a row allows nothing.
             NonFiniteError: The parameters of an action's distribution are NaN.
         """
+        own = None
         if self.masks.key is not None:
-            mask = self.masks.of(obs) if mask is None else mask
+            own = self.masks.of(obs) if mask is None else None
             obs = self.encoder.seen(obs)
         encoded = self.preprocessor.encode_batch(obs)
         if self.filter is not None:
             encoded = self.filter(encoded)
-        return self._step(encoded, state, prev_reward, mask, explore)
+        if mask is not None or (own is not None and len(own) != len(encoded)):
+            own = self.masks.matrix(own if mask is None else mask, len(encoded))
+        return self._step(encoded, state, prev_reward, own, explore)
 
     def act_encoded(
         self,
@@ -134,11 +137,10 @@ class Policy:
         explore: bool = True,
     ) -> Step:
         """Like `act`, for observations that `preprocess` returned (a training loop stores those)."""
+        mask = None if mask is None else self.masks.matrix(mask, len(encoded))
         return self._step(encoded, state, prev_reward, mask, explore)
 
-    def _step(self, encoded: Array, state: State | None, prev_reward: Any, mask: Any, explore: bool) -> Step:
-        if mask is not None:
-            mask = self.masks.matrix(mask, len(encoded))
+    def _step(self, encoded: Array, state: State | None, prev_reward: Any, mask: Array | None, explore: bool) -> Step:
         if not self._carries:
             raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
             check_finite(logp, inputs, encoded)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -205,6 +204,3 @@ class OutputLayers(nn.Module):
         """Map features `[B, n]` to value estimates `[B]`."""
         value: Tensor = self.value(features)
         return value.squeeze(1)
-
-
-LOG_2PI = math.log(2 * math.pi)
