@@ -452,7 +452,8 @@ import rlcatalog
 from rlcatalog.errors import MissingFrameworkError
 
 env = gym.make("CartPole-v1")
-policy = rlcatalog.build(env=env, config={"fcnet_hiddens": [8]}, framework=data["framework"])
+policy = rlcatalog.build(env=env, config={"fcnet_hiddens": [8]})  # the installed one need not be named
+assert policy.framework == data["framework"], policy.framework
 obs, _ = env.reset(seed=0)
 step = policy.act(obs[None])
 assert env.action_space.contains(step.action[0]), step.action

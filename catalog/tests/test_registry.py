@@ -38,7 +38,7 @@ from rlcatalog.errors import (
     PluginWarning,
     UnknownNameError,
 )
-from rlcatalog.frameworks import framework_name, require_framework
+from rlcatalog.frameworks import default_framework, framework_name, require_framework
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 
@@ -523,6 +523,17 @@ def test_an_unknown_framework_lists_what_exists(name, suggestion):
 def test_a_framework_that_is_no_text_is_unknown_too(wrong):
     with pytest.raises(UnknownNameError, match="Unknown framework"):
         framework_name(wrong)
+
+
+@pytest.mark.parametrize(
+    ("missing", "framework"),
+    [((), "torch"), (("tensorflow",), "torch"), (("torch",), "tf"), (("torch", "tensorflow"), "torch")],
+)
+def test_the_installed_framework_is_the_default_one(not_installed, missing, framework):
+    not_installed(*missing)
+    assert default_framework() == framework
+    assert Catalog([], environ={}).slots.framework(None) == framework
+    assert Catalog([], environ={}).slots.framework("torch") == "torch"  # a name wins; that it is missing is said later
 
 
 @pytest.mark.parametrize(("framework", "module"), [("torch", "torch"), ("tf", "tensorflow")])

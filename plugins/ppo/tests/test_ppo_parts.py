@@ -26,8 +26,8 @@ frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 def parts_of(framework):
     module = importlib.import_module(f"rlcatalog_ppo.{framework}")
     if framework == "torch":
-        return module.TorchOptimizer, module.TorchOps, torch.as_tensor
-    return module.TFOptimizer, module.TFOps, tf.constant
+        return module.Optimizer, module.TorchOps, torch.as_tensor
+    return module.Optimizer, module.TFOps, tf.constant
 
 
 @pytest.mark.parametrize(
@@ -185,3 +185,11 @@ def test_threads_are_set_in_the_framework(monkeypatch):
     for framework, count in (("torch", 3), ("tf", 2)):
         importlib.import_module(f"rlcatalog_ppo.{framework}").set_threads(count)
     assert asked == [3, 2]
+
+
+def test_a_framework_without_code_here_is_refused_by_name():
+    from rlcatalog.errors import NotServedError
+    from rlcatalog_ppo.ppo import _backend
+
+    with pytest.raises(NotServedError, match="PPO has no code for framework='jax'; it serves: torch, tf"):
+        _backend("jax")

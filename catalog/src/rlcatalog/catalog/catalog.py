@@ -149,7 +149,8 @@ class Catalog:
             obs_space: The environment's observation space.
             action_space: Its action space.
             config: The model config.
-            framework: `"torch"` or `"tf"`; None lets a custom class decide, else torch.
+            framework: `"torch"` or `"tf"`; None lets a custom class decide, else the
+                installed one, torch before tf.
             pins: What an earlier lookup chose, to be repeated.
 
         Raises:
@@ -187,7 +188,8 @@ class Catalog:
             obs_space: The environment's observation space.
             action_space: Its action space.
             config: The model config.
-            framework: `"torch"` or `"tf"`; None lets a custom class decide, else torch.
+            framework: `"torch"` or `"tf"`; None lets a custom class decide, else the
+                installed one, torch before tf.
             env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it; the policy then
                 acts on what `policy.wrap_env(env)` emits.
 
@@ -276,7 +278,8 @@ class Catalog:
             action_space: The action space.
             config: The model config; its `custom_action_dist` wins.
             dist_type: Name or class of a distribution: for the space, or for those of its parts that it fits.
-            framework: `"torch"` or `"tf"`; None lets a custom class decide, else torch.
+            framework: `"torch"` or `"tf"`; None lets a custom class decide, else the
+                installed one, torch before tf.
 
         Raises:
             UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.

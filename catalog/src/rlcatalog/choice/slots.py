@@ -10,7 +10,7 @@ from rlcatalog.choice.in_process import in_process_preprocessor
 from rlcatalog.choice.selection import Choice, choose, repeat
 from rlcatalog.config import warn_deprecated
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
-from rlcatalog.frameworks import framework_name
+from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations import Unclaimed
 from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec, Registry, Request, public_index
 from rlcatalog.spaces import SpaceInfo
@@ -140,7 +140,7 @@ class Slots:
         for component in custom:
             if component is not None and component.in_process and len(component.declaration.frameworks) == 1:
                 return component.declaration.frameworks[0]
-        return "torch"
+        return default_framework()
 
     def size(self, component: Component, request: Request, *inner: int) -> int:
         """Return the number of inputs that a distribution needs for a request's action space."""

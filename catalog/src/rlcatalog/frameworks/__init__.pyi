@@ -8,6 +8,7 @@ from .table import (
     FRAMEWORKS as FRAMEWORKS,
     FrameworkSpec as FrameworkSpec,
     add_framework as add_framework,
+    default_framework as default_framework,
     framework_name as framework_name,
     framework_of as framework_of,
     require_framework as require_framework,

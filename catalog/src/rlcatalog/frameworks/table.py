@@ -33,6 +33,11 @@ class FrameworkSpec(NamedTuple):
         """Import and return one of the targets."""
         return _load(self.targets[what])
 
+    @property
+    def is_installed(self) -> bool:
+        """Whether it is installed; nothing is imported."""
+        return importlib.util.find_spec(self.module) is not None
+
     def prepare(self) -> None:
         """Do what must be done before the framework is imported; cheap where there is nothing to do."""
         if "before" in self.targets:
@@ -64,16 +69,21 @@ def framework_name(framework: str) -> str:
     )
 
 
+def default_framework() -> str:
+    """Return the first framework of the table that is installed; the first of all where none is."""
+    return next((name for name, spec in FRAMEWORKS.items() if spec.is_installed), next(iter(FRAMEWORKS)))
+
+
 def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
     """Raise unless the framework is installed; nothing is imported.
 
     Raises:
         MissingFrameworkError: It is not; the message names the extra to install.
     """
-    module = FRAMEWORKS[framework].module
-    if importlib.util.find_spec(module) is None:
+    spec = FRAMEWORKS[framework]
+    if not spec.is_installed:
         raise MissingFrameworkError(
-            f"framework={framework!r} needs the package {module!r}, which is not installed here."
+            f"framework={framework!r} needs the package {spec.module!r}, which is not installed here."
             f" Install it with: pip install '{distribution or 'rlcatalog'}[{framework}]'"
         )
 

@@ -6,13 +6,15 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.config import warn_deprecated
-from rlcatalog.frameworks import framework_name
+from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog_ppo.config import PPOConfig, parse
 from rlcatalog_ppo.environments import maker, vector
 from rlcatalog_ppo.evaluation import play
@@ -103,9 +105,8 @@ class PPO:
         return catalog.build(*spaces, self.config.model, self.config.framework)
 
     def _make_learner(self) -> Learner:
-        backend = _backend(self.policy.framework)
-        make = backend.TorchOptimizer if self.policy.framework == "torch" else backend.TFOptimizer
-        return Learner(self.policy, self.config, self._rng, make(self.policy, self.config))
+        optimizer = _backend(self.policy.framework).Optimizer(self.policy, self.config)
+        return Learner(self.policy, self.config, self._rng, optimizer)
 
     def _lr(self) -> float:
         config = self.config
@@ -139,8 +140,15 @@ class PPOTrainer(PPO):
 
 def set_threads(framework: str | None, count: int) -> None:
     """Set how many threads one operation of a framework may use; before its first operation."""
-    _backend(framework_name(framework or "torch")).set_threads(count)
+    _backend(default_framework() if framework is None else framework_name(framework)).set_threads(count)
 
 
 def _backend(framework: str) -> Any:
+    """Return the module with PPO's part in a framework.
+
+    Raises:
+        NotServedError: There is none.
+    """
+    if find_spec(f"rlcatalog_ppo.{framework}") is None:
+        raise NotServedError(f"PPO has no code for framework={framework!r}; it serves: torch, tf.")
     return import_module(f"rlcatalog_ppo.{framework}")

@@ -63,7 +63,7 @@ class Adam(keras.optimizers.Adam):
         return self._momentums, self._velocities
 
 
-class TFOptimizer:
+class Optimizer:
     """Takes optimiser steps (see `rlcatalog_ppo.learner.Optimizer`).
 
     Args:

@@ -35,7 +35,7 @@ def set_threads(count: int) -> None:
     torch.set_num_threads(count)
 
 
-class TorchOptimizer:
+class Optimizer:
     """Takes optimiser steps (see `rlcatalog_ppo.learner.Optimizer`).
 
     Args:
