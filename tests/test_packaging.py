@@ -412,12 +412,12 @@ def work(component, framework):
 report["worked"], report["imported"] = [], []
 for component in catalog.components():
     if component.distribution == data["distribution"]:
-        for framework in component.declaration.frameworks:
+        for framework in component.frameworks:
             done = report["worked" if work(component, framework) else "imported"]
             done.append(f"{component.kind}/{component.name}/{framework}")
 report["components"] = [
     f"{c.kind}/{c.name}/{framework}" for c in catalog.components() if c.distribution == data["distribution"]
-    for framework in c.declaration.frameworks
+    for framework in c.frameworks
 ]
 """
 
@@ -432,7 +432,7 @@ report["statuses"] = [r.status for r in catalog.plugins]
 report["said"] = {}
 for component in catalog.components():
     if component.distribution == data["distribution"]:
-        for framework in component.declaration.frameworks:
+        for framework in component.frameworks:
             try:
                 component.load(framework)
             except MissingFrameworkError as error:

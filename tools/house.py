@@ -110,7 +110,7 @@ class House:
         contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
         layers = next(c["layers"] for c in contracts["contracts"] if c["id"] == "rooms")
         height = {room: -i for i, layer in enumerate(layers) for room in layer.split(" | ")}
-        if f"rlcatalog.{layers[-4]}" not in self.files:
+        if "rlcatalog.spaces" not in self.doors:
             return ["no such rooms"]
         return [
             f"{name} -> {other}"

@@ -22,6 +22,7 @@ from rlcatalog import (
     EnvWrapperSpec,
     Filter,
     FilterSpec,
+    FrameworkSpec,
     Match,
     ModelSpec,
     NoMatch,
@@ -30,6 +31,7 @@ from rlcatalog import (
     Rank,
     Stage,
 )
+from rlcatalog.frameworks import table
 from rlcatalog.plugins import HOOK_RETURNS, hookspecs
 
 #: Every hook and what its list holds. None takes an argument.
@@ -39,12 +41,20 @@ HOOKS = {
     "rlcatalog_env_wrappers": "EnvWrapperSpec",
     "rlcatalog_models": "ModelSpec",
     "rlcatalog_action_dists": "ActionDistSpec",
+    "rlcatalog_frameworks": "FrameworkSpec",
     "rlcatalog_commands": "CommandSpec",
 }
 
 PAGE = Path(__file__).parents[2] / "docs/hooks.md"
 
 BOX, DISCRETE = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
+
+
+@pytest.fixture(autouse=True)
+def _frameworks_of_before(monkeypatch):
+    """The table of frameworks is the process's: it forgets those of these tests."""
+    monkeypatch.setattr(table, "_TABLE", dict(table.frameworks()))
+
 
 # --- the list of hooks -----------------------------------------------------------------------------------------------
 
@@ -160,6 +170,9 @@ DECLARATIONS = {
     ),
     "rlcatalog_action_dists": ActionDistSpec(
         "dist", {"torch": "hook_targets:Dist"}, "a distribution", match=always, size=lambda action, config: action.n
+    ),
+    "rlcatalog_frameworks": FrameworkSpec(
+        "hooked", {"engine": "hook_targets:Engine", "ops": "hook_targets:OPS"}, "a framework", module="numpy"
     ),
     "rlcatalog_commands": CommandSpec("greet", {"cli": "hook_targets:greet"}, "says hello"),
 }

@@ -13,7 +13,6 @@ from typing import Any
 import lazy_loader
 
 from rlcatalog import provided
-from rlcatalog.frameworks import FrameworkSpec, add_framework
 
 _lazy, _, _names = lazy_loader.attach_stub(__name__, __file__)
 __all__ = sorted({*_names, "MODEL_DEFAULTS"})
@@ -31,28 +30,7 @@ def __dir__() -> list[str]:
 
 # --- what the rooms below are given ----------------------------------------------------------------------------------
 
-provided.provide(lambda: importlib.import_module("rlcatalog.catalog").default_catalog())
-add_framework(
-    FrameworkSpec(
-        "torch",
-        "torch",
-        {
-            "engine": "rlcatalog.torch.engine:TorchEngine",
-            "ops": "rlcatalog.torch.ops:OPS",
-            "host": "rlcatalog.torch.interface_host:TorchHost",
-        },
-    )
-)
-add_framework(
-    FrameworkSpec(
-        "tf",
-        "tensorflow",
-        {
-            "before": "rlcatalog.frameworks.load_order:before_tensorflow",
-            "engine": "rlcatalog.tf.engine:TFEngine",
-            "ops": "rlcatalog.tf.ops:OPS",
-            "host": "rlcatalog.tf.interface_host:TFHost",
-        },
-        aliases=("tf2",),
-    )
+provided.provide(
+    default_catalog=lambda: importlib.import_module("rlcatalog.catalog").default_catalog(),
+    frameworks=lambda: importlib.import_module("rlcatalog.plugin").rlcatalog_frameworks(),
 )

@@ -22,6 +22,7 @@ from .plugins import (
     CommandSpec as CommandSpec,
     EnvWrapperSpec as EnvWrapperSpec,
     FilterSpec as FilterSpec,
+    FrameworkSpec as FrameworkSpec,
     Match as Match,
     ModelSpec as ModelSpec,
     NoMatch as NoMatch,

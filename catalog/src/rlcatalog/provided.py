@@ -1,21 +1,34 @@
-"""The default catalog, provided by the top of the house to the rooms below: they import nothing above themselves."""
+"""What the top of the house provides to the rooms below: they are given it and import nothing above themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
+    from rlcatalog.plugins import FrameworkSpec
 
-_find: list[Callable[[], Catalog]] = []
+_found: dict[str, Callable[[], Any]] = {}
 
 
-def provide(find_default_catalog: Callable[[], Catalog]) -> None:
-    """Provide the function that returns the process's default catalog."""
-    _find[:] = [find_default_catalog]
+def provide(default_catalog: Callable[[], Catalog], frameworks: Callable[[], Sequence[FrameworkSpec]]) -> None:
+    """Provide the functions behind those below.
+
+    Args:
+        default_catalog: Returns the process's default catalog.
+        frameworks: Returns the declarations of the kernel's own frameworks.
+    """
+    _found.update(default_catalog=default_catalog, frameworks=frameworks)
 
 
 def default_catalog() -> Catalog:
     """Return the process's default catalog, made at the first call."""
-    return _find[0]()
+    found: Catalog = _found["default_catalog"]()
+    return found
+
+
+def frameworks() -> Sequence[FrameworkSpec]:
+    """Return the declarations of the kernel's own frameworks."""
+    found: Sequence[FrameworkSpec] = _found["frameworks"]()
+    return found

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog.frameworks import FRAMEWORKS
+from rlcatalog.frameworks import frameworks
 from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins import ActionDistSpec, Component, ModelSpec, PreprocessorSpec
 
 
 def in_process_model(cls: Any, name: str | None = None) -> Component:
     """Describe a model class of the running program."""
-    framework = getattr(cls, "framework_of_class", None)
-    if not isinstance(cls, type) or framework not in FRAMEWORKS:
+    framework: Any = getattr(cls, "framework_of_class", None)
+    if not isinstance(cls, type) or framework not in frameworks():
         raise ModelContractError(
             f"custom model {cls!r} must be a registered name or a subclass of rlcatalog.torch.TorchModelV2 or"
             " rlcatalog.tf.TFModelV2."
@@ -31,17 +31,17 @@ def in_process_dist(cls: Any, name: str | None = None) -> Component:
             f"custom action distribution {cls!r} must be a registered name or a subclass of"
             " rlcatalog.ActionDistribution."
         )
-    framework = getattr(cls, "framework_of_class", None)
-    frameworks = [framework] if framework in FRAMEWORKS else list(FRAMEWORKS)
+    framework: Any = getattr(cls, "framework_of_class", None)
+    served: list[str] = [framework] if framework in frameworks() else list(frameworks())
     spec = ActionDistSpec(
         name or cls.__name__,
-        dict.fromkeys(frameworks, _path(cls)),
+        dict.fromkeys(served, _path(cls)),
         _first_line(cls),
         size=lambda action, config, *inner: cls.required_model_output_shape(action.space, dict(config)),
         composite=bool(getattr(cls, "composite", False)),
         wraps_default=bool(getattr(cls, "wraps_default", False)),
     )
-    return Component(spec, "", "", objects=dict.fromkeys(frameworks, cls))
+    return Component(spec, "", "", objects=dict.fromkeys(served, cls))
 
 
 def in_process_preprocessor(cls: Any, name: str | None = None) -> Component:

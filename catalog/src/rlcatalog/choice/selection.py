@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlcatalog.errors import AmbiguousChoiceError
-from rlcatalog.frameworks import FRAMEWORKS
 from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request
 
 
@@ -103,8 +102,8 @@ def _preferred(tied: list[Verdict], prefer: Sequence[str]) -> list[Verdict] | No
 
 def verdict(component: Component, request: Request) -> Verdict:
     """Ask one candidate; a match function that fails does not take the lookup with it."""
-    frameworks = component.declaration.frameworks
-    if request.framework is not None and frameworks[0] in FRAMEWORKS and request.framework not in frameworks:
+    by_framework = component.declaration.targets_allowed is None
+    if request.framework is not None and by_framework and request.framework not in component.frameworks:
         return Verdict(component, None, f"has no code for framework {request.framework!r}")
     try:
         answer: Any = component.declaration.judge(request)

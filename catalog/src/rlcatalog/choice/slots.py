@@ -138,8 +138,8 @@ class Slots:
         if framework is not None:
             return framework_name(framework)
         for component in custom:
-            if component is not None and component.in_process and len(component.declaration.frameworks) == 1:
-                return component.declaration.frameworks[0]
+            if component is not None and component.in_process and len(component.frameworks) == 1:
+                return component.frameworks[0]
         return default_framework()
 
     def size(self, component: Component, request: Request, *inner: int) -> int:

@@ -43,7 +43,7 @@ def list_parts(
                 "name": c.name,
                 "distribution": c.distribution,
                 "version": c.version,
-                "frameworks": list(c.declaration.frameworks),
+                "frameworks": list(c.frameworks),
                 "summary": c.declaration.summary,
             }
             for c in components

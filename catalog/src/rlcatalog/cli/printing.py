@@ -30,7 +30,7 @@ def print_list(plugins: Sequence[PluginRecord], components: Sequence[Component])
             console.print(f"{record.name}: {record.status}: {record.error}", markup=False, soft_wrap=True)
     table = Table("kind", "name", "frameworks", "summary", "distribution", title="Components", title_justify="left")
     for part in components:
-        frameworks = ", ".join(part.declaration.frameworks)
+        frameworks = ", ".join(part.frameworks)
         table.add_row(part.kind, part.name, frameworks, escape(part.declaration.summary), part.distribution)
     console.print(table)
 

@@ -5,11 +5,11 @@ from .load_order import (
 )
 from .ops import TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
 from .table import (
-    FRAMEWORKS as FRAMEWORKS,
-    FrameworkSpec as FrameworkSpec,
+    Framework as Framework,
     add_framework as add_framework,
     default_framework as default_framework,
     framework_name as framework_name,
     framework_of as framework_of,
+    frameworks as frameworks,
     require_framework as require_framework,
 )

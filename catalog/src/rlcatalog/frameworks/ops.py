@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog.frameworks.table import FRAMEWORKS, framework_name, framework_of
+from rlcatalog.frameworks.table import framework_name, framework_of, frameworks
 
 
 class TensorOps(NamedTuple):
@@ -37,10 +37,10 @@ def tensor_ops(tensorlib: Any) -> TensorOps:
     """
     if tensorlib == "numpy":
         return NUMPY_OPS
-    if isinstance(tensorlib, str) and any(tensorlib in (spec.name, *spec.aliases) for spec in FRAMEWORKS.values()):
-        ops: TensorOps = FRAMEWORKS[framework_name(tensorlib)].load("ops")
+    if isinstance(tensorlib, str) and any(tensorlib in (spec.name, *spec.aliases) for spec in frameworks().values()):
+        ops: TensorOps = frameworks()[framework_name(tensorlib)].load("ops")
         return ops
-    *known, last = map(repr, ("numpy", *FRAMEWORKS))
+    *known, last = map(repr, ("numpy", *frameworks()))
     raise ModelContractError(f"tensorlib must be {', '.join(known)} or {last}, found {tensorlib!r}.")
 
 

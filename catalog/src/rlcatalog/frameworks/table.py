@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from rlcatalog.errors import MissingFrameworkError, UnknownNameError, nearest
+from rlcatalog import provided
+from rlcatalog.errors import DuplicateNameError, MissingFrameworkError, UnknownNameError, nearest
 
 
-class FrameworkSpec(NamedTuple):
+class Framework(NamedTuple):
     """One framework.
 
     Attributes:
@@ -44,13 +45,28 @@ class FrameworkSpec(NamedTuple):
             self.load("before")()
 
 
-#: Name → framework, in the order in which one is looked for.
-FRAMEWORKS: dict[str, FrameworkSpec] = {}
+#: Name → framework, in the order in which one is looked for; the kernel's own are entered at the first question.
+_TABLE: dict[str, Framework] = {}
 
 
-def add_framework(spec: FrameworkSpec) -> None:
-    """Enter a framework into the table."""
-    FRAMEWORKS[spec.name] = spec
+def frameworks() -> Mapping[str, Framework]:
+    """Return name → framework: the kernel's own, and those of the plugins that any catalog has loaded."""
+    if not _TABLE:
+        _TABLE.update({spec.name: spec.framework() for spec in provided.frameworks()})
+    return _TABLE
+
+
+def add_framework(framework: Framework) -> None:
+    """Enter a framework into the table.
+
+    Raises:
+        DuplicateNameError: One of its names is another one's.
+    """
+    for other in frameworks().values():
+        taken = {framework.name, *framework.aliases} & {other.name, *other.aliases}
+        if taken and other != framework:
+            raise DuplicateNameError(f"framework {min(taken)!r} is known already; call this one something else.")
+    _TABLE[framework.name] = framework
 
 
 def framework_name(framework: str) -> str:
@@ -59,19 +75,19 @@ def framework_name(framework: str) -> str:
     Raises:
         UnknownNameError: The name is none of them.
     """
-    for spec in FRAMEWORKS.values():
+    for spec in frameworks().values():
         if isinstance(framework, str) and framework in (spec.name, *spec.aliases):
             return spec.name
-    aliases = [f"{alias!r} is an alias of {spec.name!r}" for spec in FRAMEWORKS.values() for alias in spec.aliases]
+    aliases = [f"{alias!r} is an alias of {spec.name!r}" for spec in frameworks().values() for alias in spec.aliases]
     raise UnknownNameError(
-        f"Unknown framework {framework!r}.{nearest(str(framework), FRAMEWORKS)}"
-        f" Known: {', '.join(map(repr, FRAMEWORKS))} ({'; '.join(aliases)})."
+        f"Unknown framework {framework!r}.{nearest(str(framework), frameworks())}"
+        f" Known: {', '.join(map(repr, frameworks()))} ({'; '.join(aliases)})."
     )
 
 
 def default_framework() -> str:
     """Return the first framework of the table that is installed; the first of all where none is."""
-    return next((name for name, spec in FRAMEWORKS.items() if spec.is_installed), next(iter(FRAMEWORKS)))
+    return next((name for name, spec in frameworks().items() if spec.is_installed), next(iter(frameworks())))
 
 
 def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
@@ -80,7 +96,7 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
     Raises:
         MissingFrameworkError: It is not; the message names the extra to install.
     """
-    spec = FRAMEWORKS[framework]
+    spec = frameworks()[framework]
     if not spec.is_installed:
         raise MissingFrameworkError(
             f"framework={framework!r} needs the package {spec.module!r}, which is not installed here."
@@ -88,10 +104,10 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
         )
 
 
-def framework_of(cls: type) -> FrameworkSpec | None:
+def framework_of(cls: type) -> Framework | None:
     """Return the framework that a class of tensors is of, or None for anything else (NumPy's arrays)."""
     roots = {base.__module__.partition(".")[0] for base in cls.__mro__}
-    return next((spec for spec in FRAMEWORKS.values() if spec.module in roots), None)
+    return next((spec for spec in frameworks().values() if spec.module in roots), None)
 
 
 @cache

@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any
 
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, nearest
-from rlcatalog.frameworks import FRAMEWORKS
+from rlcatalog.frameworks import frameworks
 from rlcatalog.models.model import ModelV2
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations import Unclaimed
@@ -102,7 +102,7 @@ def assemble(
     if interface is None:
         return chain(num_outputs)
     check_class(parts[-1].cls)
-    host = FRAMEWORKS[parts[-1].cls.framework_of_class].load("host")  # type: ignore[attr-defined]
+    host = frameworks()[parts[-1].cls.framework_of_class].load("host")  # type: ignore[attr-defined]
     if issubclass(parts[-1].cls, interface):
         return chain(num_outputs)
 

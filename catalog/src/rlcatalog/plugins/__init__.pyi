@@ -7,6 +7,7 @@ from .declarations import (
     Declaration as Declaration,
     EnvWrapperSpec as EnvWrapperSpec,
     FilterSpec as FilterSpec,
+    FrameworkSpec as FrameworkSpec,
     Match as Match,
     ModelSpec as ModelSpec,
     NoMatch as NoMatch,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlcatalog.errors import CatalogError, NotServedError, PluginError
-from rlcatalog.frameworks import FRAMEWORKS, require_framework
+from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.plugins.declarations import Declaration
 
 
@@ -22,6 +22,7 @@ class Component:
         version: That distribution's version.
         shadowed_by: Distribution of the component that overrides this one, or None.
         objects: Classes by framework, for a component registered in process.
+        extensions: Framework → the component of another package that brings the code for it.
     """
 
     declaration: Declaration
@@ -29,6 +30,7 @@ class Component:
     version: str
     shadowed_by: str | None = None
     objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    extensions: dict[str, Component] = field(default_factory=dict, repr=False)
 
     @property
     def kind(self) -> str:
@@ -46,6 +48,11 @@ class Component:
         return not self.distribution
 
     @property
+    def frameworks(self) -> tuple[str, ...]:
+        """Frameworks there is code for, or `"numpy"` or `"cli"` for parts that need none."""
+        return (*self.declaration.targets, *self.extensions)
+
+    @property
     def address(self) -> str:
         """`"distribution/name"`, by which it is found again; the name alone for one of the running program."""
         return f"{self.distribution}/{self.name}" if self.distribution else self.name
@@ -57,11 +64,11 @@ class Component:
 
     def check_framework(self, framework: str) -> None:
         """Raise unless the component has code for `framework` and the framework is installed."""
-        if framework in FRAMEWORKS:
-            if framework not in self.declaration.frameworks:
+        if framework in frameworks():
+            if framework not in self.frameworks:
                 raise NotServedError(
                     f"{self.kind} {self.name!r} ({self.provider}) has no code for framework={framework!r};"
-                    f" it serves: {', '.join(self.declaration.frameworks)}."
+                    f" it serves: {', '.join(self.frameworks)}."
                 )
             require_framework(framework, self.distribution)
 
@@ -99,10 +106,12 @@ class Component:
         self.check_framework(framework)
         if framework in self.objects:
             return self.objects[framework]
+        if framework in self.extensions:
+            return self.extensions[framework].load(framework)
         target = self.declaration.targets[framework]
         module, _, attribute = target.partition(":")
-        if framework in FRAMEWORKS:
-            FRAMEWORKS[framework].prepare()
+        if framework in frameworks():
+            frameworks()[framework].prepare()
         try:
             return getattr(importlib.import_module(module), attribute)
         except (Exception, SystemExit) as error:

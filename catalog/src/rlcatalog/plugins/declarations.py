@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import DeclarationError
+from rlcatalog.frameworks import Framework
 from rlcatalog.plugins.discovery import normalize
 
 if TYPE_CHECKING:
@@ -74,10 +75,13 @@ class Declaration:
         config: Import path of the msgspec struct with the config keys this component owns, or None.
         reads: Names of the kernel's shared config keys that the component honours.
         overrides: `"distribution/name"` of the component this one replaces under the same name, or None.
+        extends: `"distribution/name"` of the component that this one's targets are added to, for frameworks that it has
+            no code for, or None; nothing else of this declaration is then read.
     """
 
     kind: ClassVar[str] = ""
-    frameworks_allowed: ClassVar[frozenset[str]] = frozenset({"torch", "tf"})
+    #: The keys that targets may have; None: names of frameworks, those of plugins included.
+    targets_allowed: ClassVar[frozenset[str] | None] = None
 
     name: str
     targets: Mapping[str, str]
@@ -86,6 +90,7 @@ class Declaration:
     config: str | None = None
     reads: tuple[str, ...] = ()
     overrides: str | None = None
+    extends: str | None = None
 
     def __post_init__(self) -> None:
         where = f"{type(self).__name__}({self.name!r})"
@@ -94,9 +99,9 @@ class Declaration:
         if not isinstance(self.targets, Mapping) or not self.targets:
             raise DeclarationError(f"{where}: targets must map a framework to 'package.module:Class'.")
         for framework, target in self.targets.items():
-            if framework not in self.frameworks_allowed:
+            if self.targets_allowed is not None and framework not in self.targets_allowed:
                 raise DeclarationError(
-                    f"{where}: unknown framework {framework!r} in targets; known: {sorted(self.frameworks_allowed)}."
+                    f"{where}: unknown framework {framework!r} in targets; known: {sorted(self.targets_allowed)}."
                 )
             if not isinstance(target, str) or not _TARGET.match(target):
                 raise DeclarationError(f"{where}: target {target!r} must be a string 'package.module:Class'.")
@@ -104,25 +109,27 @@ class Declaration:
             raise DeclarationError(f"{where}: match must be a function of one Request, found {self.match!r}.")
         if self.config is not None and not (isinstance(self.config, str) and _TARGET.match(self.config)):
             raise DeclarationError(f"{where}: config must be a string 'package.module:Struct', found {self.config!r}.")
-        if self.overrides is not None:
-            if not (isinstance(self.overrides, str) and _VICTIM.match(self.overrides)):
-                raise DeclarationError(f"{where}: overrides must be 'distribution/name', found {self.overrides!r}.")
-            distribution, _, victim = self.overrides.partition("/")
-            object.__setattr__(self, "overrides", f"{normalize(distribution)}/{victim}")
-            if victim != self.name:
-                raise DeclarationError(
-                    f"{where}: an override answers to its victim's name; found overrides={self.overrides!r}."
-                    f" Name this component {victim!r}, or drop the override."
-                )
+        for field in ("overrides", "extends"):
+            self._check_victim(field, where)
         object.__setattr__(self, "targets", MappingProxyType(dict(self.targets)))
+
+    def _check_victim(self, field: str, where: str) -> None:
+        named = getattr(self, field)
+        if named is None:
+            return
+        if not (isinstance(named, str) and _VICTIM.match(named)):
+            raise DeclarationError(f"{where}: {field} must be 'distribution/name', found {named!r}.")
+        distribution, _, victim = named.partition("/")
+        object.__setattr__(self, field, f"{normalize(distribution)}/{victim}")
+        if victim != self.name:
+            kind = "override" if field == "overrides" else "extension"
+            raise DeclarationError(
+                f"{where}: an {kind} answers to its victim's name; found {field}={named!r}."
+                f" Name this component {victim!r}, or drop the {kind}."
+            )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Declaration:
         return self  # frozen; and its targets' view cannot be copied
-
-    @property
-    def frameworks(self) -> tuple[str, ...]:
-        """Frameworks this component has code for."""
-        return tuple(self.targets)
 
     def judge(self, request: Request) -> Match | NoMatch:
         """Say whether, how well and why the component fits a request."""
@@ -139,7 +146,7 @@ class PreprocessorSpec(Declaration):
     """
 
     kind: ClassVar[str] = "preprocessor"
-    frameworks_allowed: ClassVar[frozenset[str]] = frozenset({"numpy"})
+    targets_allowed = frozenset({"numpy"})
 
     kinds: tuple[str, ...] = ()
 
@@ -167,7 +174,7 @@ class FilterSpec(Declaration):
     """A `Filter` class, a stateful stage between preprocessor and model; chosen by `observation_filter`."""
 
     kind: ClassVar[str] = "filter"
-    frameworks_allowed: ClassVar[frozenset[str]] = frozenset({"numpy"})
+    targets_allowed = frozenset({"numpy"})
 
 
 @dataclass(frozen=True)
@@ -175,7 +182,7 @@ class EnvWrapperSpec(Declaration):
     """A function `wrap(env, config) -> env`; `match` sees the environment as `request.env`."""
 
     kind: ClassVar[str] = "env_wrapper"
-    frameworks_allowed: ClassVar[frozenset[str]] = frozenset({"numpy"})
+    targets_allowed = frozenset({"numpy"})
 
 
 @dataclass(frozen=True)
@@ -227,10 +234,44 @@ class ActionDistSpec(Declaration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(self.size) and not (self.size is None and self.composite):
+        if not callable(self.size) and not (self.size is None and (self.composite or self.extends)):
             raise DeclarationError(
                 f"ActionDistSpec({self.name!r}): size must be a function of the action SpaceInfo and the config."
             )
+
+
+@dataclass(frozen=True)
+class FrameworkSpec(Declaration):
+    """A framework that models and distributions are written in.
+
+    Its targets are what it does: `"engine"`, the class that runs a policy (`rlcatalog.policy.Engine`), and `"ops"`, its
+    `rlcatalog.frameworks.TensorOps`; where it has them `"host"`, the class a `model_interface` is mixed over, and
+    `"before"`, a function to be called before anything of it is imported.
+
+    Attributes:
+        module: The module whose presence says that it is installed, and which its tensors' classes come from.
+        aliases: Other names for it.
+    """
+
+    kind: ClassVar[str] = "framework"
+    targets_allowed = frozenset({"engine", "ops", "host", "before"})
+
+    module: str = ""
+    aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        where = f"FrameworkSpec({self.name!r})"
+        if not isinstance(self.module, str) or not self.module.isidentifier():
+            raise DeclarationError(f"{where}: module must be the name of a top-level module, found {self.module!r}.")
+        if missing := {"engine", "ops"} - set(self.targets):
+            raise DeclarationError(f"{where}: targets must have {' and '.join(map(repr, sorted(missing)))}.")
+        if not isinstance(self.aliases, tuple) or not all(isinstance(alias, str) for alias in self.aliases):
+            raise DeclarationError(f"{where}: aliases must be a tuple of text, found {self.aliases!r}.")
+
+    def framework(self) -> Framework:
+        """Return the entry for the table of frameworks."""
+        return Framework(self.name, self.module, self.targets, self.aliases)
 
 
 @dataclass(frozen=True)
@@ -238,7 +279,7 @@ class CommandSpec(Declaration):
     """A sub-command of `rlcatalog`: `targets={"cli": "pkg.cli:function"}` names a typer function."""
 
     kind: ClassVar[str] = "command"
-    frameworks_allowed: ClassVar[frozenset[str]] = frozenset({"cli"})
+    targets_allowed = frozenset({"cli"})
 
 
 #: Hook name → the declaration its list must hold.
@@ -248,5 +289,6 @@ HOOK_RETURNS: dict[str, type[Declaration]] = {
     "rlcatalog_env_wrappers": EnvWrapperSpec,
     "rlcatalog_models": ModelSpec,
     "rlcatalog_action_dists": ActionDistSpec,
+    "rlcatalog_frameworks": FrameworkSpec,
     "rlcatalog_commands": CommandSpec,
 }

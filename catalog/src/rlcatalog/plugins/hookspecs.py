@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         CommandSpec,
         EnvWrapperSpec,
         FilterSpec,
+        FrameworkSpec,
         ModelSpec,
         PreprocessorSpec,
     )
@@ -43,6 +44,11 @@ def rlcatalog_models() -> list[ModelSpec]:  # type: ignore[empty-body]
 @hookspec
 def rlcatalog_action_dists() -> list[ActionDistSpec]:  # type: ignore[empty-body]
     """Return the action distributions this plugin provides."""
+
+
+@hookspec
+def rlcatalog_frameworks() -> list[FrameworkSpec]:  # type: ignore[empty-body]
+    """Return the frameworks this plugin provides, beside the kernel's own."""
 
 
 @hookspec

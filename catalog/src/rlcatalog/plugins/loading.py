@@ -10,7 +10,8 @@ import importlib
 import inspect
 import threading
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -19,8 +20,9 @@ import pluggy
 
 from rlcatalog._version import __version__
 from rlcatalog.errors import CatalogError, DeclarationError, IncompatiblePluginError, PluginWarning, nearest
+from rlcatalog.frameworks import add_framework
 from rlcatalog.plugins import hookspecs
-from rlcatalog.plugins.declarations import HOOK_RETURNS, Declaration
+from rlcatalog.plugins.declarations import HOOK_RETURNS, Declaration, FrameworkSpec
 from rlcatalog.plugins.discovery import Candidate, candidates, disabled_reason, incompatible_reason
 from rlcatalog.plugins.record import Loaded, PluginRecord
 from rlcatalog.plugins.registry import Registry
@@ -49,17 +51,33 @@ def load_plugins(
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
     """
     order = {name: i for i, name in enumerate(prefer)}
-    for candidate in sorted(candidates(entry_points), key=lambda c: order.get(c.distribution, len(order))):
-        record, loaded = load(candidate, environ, __version__)
-        registry.records.append(record)
-        if loaded is not None:
-            try:
-                registry.add_plugin(record, loaded, reserved)
-            except CatalogError as error:
-                record.fail(error)
+    listed = sorted(candidates(entry_points), key=lambda c: order.get(c.distribution, len(order)))
+    ended = [load(candidate, environ, __version__) for candidate in listed]
+    registry.records += [record for record, _ in ended]
+    loaded = [(record, found) for record, found in ended if found is not None]
+    for record, found in loaded:  # frameworks first: parts of any plugin may be written in them
+        for spec in found.declarations:
+            if isinstance(spec, FrameworkSpec):
+                with _noted(record):
+                    add_framework(spec.framework())
+    for record, found in loaded:
+        if record.exception is None:
+            with _noted(record):
+                registry.add_plugin(record, found, reserved)
+    registry.extend()
+    for record, _ in ended:
         if record.exception is not None:
             _report(record, environ)
     registry.mark_shadowed()
+
+
+@contextmanager
+def _noted(record: PluginRecord) -> Iterator[None]:
+    """Note in a plugin's record what goes wrong with it."""
+    try:
+        yield
+    except CatalogError as error:
+        record.fail(error)
 
 
 def _report(record: PluginRecord, environ: Mapping[str, str]) -> None:

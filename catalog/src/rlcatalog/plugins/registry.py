@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from rlcatalog.errors import (
+    DeclarationError,
     DuplicateNameError,
     MissingPluginError,
     UnknownNameError,
     nearest,
 )
+from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.discovery import normalize
@@ -22,6 +24,7 @@ class Registry:
     def __init__(self) -> None:
         self._active: dict[tuple[str, str], Component] = {}
         self._shadowed: list[Component] = []
+        self._extensions: list[Component] = []
         self._config_owner: dict[str, str] = {}
         self.config_classes: dict[type, str] = {}
         self.config_paths: dict[str, type] = {}
@@ -40,7 +43,10 @@ class Registry:
         Raises:
             DuplicateNameError: A name or a config key belongs to another plugin.
         """
-        own = [Component(d, record.distribution, record.version) for d in loaded.declarations]
+        everything = [Component(d, record.distribution, record.version) for d in loaded.declarations]
+        for component in everything:
+            _check_frameworks(component)
+        own = [component for component in everything if component.declaration.extends is None]
         names = [(c.kind, c.name) for c in own]
         for key in names:
             if names.count(key) > 1:
@@ -57,6 +63,7 @@ class Registry:
                     )
         for component in own:
             self._insert(component)
+        self._extensions += [component for component in everything if component.declaration.extends is not None]
         self.config_paths.update(loaded.config_classes)
         for struct in loaded.config_classes.values():
             self.config_classes[struct] = record.distribution
@@ -68,6 +75,7 @@ class Registry:
         Raises:
             DuplicateNameError: The name is a plugin's and `override` is False.
         """
+        _check_frameworks(component)
         key = (component.kind, component.name)
         old = self._active.get(key)
         if old is not None and not old.in_process:
@@ -156,6 +164,25 @@ class Registry:
                 f"{what} is provided by {distribution} {record.version}, which is {record.status}: {record.error}"
             )
 
+    def extend(self) -> None:
+        """Give components the code that other packages bring for them; who brings what is there already has failed."""
+        for extension in self._extensions:
+            wanted = (extension.kind, extension.declaration.extends)
+            victim = next((c for c in self if (c.kind, c.address) == wanted), None)
+            for framework in extension.declaration.targets if victim is not None else ():
+                assert victim is not None
+                if framework in victim.frameworks:
+                    owner = victim.extensions.get(framework, victim).provider
+                    record = next(r for r in self.records if r.distribution == extension.distribution)
+                    record.fail(
+                        DuplicateNameError(
+                            f"{extension.kind} {extension.name!r} extends {victim.address}, which has code for"
+                            f" framework {framework!r} already, of {owner}."
+                        )
+                    )
+                else:
+                    victim.extensions[framework] = extension
+
     def mark_shadowed(self) -> None:
         """Give plugins all of whose components are overridden the status `"shadowed"`."""
         live = {c.distribution for c in self._active.values()}
@@ -168,6 +195,20 @@ class Registry:
     def names(self, kinds: Iterable[str]) -> list[str]:
         """Return the names of all active components of the given kinds."""
         return sorted(c.name for kind in kinds for c in self.active(kind))
+
+
+def _check_frameworks(component: Component) -> None:
+    """Raise where no framework of a component's targets is known, or one of them is misspelt."""
+    declaration, known = component.declaration, frameworks()
+    if declaration.targets_allowed is not None:
+        return
+    unknown = [name for name in declaration.targets if name not in known]
+    for name in unknown:  # a framework may come from a plugin that is not installed here; a name close by is misspelt
+        if len(unknown) == len(declaration.targets) or nearest(name, known):
+            raise DeclarationError(
+                f"{type(declaration).__name__}({component.name!r}): unknown framework {name!r} in targets; known:"
+                f" {sorted(known)}.{nearest(name, known)}"
+            )
 
 
 def _clash(component: Component, old: Component) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog.actions import ActionAdapter, ActionForm, stored_class
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.frameworks import FRAMEWORKS, require_framework
+from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.models import ModelV2
 from rlcatalog.observations import make_filter
 from rlcatalog.policy.contract import Engine, Evaluation, Step
@@ -83,7 +83,7 @@ class Policy:
         )
         self._looks_back = bool(self.views)
         self._carries = self._looks_back or bool(self.memory)
-        self._engine: Engine = FRAMEWORKS[self.framework].load("engine")(self)
+        self._engine: Engine = frameworks()[self.framework].load("engine")(self)
 
     @property
     def has_value(self) -> bool:
