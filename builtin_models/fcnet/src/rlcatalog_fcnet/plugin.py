@@ -25,9 +25,9 @@ def describe(request: Request) -> list[Stage]:
 
     layers = plan(request.config, request.encoded_size, request.num_outputs)
     stages = [Stage(f"hidden {i} ({spec.label})", (spec.size,)) for i, spec in enumerate(layers.hidden, 1)]
-    if request.num_outputs is not None:
+    if layers.logits is not None:
         stages.append(Stage("value", ()))
-        stages.append(Stage(f"logits ({layers.logits.label})", (request.num_outputs,)))
+        stages.append(Stage(f"logits ({layers.logits.label})", (layers.outputs,)))
     return stages
 
 

@@ -41,8 +41,10 @@ class FullyConnectedNetwork(TorchModelV2):
         if self.outputs is None:
             return features, state
         self._features = features if self.value_hidden is None else self.value_hidden(x)
-        return self.outputs(features), state
+        output: Tensor = self.outputs(features)
+        return output, state
 
     def value_function(self) -> Tensor:
         """Return the value estimates `[B]` of the last forward pass."""
-        return last_values(self, self._features)
+        values: Tensor = last_values(self, self._features)
+        return values

@@ -50,7 +50,7 @@ def train(
     folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     run_folder.write_config(folder, _resolved(env_id, steps, algo))
-    results = []
+    results: list[dict[str, Any]] = []
     with _progress() as progress, (folder / run_folder.METRICS).open("w", encoding="utf-8") as metrics:
         task = progress.add_task(f"training on {env_id}", total=steps, value="-")
         while not results or results[-1]["timesteps_total"] < steps:

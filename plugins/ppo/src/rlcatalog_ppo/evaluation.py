@@ -14,7 +14,7 @@ from rlcatalog_ppo.environments import vector
 
 def play(
     policy: Policy,
-    env: Callable[[], Any] | VectorEnv,
+    env: Callable[[], Any] | VectorEnv[Any, Any, Any],
     episodes: int,
     *,
     seed: int | None = None,

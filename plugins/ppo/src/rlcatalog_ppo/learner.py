@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -110,7 +111,7 @@ def minibatches(batch: Mapping[str, Any], size: int, rng: np.random.Generator) -
         for start in range(0, len(order), size):
             index = order[start : start + size]
             if len(index) > 1:
-                yield each(rows, lambda array, index=index: array[index])
+                yield each(rows, itemgetter(index))
         return
     order, firsts = rng.permutation(len(lengths)), np.cumsum(lengths) - lengths
     groups = (np.cumsum(lengths[order]) - 1) // size
@@ -119,7 +120,7 @@ def minibatches(batch: Mapping[str, Any], size: int, rng: np.random.Generator) -
         if lengths[chosen].sum() < 2:
             continue
         index = np.concatenate([np.arange(firsts[s], firsts[s] + lengths[s]) for s in chosen])
-        part = each(rows, lambda array, index=index: array[index])
+        part = each(rows, itemgetter(index))
         yield {**part, "seq_lens": lengths[chosen], "state": [memory[chosen] for memory in batch["state"]]}
 
 

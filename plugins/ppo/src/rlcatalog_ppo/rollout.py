@@ -86,7 +86,7 @@ class Rollout:
             dist_inputs: Whether the distributions' parameters are wanted.
         """
         advantages = self.advantages(gamma, lambda_)
-        columns = {
+        columns: dict[str, Any] = {
             "obs": self.obs,
             "raw_action": self.raw_action,
             "logp": self.logp,
@@ -143,7 +143,7 @@ class Collector:
         gamma: Discount, for the value of truncated episodes' last observations.
     """
 
-    def __init__(self, policy: Policy, envs: VectorEnv, seed: int | None, gamma: float) -> None:
+    def __init__(self, policy: Policy, envs: VectorEnv[Any, Any, Any], seed: int | None, gamma: float) -> None:
         self.policy, self.envs, self.gamma, self.autoreset = policy, envs, gamma, autoreset_of(envs)
         self.episodes = Episodes()
         n = envs.num_envs
@@ -175,7 +175,7 @@ class Collector:
     def _step(self, sequences: Sequences | None) -> dict[str, Any]:
         policy, encoded, mask, idle = self.policy, self._encoded, self._mask, self._idle
         step = policy.act_encoded(encoded, self._state, prev_reward=self._rewards, mask=mask)
-        row = {
+        row: dict[str, Any] = {
             "obs": encoded,
             "raw_action": step.raw_action,
             "logp": step.logp,

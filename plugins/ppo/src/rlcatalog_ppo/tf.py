@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def set_threads(count: int) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(count)
 
 
-class Adam(keras.optimizers.Adam):
+class Adam(keras.optimizers.Adam):  # type: ignore[misc]
     """Adam with the epsilon of Kingma and Ba's algorithm 1, as PyTorch has it.
 
     Keras adds its epsilon before the bias of the second moment is corrected: 1e-5 acts as 3e-4 at the first step.
@@ -77,7 +77,7 @@ class Optimizer:
     def __init__(self, policy: Policy, config: PPOConfig) -> None:
         self.policy, self.config = policy, config
         self.model: Any = policy.model
-        self.variables = self.model.trainable_variables()
+        self.variables = cast(Any, policy.model).trainable_variables()
         half = {v.dtype.name for v in self.variables if v.dtype in (tf.float16, tf.bfloat16)}
         if half:
             raise NotServedError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -49,7 +49,7 @@ class Optimizer:
     def __init__(self, policy: Policy, config: PPOConfig) -> None:
         self.policy, self.config = policy, config
         self.model: Any = policy.model
-        self.parameters = self.model.trainable_variables()
+        self.parameters = list(cast(Any, policy.model).trainable_variables())
         self._check_precision()
         before_torch_optimizers()
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, eps=1e-5, fused=True)
@@ -62,7 +62,7 @@ class Optimizer:
         tensors = {name: part if name in ("seq_lens", "state") else each(part, torch.from_numpy)
                    for name, part in batch.items()}  # fmt: skip
         evaluation = self.policy.evaluate(tensors)
-        found = losses(evaluation, tensors, self.config, TorchOps, kl_coeff)
+        found = losses(evaluation, tensors, self.config, cast(Any, TorchOps), kl_coeff)
         # One element: RLlib's models go over a list of losses, others add to a scalar.
         loss = self.model.custom_loss(found.total.reshape(1), loss_inputs(tensors))
         if isinstance(loss, list | tuple):
@@ -113,4 +113,4 @@ class Optimizer:
 
     def means(self, figures: list[torch.Tensor]) -> list[float]:
         """Return the means of the figures of several steps."""
-        return torch.stack(figures).mean(dim=0).tolist()  # type: ignore[no-any-return]
+        return torch.stack(figures).mean(dim=0).tolist()

@@ -147,4 +147,5 @@ class NoPreprocessor(ArrayPreprocessor):
             self._explain_batch(batch, error)
 
     def limits(self) -> tuple[Array, Array]:
-        return self._obs_space.low, self._obs_space.high
+        space: Any = self._obs_space
+        return space.low, space.high
