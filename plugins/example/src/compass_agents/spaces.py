@@ -23,7 +23,7 @@ class Compass(gymnasium.Space[np.int64]):
         return self.np_random.integers(self.points)
 
     def contains(self, x: Any) -> bool:
-        return isinstance(x, int | np.integer) and 0 <= x < self.points
+        return isinstance(x, int | np.integer) and bool(0 <= x < self.points)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Compass) and other.points == self.points

@@ -35,6 +35,7 @@ class GatedNetwork(TFModelV2):
         return self._features if self.logits is None else self.logits(self._features), state
 
     def value_function(self) -> Any:
+        assert self.value is not None, "a trunk has no value"
         return self.value(self._features)[:, 0]
 
 
@@ -67,4 +68,5 @@ class NormalizedNetwork(TFModelV2):
         return x if self.logits is None else self.logits(x), state
 
     def value_function(self) -> Any:
+        assert self.value is not None, "a trunk has no value"
         return self.value(self._features)[:, 0]

@@ -42,7 +42,9 @@ class GatedNetwork(TorchModelV2):
         return self._features if self.logits is None else self.logits(self._features), state
 
     def value_function(self) -> Tensor:
-        return self.value(self._features).squeeze(1)
+        assert self.value is not None, "a trunk has no value"
+        values: Tensor = self.value(self._features)
+        return values.squeeze(1)
 
 
 class NormalizedNetwork(TorchModelV2):
@@ -72,4 +74,6 @@ class NormalizedNetwork(TorchModelV2):
         return x if self.logits is None else self.logits(x), state
 
     def value_function(self) -> Tensor:
-        return self.value(self._features).squeeze(1)
+        assert self.value is not None, "a trunk has no value"
+        values: Tensor = self.value(self._features)
+        return values.squeeze(1)
