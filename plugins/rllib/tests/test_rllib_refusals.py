@@ -11,6 +11,7 @@ from ray.rllib.algorithms.sac import SACConfig
 
 import rlcatalog_rllib
 from rlcatalog import ViewRequirement
+from rlcatalog.choice import Pins
 from rlcatalog.errors import (
     ConfigError,
     MissingPluginError,
@@ -103,9 +104,7 @@ def test_work_after_each_optimiser_step_is_named():
 def test_a_plugin_missing_on_a_worker_is_named_with_the_node():
     import platform
 
-    recipe = Recipe(
-        {}, {"trunk": "compass-agents/glu", "preprocessors": {}, "action_dists": {}}, {"compass-agents": "3.1"}
-    )
+    recipe = Recipe({}, Pins({"trunk": "compass-agents/glu"}, versions={"compass-agents": "3.1"}))
     with pytest.raises(MissingPluginError) as caught:
         build_policy(recipe, OBS, ACTIONS)
     for said in ("compass-agents", "not installed", platform.node(), "compass-agents 3.1"):
