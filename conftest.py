@@ -2,9 +2,10 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
-from rlcatalog.frameworks import before_tensorflow
+from rlcatalog.frameworks import before_tensorflow, table
 
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -19,3 +20,11 @@ settings.register_profile("random")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 pytest_plugins = ["frameworks", "learning"]  # tests/support
+
+
+@pytest.fixture(autouse=True)
+def _frameworks_of_before():
+    """The table of frameworks is the process's: after each test it forgets what plugins have entered."""
+    yield
+    for name in set(table.frameworks()) - {"torch", "tf"}:
+        del table._TABLE[name]

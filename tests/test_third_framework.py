@@ -15,7 +15,7 @@ import pytest
 import rlcatalog
 from rlcatalog import ActionDistribution, ActionDistSpec, FrameworkSpec, ModelSpec, ModelV2
 from rlcatalog.errors import DeclarationError, NotServedError, UnknownNameError
-from rlcatalog.frameworks import TensorOps, table, tensor_ops
+from rlcatalog.frameworks import TensorOps, tensor_ops
 from rlcatalog.models import OutputPlan, output_plan
 from rlcatalog.policy import Evaluation, load
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog
@@ -129,9 +129,8 @@ DIST = ActionDistSpec("categorical", targets(toy="Choice"), "in NumPy", extends=
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
-    """The module that the targets name; and a table that forgets the framework afterwards."""
+    """The module that the targets name."""
     monkeypatch.setitem(sys.modules, "toy_framework", sys.modules[__name__])
-    monkeypatch.setattr(table, "_TABLE", dict(table.frameworks()))
 
 
 @pytest.fixture

@@ -31,7 +31,6 @@ from rlcatalog import (
     Rank,
     Stage,
 )
-from rlcatalog.frameworks import table
 from rlcatalog.plugins import HOOK_RETURNS, hookspecs
 
 #: Every hook and what its list holds. None takes an argument.
@@ -48,12 +47,6 @@ HOOKS = {
 PAGE = Path(__file__).parents[2] / "docs/hooks.md"
 
 BOX, DISCRETE = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
-
-
-@pytest.fixture(autouse=True)
-def _frameworks_of_before(monkeypatch):
-    """The table of frameworks is the process's: it forgets those of these tests."""
-    monkeypatch.setattr(table, "_TABLE", dict(table.frameworks()))
 
 
 # --- the list of hooks -----------------------------------------------------------------------------------------------
