@@ -21,6 +21,8 @@ __all__ = sorted({*_names, "MODEL_DEFAULTS"})
 def __getattr__(name: str) -> Any:
     if name == "MODEL_DEFAULTS":  # fresh at each access: a caller may fill it in and hand it back
         return provided.default_catalog().schema.defaults()
+    if name not in _names:
+        raise AttributeError(f"module 'rlcatalog' has no attribute {name!r}")
     return _lazy(name)
 
 
