@@ -13,7 +13,7 @@ import numpy as np
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import DistPart, groups, integer_span, is_integer_box, raw_width, unbound
-from rlcatalog.config import read_config as config_part
+from rlcatalog.config import read_config
 from rlcatalog_autoregressive.config import AutoregressiveConfig, hidden_widths, ordered
 
 Array = np.ndarray[Any, Any]
@@ -101,7 +101,7 @@ class PartColumns:
     """
 
     def __init__(self, action: SpaceInfo, config: Mapping[str, Any], plain: Any, size: int) -> None:
-        own = config_part(config, AutoregressiveConfig)
+        own = read_config(config, AutoregressiveConfig)
         cls, options = unbound(plain)
         found = cls.parts(action, size, options) if hasattr(cls, "parts") else [DistPart(action, plain, size)]
         self.action, self.plain, self.params = action, plain, size

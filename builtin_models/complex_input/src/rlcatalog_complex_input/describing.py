@@ -24,11 +24,12 @@ def planned(request: Request) -> Plan | None:
 
     if request.encoded_shape is None:
         raise unencoded(request.obs.describe())
-    request = replace(request, catalog=request.catalog or default_catalog())
+    catalog = request.catalog or default_catalog()
+    request = replace(request, catalog=catalog)
     preprocessor = request.preprocessor
     if preprocessor is None:
         try:
-            preprocessor = request.catalog.preprocessor_for(request.obs, request.config, check="never")
+            preprocessor = catalog.preprocessor_for(request.obs, request.config, check="never")
         except UnsupportedSpaceError:
             return None  # the sizes it needs were given to the preprocessor alone
     return plan(preprocessor, request) if preprocessor.shape == request.encoded_shape else None

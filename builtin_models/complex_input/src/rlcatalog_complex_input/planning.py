@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlcatalog import SpaceInfo
-from rlcatalog.config import read_config as config_part
+from rlcatalog.catalog import default_catalog
+from rlcatalog.config import read_config
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     ConfigError,
@@ -114,7 +115,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
     spaces = [codec.observation_space for _, codec, _ in finder.found]
     if not preprocessor.structured and obs_space is not None:
         spaces = [obs_space]
-    names = config_part(request.config, ComplexInputConfig).input_nets
+    names = read_config(request.config, ComplexInputConfig).input_nets
     _check_paths(names, [part.path for part, _, _ in finder.found])
     inner = replace(request, config={**request.config, **_OUTER}, num_outputs=None, trunk_width=None)
     nets = []
@@ -227,7 +228,7 @@ def _find(request: Request, name: str | None, named: list[str]) -> Component:
     """Ask the catalog for the net of a part; an error says how the part is called in `input_nets`."""
     path = request.obs.path
     try:
-        component: Component = request.catalog.trunk(request, name)
+        component = (request.catalog or default_catalog()).trunk(request, name)
     except (UnknownNameError, MissingPluginError) as error:
         error.args = (f"input_nets: for {path!r}: {error}",)
         raise

@@ -160,7 +160,14 @@ def unclaimed_by(head: Component | None, request: Request) -> Unclaimed | None:
     claimed = head.ask("claims", request, returns=tuple)
     # A mask is no part of what is encoded, but the observation is a Dict because of it: one entry is seen as itself.
     alone = request.mask_key is not None and request.mask_key not in request.obs.keys and len(request.obs.keys) == 1
-    return Unclaimed(request.preprocessor, claimed, head.name) if claimed or alone else None
+    if not claimed and not alone:
+        return None
+    if request.preprocessor is None:
+        raise UnsupportedSpaceError(
+            f"{request.obs.path}: {head.name} reads parts of encoded observations, and it is not known how these were"
+            " encoded: pass ModelCatalog.get_preprocessor_for_space(space).observation_space."
+        )
+    return Unclaimed(request.preprocessor, claimed, head.name)
 
 
 def slot_of(component: Component) -> str:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.spaces import SpaceInfo
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcatalog.catalog import Catalog
+    from rlcatalog.observations import Preprocessor
 
 
 @dataclass(frozen=True)
@@ -35,9 +41,9 @@ class Request:
     encoded_shape: tuple[int, ...] | None = None
     num_outputs: int | None = None
     trunk_width: int | None = None
-    env: Any = None
-    preprocessor: Any = field(default=None, repr=False, compare=False)
-    catalog: Any = field(default=None, repr=False, compare=False)
+    env: gymnasium.Env[Any, Any] | None = None
+    preprocessor: Preprocessor | None = field(default=None, repr=False, compare=False)
+    catalog: Catalog | None = field(default=None, repr=False, compare=False)
     mask_key: str | None = None
 
     @property
