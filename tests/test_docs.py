@@ -477,6 +477,20 @@ def test_install_hints_are_fresh():
     assert written == tool().data(), "run `make generate`"
 
 
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_type_checkers_see_the_classes_that_are_imported(framework):
+    """The stub of a framework's door says for each part which class it is; the door gives that class."""
+    path, text = tool().stub(framework)
+    assert path.read_text(encoding="utf-8") == text, "run `make generate`"
+    said = dict(re.findall(r"^(\w+) = (\w[\w.]+)$", text, re.M))
+    exports = json.loads(read("catalog/src/rlcatalog/plugins/public_index.json"))["provides"]
+    assert set(said) == {key.rpartition("/")[2] for key in exports if key.startswith(f"export/{framework}/")}
+    door = importlib.import_module(f"rlcatalog.{framework}")
+    for name, place in said.items():
+        module, _, attribute = place.rpartition(".")
+        assert getattr(door, name) is getattr(importlib.import_module(module), attribute), name
+
+
 def test_the_packages_on_disk_are_installed():
     on_disk = {str(path.relative_to(ROOT)) for path in tool().packages().values()}
     demo, torch, dev = (

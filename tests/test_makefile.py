@@ -270,6 +270,7 @@ def test_the_check_of_the_install_hints_finds_a_stale_file(tool, tmp_path, monke
     stale.write_text(fresh.replace("rlcatalog-fcnet", "rlcatalog-fcnot", 1), encoding="utf-8")
     assert hints.main(["--check"]) == 0
     monkeypatch.setattr(hints, "ROOT", tmp_path)
+    monkeypatch.setattr(hints, "FRAMEWORKS", ())
     monkeypatch.setattr(hints, "TARGET", stale)
     monkeypatch.setattr(hints, "data", lambda: json.loads(fresh))
     assert hints.main(["--check"]) == 1

@@ -1,7 +1,7 @@
-"""Writes `public_index.json`: which package of this repository provides which name, for the kernel's install hints.
+"""Writes `public_index.json`, which package of this repository provides which name, and the stubs of their classes.
 
 Run it after a package was added or a declaration changed: `python tools/public_index.py`, or with `--check` to only say
-whether the file is up to date.
+whether they are up to date.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from rlcatalog.plugins import Request, scan
 from rlcatalog.spaces import Repeated, Simplex
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGET = ROOT / "catalog/src/rlcatalog/plugins/public_index.json"
+KERNEL = ROOT / "catalog/src/rlcatalog"
+TARGET = KERNEL / "plugins/public_index.json"
+#: Whose doors show the classes of installed parts.
+FRAMEWORKS = ("torch", "tf")
+#: What follows in a stub is generated.
+MARK = "# The installed parts' classes: written by `make generate`."
 
 
 def sample_spaces() -> list[gym.Space]:
@@ -73,17 +78,31 @@ def data() -> dict[str, object]:
     return {"distributions": distributions, "provides": dict(sorted(provides.items()))}
 
 
+def stub(framework: str) -> tuple[Path, str]:
+    """Return the stub of a framework's door, with the classes of the packages' parts, for type checkers and editors."""
+    path = KERNEL / framework / "__init__.pyi"
+    catalog = Catalog([ep for ep in scan() if ep.dist.name in packages()], environ={})
+    targets = {c.declaration.targets[framework] for c in catalog.components() if framework in c.declaration.targets}
+    parts = sorted(tuple(target.split(":")) for target in targets)
+    modules = sorted({module for module, _ in parts})
+    lines = [*(f"import {module}" for module in modules), "", *(f"{name} = {module}.{name}" for module, name in parts)]
+    by_hand = path.read_text(encoding="utf-8").partition(MARK)[0].rstrip()
+    return path, "\n".join([by_hand, "", MARK, "", *lines, ""])
+
+
 def main(arguments: list[str]) -> int:
-    """Write the file, or with `--check` say whether it is up to date."""
-    new = json.dumps(data(), indent=1) + "\n"
-    if arguments == ["--check"]:
-        fresh = TARGET.read_text(encoding="utf-8") == new
-        if not fresh:
-            print(f"{TARGET.relative_to(ROOT)} is stale: run `make generate`.", file=sys.stderr)
-        return int(not fresh)
-    TARGET.write_text(new, encoding="utf-8")
-    print(f"wrote {TARGET.relative_to(ROOT)}")
-    return 0
+    """Write the files, or with `--check` say whether they are up to date."""
+    stale = 0
+    for path, new in [(TARGET, json.dumps(data(), indent=1) + "\n"), *map(stub, FRAMEWORKS)]:
+        if path.read_text(encoding="utf-8") == new:
+            continue
+        stale += 1
+        if arguments == ["--check"]:
+            print(f"{path.relative_to(ROOT)} is stale: run `make generate`.", file=sys.stderr)
+        else:
+            path.write_text(new, encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+    return int(stale > 0 and arguments == ["--check"])
 
 
 if __name__ == "__main__":

@@ -30,3 +30,43 @@ keras: typing.Any
 tf: typing.Any
 
 def __getattr__(name: str) -> typing.Any: ...  # the installed parts' classes
+
+# The installed parts' classes: written by `make generate`.
+
+import rlcatalog_attention.tf
+import rlcatalog_autoregressive.tf
+import rlcatalog_bounded.tf
+import rlcatalog_categorical.bernoulli.tf
+import rlcatalog_categorical.gumbel.tf
+import rlcatalog_categorical.multi.tf
+import rlcatalog_categorical.slates.tf
+import rlcatalog_categorical.tf
+import rlcatalog_complex_input.tf
+import rlcatalog_deterministic.tf
+import rlcatalog_fcnet.tf
+import rlcatalog_gaussian.tf
+import rlcatalog_lstm.tf
+import rlcatalog_multi_action.tf
+import rlcatalog_parametric.tf
+import rlcatalog_visionnet.tf
+
+AttentionWrapper = rlcatalog_attention.tf.AttentionWrapper
+GTrXLNet = rlcatalog_attention.tf.GTrXLNet
+AutoregressiveDistribution = rlcatalog_autoregressive.tf.AutoregressiveDistribution
+AutoregressiveModel = rlcatalog_autoregressive.tf.AutoregressiveModel
+Beta = rlcatalog_bounded.tf.Beta
+Dirichlet = rlcatalog_bounded.tf.Dirichlet
+Bernoulli = rlcatalog_categorical.bernoulli.tf.Bernoulli
+GumbelSoftmax = rlcatalog_categorical.gumbel.tf.GumbelSoftmax
+MultiCategorical = rlcatalog_categorical.multi.tf.MultiCategorical
+SlateMultiCategorical = rlcatalog_categorical.slates.tf.SlateMultiCategorical
+Categorical = rlcatalog_categorical.tf.Categorical
+ComplexInputNetwork = rlcatalog_complex_input.tf.ComplexInputNetwork
+Deterministic = rlcatalog_deterministic.tf.Deterministic
+FullyConnectedNetwork = rlcatalog_fcnet.tf.FullyConnectedNetwork
+DiagGaussian = rlcatalog_gaussian.tf.DiagGaussian
+SquashedGaussian = rlcatalog_gaussian.tf.SquashedGaussian
+LSTMWrapper = rlcatalog_lstm.tf.LSTMWrapper
+MultiActionDistribution = rlcatalog_multi_action.tf.MultiActionDistribution
+ParametricActionsHead = rlcatalog_parametric.tf.ParametricActionsHead
+VisionNetwork = rlcatalog_visionnet.tf.VisionNetwork

@@ -22,3 +22,43 @@ from .sequences import (
 )
 
 def __getattr__(name: str) -> typing.Any: ...  # the installed parts' classes
+
+# The installed parts' classes: written by `make generate`.
+
+import rlcatalog_attention.torch
+import rlcatalog_autoregressive.torch
+import rlcatalog_bounded.torch
+import rlcatalog_categorical.bernoulli.torch
+import rlcatalog_categorical.gumbel.torch
+import rlcatalog_categorical.multi.torch
+import rlcatalog_categorical.slates.torch
+import rlcatalog_categorical.torch
+import rlcatalog_complex_input.torch
+import rlcatalog_deterministic.torch
+import rlcatalog_fcnet.torch
+import rlcatalog_gaussian.torch
+import rlcatalog_lstm.torch
+import rlcatalog_multi_action.torch
+import rlcatalog_parametric.torch
+import rlcatalog_visionnet.torch
+
+AttentionWrapper = rlcatalog_attention.torch.AttentionWrapper
+GTrXLNet = rlcatalog_attention.torch.GTrXLNet
+AutoregressiveDistribution = rlcatalog_autoregressive.torch.AutoregressiveDistribution
+AutoregressiveModel = rlcatalog_autoregressive.torch.AutoregressiveModel
+Beta = rlcatalog_bounded.torch.Beta
+Dirichlet = rlcatalog_bounded.torch.Dirichlet
+Bernoulli = rlcatalog_categorical.bernoulli.torch.Bernoulli
+GumbelSoftmax = rlcatalog_categorical.gumbel.torch.GumbelSoftmax
+MultiCategorical = rlcatalog_categorical.multi.torch.MultiCategorical
+SlateMultiCategorical = rlcatalog_categorical.slates.torch.SlateMultiCategorical
+Categorical = rlcatalog_categorical.torch.Categorical
+ComplexInputNetwork = rlcatalog_complex_input.torch.ComplexInputNetwork
+Deterministic = rlcatalog_deterministic.torch.Deterministic
+FullyConnectedNetwork = rlcatalog_fcnet.torch.FullyConnectedNetwork
+DiagGaussian = rlcatalog_gaussian.torch.DiagGaussian
+SquashedGaussian = rlcatalog_gaussian.torch.SquashedGaussian
+LSTMWrapper = rlcatalog_lstm.torch.LSTMWrapper
+MultiActionDistribution = rlcatalog_multi_action.torch.MultiActionDistribution
+ParametricActionsHead = rlcatalog_parametric.torch.ParametricActionsHead
+VisionNetwork = rlcatalog_visionnet.torch.VisionNetwork
