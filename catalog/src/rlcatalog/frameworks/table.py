@@ -1,4 +1,7 @@
-"""The table of frameworks: what each is called, what must be importable for it, and where its code stands."""
+"""The table of frameworks: what each is called, what must be importable for it, and where its code stands.
+
+The kernel's own are declared in `rlcatalog/plugin.py`; a further one comes with the hook `rlcatalog_frameworks`.
+"""
 
 from __future__ import annotations
 

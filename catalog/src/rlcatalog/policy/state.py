@@ -1,4 +1,7 @@
-"""State that a policy carries from one step to the next: a model's memory and the last steps of each episode."""
+"""State that a policy carries from one step to the next: a model's memory and the last steps of each episode.
+
+How a memory begins and goes on stands here; when it begins anew, in `stepper.py`.
+"""
 
 from __future__ import annotations
 
