@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import types
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ import pytest
 import rlcatalog
 from rlcatalog import ActionDistribution, ActionDistSpec, FrameworkSpec, ModelSpec, ModelV2
 from rlcatalog.errors import DeclarationError, NotServedError, UnknownNameError
-from rlcatalog.frameworks import TensorOps, tensor_ops
+from rlcatalog.frameworks import TensorOps, frameworks, tensor_ops
 from rlcatalog.models import OutputPlan, output_plan
 from rlcatalog.policy import Evaluation, load
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog
@@ -55,7 +56,7 @@ class Engine:
 
 
 class Net(ModelV2):
-    """The fully connected net: the first hidden layer alone, for this is a toy."""
+    """The fully connected net without its hidden layers, for this is a toy."""
 
     framework_of_class = "toy"
 
@@ -210,24 +211,34 @@ def failed(*plugins: tuple[str, Any]) -> dict[str, str]:
     """What the catalog says of plugins that fail, by distribution."""
     with pytest.warns(rlcatalog.errors.PluginWarning):
         found = isolated_catalog(*PARTS, *(PluginEntryPoint(plugin, name) for name, plugin in plugins))
-    return {record.distribution: record.error for record in found.plugins if record.status == "failed"}
+    said = {record.distribution: record.error for record in found.plugins if record.status == "failed"}
+    assert not {component.distribution for component in found.components()} & set(said)  # nothing of them stays
+    return said
 
 
 def test_code_that_is_there_already_is_not_replaced():
+    """And who brings it has failed as a whole: nothing of it stays."""
     other = ModelSpec("fcnet", targets(toy="Net"), "", extends="rlcatalog-fcnet/fcnet")
+    beside = ModelSpec("beside", targets(torch="Net"), "")
     torch = ModelSpec("fcnet", targets(torch="Net"), "", extends="rlcatalog-fcnet/fcnet")
     said = failed(
         ("one", hooks(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[NET])),
-        ("two", hooks(rlcatalog_models=[other])), ("three", hooks(rlcatalog_models=[torch])),
+        ("two", hooks(rlcatalog_models=[beside, other])), ("three", hooks(rlcatalog_models=[torch])),
     )  # fmt: skip
     assert set(said) == {"two", "three"}, said
-    assert "extends rlcatalog-fcnet/fcnet, which has code for framework 'toy' already, of one 1.0" in said["two"]
+    assert "extends model rlcatalog-fcnet/fcnet, which has code for framework 'toy' already, of one 1.0" in said["two"]
     assert "framework 'torch' already, of rlcatalog-fcnet" in said["three"]
 
 
 def test_a_name_of_the_kernel_s_frameworks_is_taken():
     mine = FrameworkSpec("mine", targets(engine="Engine", ops="OPS"), "", module="numpy", aliases=("tf2",))
     assert "framework 'tf2' is known already" in failed(("one", hooks(rlcatalog_frameworks=[mine])))["one"]
+
+
+def test_the_framework_of_a_plugin_that_fails_is_forgotten():
+    wrong = ModelSpec("mine", targets(trch="Net"), "")
+    failed(("one", hooks(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[wrong])))
+    assert "toy" not in frameworks()
 
 
 @pytest.mark.parametrize(
@@ -237,7 +248,7 @@ def test_a_name_of_the_kernel_s_frameworks_is_taken():
 )  # fmt: skip
 def test_a_part_for_no_known_framework_is_refused(named, says):
     part = ModelSpec("mine", targets(**named), "")
-    assert __import__("re").search(says, failed(("one", hooks(rlcatalog_models=[part])))["one"])
+    assert re.search(says, failed(("one", hooks(rlcatalog_models=[part])))["one"])
 
 
 def test_a_part_may_have_code_for_a_framework_that_is_not_there():

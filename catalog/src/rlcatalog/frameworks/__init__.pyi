@@ -8,6 +8,7 @@ from .table import (
     Framework as Framework,
     add_framework as add_framework,
     default_framework as default_framework,
+    forget_framework as forget_framework,
     framework_name as framework_name,
     framework_of as framework_of,
     frameworks as frameworks,

@@ -59,8 +59,8 @@ def frameworks() -> Mapping[str, Framework]:
     return _TABLE
 
 
-def add_framework(framework: Framework) -> None:
-    """Enter a framework into the table.
+def add_framework(framework: Framework) -> bool:
+    """Enter a framework into the table; return whether it was not there before.
 
     Raises:
         DuplicateNameError: One of its names is another one's.
@@ -69,7 +69,14 @@ def add_framework(framework: Framework) -> None:
         taken = {framework.name, *framework.aliases} & {other.name, *other.aliases}
         if taken and other != framework:
             raise DuplicateNameError(f"framework {min(taken)!r} is known already; call this one something else.")
+    is_new = framework.name not in _TABLE
     _TABLE[framework.name] = framework
+    return is_new
+
+
+def forget_framework(name: str) -> None:
+    """Take a framework out of the table."""
+    del _TABLE[name]
 
 
 def framework_name(framework: str) -> str:

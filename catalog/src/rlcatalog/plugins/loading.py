@@ -19,8 +19,15 @@ from typing import Any
 import pluggy
 
 from rlcatalog._version import __version__
-from rlcatalog.errors import CatalogError, DeclarationError, IncompatiblePluginError, PluginWarning, nearest
-from rlcatalog.frameworks import add_framework
+from rlcatalog.errors import (
+    CatalogError,
+    DeclarationError,
+    DuplicateNameError,
+    IncompatiblePluginError,
+    PluginWarning,
+    nearest,
+)
+from rlcatalog.frameworks import add_framework, forget_framework
 from rlcatalog.plugins import hookspecs
 from rlcatalog.plugins.declarations import HOOK_RETURNS, Declaration, FrameworkSpec
 from rlcatalog.plugins.discovery import Candidate, candidates, disabled_reason, incompatible_reason
@@ -55,20 +62,47 @@ def load_plugins(
     ended = [load(candidate, environ, __version__) for candidate in listed]
     registry.records += [record for record, _ in ended]
     loaded = [(record, found) for record, found in ended if found is not None]
+    entered: list[tuple[PluginRecord, str]] = []
     for record, found in loaded:  # frameworks first: parts of any plugin may be written in them
         for spec in found.declarations:
             if isinstance(spec, FrameworkSpec):
                 with _noted(record):
-                    add_framework(spec.framework())
+                    if add_framework(spec.framework()):
+                        entered.append((record, spec.name))
+    _check_extensions(loaded)
     for record, found in loaded:
         if record.exception is None:
             with _noted(record):
                 registry.add_plugin(record, found, reserved)
+    for record, name in entered:
+        if record.exception is not None:
+            forget_framework(name)
     registry.extend()
     for record, _ in ended:
         if record.exception is not None:
             _report(record, environ)
     registry.mark_shadowed()
+
+
+def _check_extensions(loaded: Sequence[tuple[PluginRecord, Loaded]]) -> None:
+    """Note in the records of plugins that extend a part with code for a framework it has code for already."""
+    owners = {
+        (d.kind, f"{record.distribution}/{d.name}", framework): record
+        for record, found in loaded
+        for d in found.declarations
+        if d.extends is None
+        for framework in d.targets
+    }
+    for record, found in loaded:
+        brought = [(d.kind, d.extends, framework) for d in found.declarations if d.extends for framework in d.targets]
+        with _noted(record):
+            for kind, victim, framework in brought:
+                if (owner := owners.get((kind, str(victim), framework))) is not None:
+                    raise DuplicateNameError(
+                        f"{record.distribution} extends {kind} {victim}, which has code for framework {framework!r}"
+                        f" already, of {owner.distribution} {owner.version}."
+                    )
+            owners |= {(kind, str(victim), framework): record for kind, victim, framework in brought}
 
 
 @contextmanager

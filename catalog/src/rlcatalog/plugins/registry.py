@@ -165,23 +165,12 @@ class Registry:
             )
 
     def extend(self) -> None:
-        """Give components the code that other packages bring for them; who brings what is there already has failed."""
+        """Give components the code that other packages bring for them."""
         for extension in self._extensions:
             wanted = (extension.kind, extension.declaration.extends)
-            victim = next((c for c in self if (c.kind, c.address) == wanted), None)
-            for framework in extension.declaration.targets if victim is not None else ():
-                assert victim is not None
-                if framework in victim.frameworks:
-                    owner = victim.extensions.get(framework, victim).provider
-                    record = next(r for r in self.records if r.distribution == extension.distribution)
-                    record.fail(
-                        DuplicateNameError(
-                            f"{extension.kind} {extension.name!r} extends {victim.address}, which has code for"
-                            f" framework {framework!r} already, of {owner}."
-                        )
-                    )
-                else:
-                    victim.extensions[framework] = extension
+            for victim in self:
+                if (victim.kind, victim.address) == wanted:
+                    victim.extensions.update(dict.fromkeys(extension.declaration.targets, extension))
 
     def mark_shadowed(self) -> None:
         """Give plugins all of whose components are overridden the status `"shadowed"`."""

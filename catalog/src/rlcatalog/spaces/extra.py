@@ -1,7 +1,4 @@
-"""Spaces beside Gymnasium's own: `Repeated` (a list of bounded length) and `Simplex` (a probability vector).
-
-Beside them, from `rlcatalog.spaces.values`, what models see of spaces whose observations vary in size.
-"""
+"""Spaces beside Gymnasium's own: `Repeated` (a list of bounded length) and `Simplex` (a probability vector)."""
 
 from __future__ import annotations
 
@@ -10,10 +7,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-
-from rlcatalog.spaces.values import GraphValues, OneOfValues, RepeatedValues, TextValues
-
-__all__ = ["GraphValues", "OneOfValues", "Repeated", "RepeatedValues", "Simplex", "TextValues"]
 
 
 class Repeated(gymnasium.Space[list[Any]]):

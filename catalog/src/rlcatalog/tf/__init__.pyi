@@ -29,7 +29,7 @@ from .variables import find as find
 keras: typing.Any
 tf: typing.Any
 
-def __getattr__(name: str) -> typing.Any: ...  # the installed parts' classes
+def __getattr__(name: str) -> typing.Any: ...  # classes of other packages' parts
 
 # The installed parts' classes: written by `make generate`.
 

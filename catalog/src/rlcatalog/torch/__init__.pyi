@@ -21,7 +21,7 @@ from .sequences import (
     steps_of as steps_of,
 )
 
-def __getattr__(name: str) -> typing.Any: ...  # the installed parts' classes
+def __getattr__(name: str) -> typing.Any: ...  # classes of other packages' parts
 
 # The installed parts' classes: written by `make generate`.
 
