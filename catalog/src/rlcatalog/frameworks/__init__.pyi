@@ -1,7 +1,6 @@
 from .load_order import (
     before_tensorflow as before_tensorflow,
     before_torch_optimizers as before_torch_optimizers,
-    tensorflow_came_first as tensorflow_came_first,
 )
 from .ops import TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
 from .table import (
@@ -10,7 +9,6 @@ from .table import (
     default_framework as default_framework,
     forget_framework as forget_framework,
     framework_name as framework_name,
-    framework_of as framework_of,
     frameworks as frameworks,
     require_framework as require_framework,
 )

@@ -18,9 +18,6 @@ from .nn import (
 from .ops import (
     fill_forbidden as fill_forbidden,
     flatten_rows as flatten_rows,
-    integers as integers,
-    reshape_last as reshape_last,
-    side_by_side as side_by_side,
 )
 from .outputs import flat_sample as flat_sample, values_of as values_of
 from .sequences import add_time_dimension as add_time_dimension, sequence_mask as sequence_mask, steps_of as steps_of

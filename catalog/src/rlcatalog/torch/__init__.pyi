@@ -12,7 +12,7 @@ from .nn import (
     initialize as initialize,
     normc_initializer as normc_initializer,
 )
-from .ops import fill_forbidden as fill_forbidden, flatten_rows as flatten_rows, side_by_side as side_by_side
+from .ops import fill_forbidden as fill_forbidden, flatten_rows as flatten_rows
 from .outputs import flat_sample as flat_sample, values_of as values_of
 from .sequences import (
     Padding as Padding,
