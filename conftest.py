@@ -5,7 +5,8 @@ import os
 import pytest
 from hypothesis import settings
 
-from rlcatalog.frameworks import before_tensorflow, table
+from rlcatalog.frameworks import before_tensorflow, frameworks
+from rlcatalog.spaces import action_codecs
 
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,8 +24,10 @@ pytest_plugins = ["frameworks", "learning"]  # tests/support
 
 
 @pytest.fixture(autouse=True)
-def _frameworks_of_before():
-    """The table of frameworks is the process's: after each test it forgets what plugins have entered."""
+def _tables_as_before():
+    """The tables of frameworks and action codecs are the process's: after each test they are as they were."""
+    before = [(table, dict(table)) for table in (frameworks(), action_codecs())]
     yield
-    for name in set(table.frameworks()) - {"torch", "tf"}:
-        del table._TABLE[name]
+    for table, entries in before:
+        table.clear()
+        table.update(entries)

@@ -78,7 +78,7 @@ def test_what_is_stored_scores_the_same(kind, framework, n):
     # From the stored inputs alone.
     again = policy.stored_dist(tensor(step.dist_inputs, framework), None)
     raw = tensor(step.raw_action, framework)
-    scored = again.logp(raw[:, 0] if policy.adapter.scalar else raw)
+    scored = again.logp(raw[:, 0] if policy.action_codec.scalar else raw)
     np.testing.assert_allclose(array(scored), step.logp, rtol=2e-4, atol=2e-4)
     assert tuple(again.sampled_action_logp().shape) == (n,) if again.sample() is not None else False
 

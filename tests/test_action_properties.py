@@ -11,7 +11,7 @@ from masked_env import allowed, random_mask
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionAdapter, ActionMasks
+from rlcatalog.actions import ActionMasks, action_codec
 from rlcatalog.spaces import Simplex, parts_of
 
 CATALOG = rlcatalog.default_catalog()
@@ -87,12 +87,12 @@ def test_samples_lie_in_the_space_and_score_the_same_when_stored(framework, spac
     rng = np.random.default_rng(seed)
     inputs = tensor((rng.normal(size=(ROWS, size)) * rng.choice([0.1, 1, 5])).astype(np.float32), framework)
     info = SpaceInfo.read(space, "action")
-    adapter = ActionAdapter(info, "clip", _raw_kinds(dist_class, info))
+    codec = action_codec(info, "clip", _raw_kinds(dist_class, info))
     for dist in (dist_class(inputs), dist_class(inputs, None)):
         sample = dist.sample()
         raw = flat(sample)
-        assert raw.shape == (ROWS, adapter.width)
-        for action in iterate(batch_space(space, ROWS), adapter.adapt(raw.astype(np.float32))):
+        assert raw.shape == (ROWS, codec.width)
+        for action in iterate(batch_space(space, ROWS), codec.adapt(raw.astype(np.float32))):
             boxed = np.asarray(action, space.dtype) if isinstance(space, spaces.Box) else action
             assert _contains(space, boxed), boxed
         logp = np.asarray(dist.sampled_action_logp())
@@ -138,9 +138,9 @@ def test_masks_of_any_space_are_kept(framework, space, seed):
     )
     free = tensor(rng.normal(size=(ROWS, size)).astype(np.float32), framework)
     dist = dist_class(dist_class.masked(free, tensor(matrix, framework)))
-    adapter = ActionAdapter(SpaceInfo.read(space, "action"))
+    codec = action_codec(SpaceInfo.read(space, "action"))
     for sample in (dist.sample(), dist.deterministic_sample()):
-        for action in iterate(batch_space(space, ROWS), adapter.adapt(flat(sample).astype(np.float32))):
+        for action in iterate(batch_space(space, ROWS), codec.adapt(flat(sample).astype(np.float32))):
             assert allowed(space, action, mask), (action, mask)
     for values in (dist.sampled_action_logp(), dist.entropy(), dist.kl(dist_class(free))):
         assert np.asarray(values).shape == (ROWS,)

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.spaces import Discrete, Tuple
 
-from rlcatalog.actions import ActionAdapter
+from rlcatalog.actions import action_codec
 from rlcatalog.errors import NotServedError
 from rlcatalog.spaces import SpaceInfo
 
@@ -130,29 +130,29 @@ def test_every_action_lies_in_its_space_and_its_raw_form_keeps_its_density(catal
 
 @pytest.mark.parametrize("start", [0, -4, 10])
 def test_the_offset_can_be_taken_back(start):
-    adapter = ActionAdapter(SpaceInfo.read(Discrete(3, start=start)))
+    codec = action_codec(SpaceInfo.read(Discrete(3, start=start)))
     raw = np.array([[0], [2], [1]])
-    np.testing.assert_array_equal(adapter(raw), raw[:, 0] + start)
-    np.testing.assert_array_equal(adapter.invert(adapter(raw)), raw)
+    np.testing.assert_array_equal(codec.adapt(raw), raw[:, 0] + start)
+    np.testing.assert_array_equal(codec.invert(codec.adapt(raw)), raw)
 
 
 def test_an_affine_map_can_be_taken_back_and_clipping_cannot():
     space = spaces.Box(np.float32([-1, 5]), np.float32([3, 6]))
     raw = np.array([[-1, -1], [1, 1], [0.5, -0.25]], np.float32)
-    adapter = ActionAdapter(SpaceInfo.read(space), "affine")
-    np.testing.assert_allclose(adapter(raw), [[-1, 5], [3, 6], [2, 5.375]])
-    np.testing.assert_allclose(adapter.invert(adapter(raw)), raw)
+    codec = action_codec(SpaceInfo.read(space), "affine")
+    np.testing.assert_allclose(codec.adapt(raw), [[-1, 5], [3, 6], [2, 5.375]])
+    np.testing.assert_allclose(codec.invert(codec.adapt(raw)), raw)
     with pytest.raises(NotServedError, match="clipping has no inverse"):
-        ActionAdapter(SpaceInfo.read(space), "clip").invert(np.zeros((1, 2)))
+        action_codec(SpaceInfo.read(space), "clip").invert(np.zeros((1, 2)))
 
 
 def test_a_structure_is_joined_in_the_spaces_order():
     pair = Tuple([spaces.Box(-1, 1, (2, 1), np.float32), spaces.MultiDiscrete([2, 4])])
     space = spaces.Dict([("z", Discrete(3, start=1)), ("a", pair)])
-    adapter = ActionAdapter(SpaceInfo.read(space))
-    assert adapter.width == 5
+    codec = action_codec(SpaceInfo.read(space))
+    assert codec.width == 5
     raw = np.array([[2, 0.5, -3, 1, 3], [0, 7, 0.25, 0, 0]], np.float32)
-    found = adapter(raw)
+    found = codec.adapt(raw)
     assert list(found) == ["z", "a"]
     np.testing.assert_array_equal(found["z"], [3, 1])
     np.testing.assert_array_equal(found["a"][0], [[[0.5], [-1]], [[1], [0.25]]])
@@ -171,8 +171,8 @@ def test_a_structure_is_joined_in_the_spaces_order():
     ids=str,
 )
 def test_whole_numbers_are_counted_from_the_lowest(space):
-    adapter = ActionAdapter(SpaceInfo.read(space))
+    codec = action_codec(SpaceInfo.read(space))
     low = int(space.low[0])
-    np.testing.assert_array_equal(adapter(np.array([[0, 5]]))[0], [low, low + 5])
+    np.testing.assert_array_equal(codec.adapt(np.array([[0, 5]]))[0], [low, low + 5])
     for raw in (np.array([[0.0, 2.4]]), np.array([[-7.0, 1e30]]), np.array([[0, 2**50]])):
-        assert space.contains(adapter(raw)[0])
+        assert space.contains(codec.adapt(raw)[0])

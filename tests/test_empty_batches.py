@@ -15,7 +15,7 @@ from seed_models import TorchRNN
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionAdapter, ActionForm, ActionMasks
+from rlcatalog.actions import ActionMasks, action_codec
 from rlcatalog.errors import ActionMaskError, NoClosedFormError, NotServedError
 from rlcatalog.tf import RecurrentNetwork
 
@@ -136,7 +136,7 @@ def test_a_policy_takes_no_rows(framework, obs_space, action_space, config):
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(("space", "config"), ALL_ACTIONS.values(), ids=ALL_ACTIONS)
-def test_distributions_adapters_and_forms_take_no_rows(framework, space, config):
+def test_distributions_action_codecs_take_no_rows(framework, space, config):
     request = rlcatalog.default_catalog().resolve(OBS, space, {**SMALL, **config}, framework)
     dist_class = request.actions.load(framework, request.config.fresh())
     info, kinds = SpaceInfo.read(space, "action"), request.actions.raw_kinds(framework)
@@ -152,14 +152,14 @@ def test_distributions_adapters_and_forms_take_no_rows(framework, space, config)
                 assert tuple(values.shape) == (rows,)
         with contextlib.suppress(NoClosedFormError):
             assert tuple(dist.kl(dist).shape) == (rows,)
-    flat = np.zeros((2, ActionAdapter(info, kinds=kinds).width), np.float32)
+    flat = np.zeros((2, action_codec(info, raw_kinds=kinds).width), np.float32)
     for bounds in ("clip", "affine"):
-        adapter = ActionAdapter(info, bounds, kinds)
-        none = adapter.adapt(flat[:0])
-        same_but_for_rows(none, adapter.adapt(flat))
+        codec = action_codec(info, bounds, kinds)
+        none = codec.adapt(flat[:0])
+        same_but_for_rows(none, codec.adapt(flat))
         with contextlib.suppress(NotServedError):
-            assert adapter.invert(none).shape == (0, adapter.width)
-    form = ActionForm(info, kinds)
+            assert codec.invert(none).shape == (0, codec.width)
+    form = action_codec(info, raw_kinds=kinds)
     assert form.inputs(flat[:0]).shape == (0, form.input_width)
     same_but_for_rows(form.shown(flat[:0]), form.shown(flat))
 

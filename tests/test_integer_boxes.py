@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import rlcatalog
 from rlcatalog import SpaceInfo, ViewRequirement
-from rlcatalog.actions import ActionAdapter, ActionForm
+from rlcatalog.actions import action_codec
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
@@ -83,22 +83,22 @@ def spaces_and_raw(draw):
 @given(spaces_and_raw())
 def test_raw_values_of_any_dtype_and_bounds_give_the_action_python_computes_and_back(drawn):
     space, raw = drawn
-    adapter = ActionAdapter(SpaceInfo.read(space, "action"))
+    codec = action_codec(SpaceInfo.read(space, "action"))
     forms = [raw]
     if not raw.size or raw.max() <= INT.max:
         forms.append(raw.astype(np.int64))
     if not raw.size or raw.max() <= 2**24:  # as they stand beside floats
         forms.append(raw.astype(np.float32))
     for form in forms:
-        action = adapter.adapt(form)
+        action = codec.adapt(form)
         assert action.dtype == space.dtype
         assert action.shape == (len(raw), *space.shape)
         assert plain(action) == by_hand(space, raw.tolist())
         assert all(space.contains(np.asarray(row)) for row in action)
-    back = adapter.invert(action)
+    back = codec.invert(action)
     assert back.dtype.kind in "iu"
     assert back.tolist() == raw.tolist()
-    assert adapter.invert(action.tolist()).tolist() == raw.tolist()
+    assert codec.invert(action.tolist()).tolist() == raw.tolist()
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -108,7 +108,7 @@ def test_whatever_a_distribution_draws_the_action_lies_in_the_space(drawn, beyon
     raw = np.array([beyond[: int(np.prod(space.shape))]])
     assume(raw.size)
     raw = raw.astype(np.float32) if floats else raw
-    action = ActionAdapter(SpaceInfo.read(space, "action")).adapt(raw)
+    action = action_codec(SpaceInfo.read(space, "action")).adapt(raw)
     assert space.contains(np.asarray(action[0]))
     assert plain(action) == by_hand(space, raw.tolist())
 
@@ -116,14 +116,14 @@ def test_whatever_a_distribution_draws_the_action_lies_in_the_space(drawn, beyon
 @pytest.mark.parametrize("large", [2.0**63, 2.0**64, 3e38, np.inf])
 def test_floats_beyond_every_integer_give_the_upper_bound(large):
     space = BOXES["high end of uint64"]
-    action = ActionAdapter(SpaceInfo.read(space, "action")).adapt(np.float32([[large, -large]]))
+    action = action_codec(SpaceInfo.read(space, "action")).adapt(np.float32([[large, -large]]))
     assert action.tolist() == [[UINT.max, UINT.max - 3]]
 
 
 def test_floats_that_are_not_whole_are_rounded():
     raw = np.float32([[-0.4, 0.6], [1.4, 1.6], [2.6, 3.4]])
     for name in ("beyond float64", "high end of uint64"):
-        action = ActionAdapter(SpaceInfo.read(BOXES[name], "action")).adapt(raw)
+        action = action_codec(SpaceInfo.read(BOXES[name], "action")).adapt(raw)
         assert plain(action) == by_hand(BOXES[name], [[0, 1], [1, 2], [3, 3]])
 
 
@@ -131,9 +131,9 @@ def test_floats_that_are_not_whole_are_rounded():
 def test_the_whole_range_of_64_bits_goes_there_and_back(dtype):
     space = spaces.Box(np.iinfo(dtype).min, np.iinfo(dtype).max, (2,), dtype)
     raw = np.array([[0, UINT.max], [2**63, 2**63 - 1], [2**53 + 1, UINT.max - 1]], np.uint64)
-    adapter = ActionAdapter(SpaceInfo.read(space, "action"))
-    assert plain(adapter.adapt(raw)) == by_hand(space, raw.tolist())
-    assert adapter.invert(adapter.adapt(raw)).tolist() == raw.tolist()
+    codec = action_codec(SpaceInfo.read(space, "action"))
+    assert plain(codec.adapt(raw)) == by_hand(space, raw.tolist())
+    assert codec.invert(codec.adapt(raw)).tolist() == raw.tolist()
 
 
 def build(space, framework, config=SMALL):
@@ -181,7 +181,7 @@ def test_a_policy_draws_every_value_of_the_space_and_no_other(framework, which, 
     assert first == step.raw_action.shape[1]
     if which == "beside floats":
         return
-    raw = policy.adapter.invert(step.action)
+    raw = policy.action_codec.invert(step.action)
     np.testing.assert_array_equal(raw, step.raw_action)
     found = policy.evaluate({"obs": obs, "raw_action": raw}).logp
     found = found.detach().numpy() if framework == "torch" else found.numpy()
@@ -190,11 +190,11 @@ def test_a_policy_draws_every_value_of_the_space_and_no_other(framework, which, 
 
 def test_multi_discretes_that_begin_far_out_stay_exact():
     space = spaces.MultiDiscrete([3, 4], start=[2**53 + 1, INT.max - 3])
-    adapter = ActionAdapter(SpaceInfo.read(space, "action"))
+    codec = action_codec(SpaceInfo.read(space, "action"))
     for dtype in (np.int64, np.float32):
-        action = adapter.adapt(np.array([[0, 0], [2, 3]], dtype))
+        action = codec.adapt(np.array([[0, 0], [2, 3]], dtype))
         assert action.tolist() == [[2**53 + 1, INT.max - 3], [2**53 + 3, INT.max]]
-        assert adapter.invert(action).tolist() == [[0, 0], [2, 3]]
+        assert codec.invert(action).tolist() == [[0, 0], [2, 3]]
 
 
 @frameworks
@@ -211,10 +211,10 @@ def test_spans_that_are_too_wide_to_list_are_refused_by_name(framework, low, hig
 def test_whole_numbers_that_float32_cannot_hold_are_refused_beside_floats():
     wide, fine = (spaces.Box(-5, 2**24 - 5 + more, (2,), np.int64) for more in (1, 0))
     for other in (spaces.Box(0, 1, (1,), np.float32), spaces.Tuple([spaces.Box(0, 1, (1,), np.float64)])):
-        ActionAdapter(SpaceInfo.read(spaces.Tuple([fine, other]), "action"))
+        action_codec(SpaceInfo.read(spaces.Tuple([fine, other]), "action"))
         with pytest.raises(UnsupportedSpaceError, match=r"action\[0\]: .*16,777,218 values.*beside floats"):
-            ActionAdapter(SpaceInfo.read(spaces.Tuple([wide, other]), "action"))
-    ActionAdapter(SpaceInfo.read(spaces.Tuple([wide, spaces.Discrete(3)]), "action"))  # all of it stays int64
+            action_codec(SpaceInfo.read(spaces.Tuple([wide, other]), "action"))
+    action_codec(SpaceInfo.read(spaces.Tuple([wide, spaces.Discrete(3)]), "action"))  # all of it stays int64
 
 
 @boxes
@@ -224,7 +224,7 @@ def test_past_actions_are_shown_as_parts_of_the_span(space):
     spans = [int(last) - int(first) for first, last in zip(low, high, strict=True)]
     raw = np.array([[0] * len(spans), spans, [span // 2 for span in spans]])
     expected = [[value / max(span, 1) for value, span in zip(row, spans, strict=True)] for row in raw.tolist()]
-    np.testing.assert_allclose(ActionForm(info).inputs(raw), expected, rtol=1e-7)
+    np.testing.assert_allclose(action_codec(info).inputs(raw), expected, rtol=1e-7)
 
 
 class TorchSeer(TorchModelV2):

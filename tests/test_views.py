@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, flatdim
 
 import rlcatalog
 from rlcatalog import ViewRequirement
-from rlcatalog.actions import ActionForm, action_input_width
+from rlcatalog.actions import action_codec
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
@@ -179,11 +179,10 @@ def test_nested_actions_keep_their_structure_on_request(framework):
 
 @pytest.mark.parametrize("kind", ACTIONS)
 def test_actions_as_inputs_have_the_width_they_say(kind):
-    info = rlcatalog.SpaceInfo.read(ACTIONS[kind], "action")
-    form = ActionForm(info)
-    raw = np.zeros((5, form.width), form.dtype)
-    assert form.inputs(raw).shape == (5, form.input_width) == (5, action_input_width(info))
-    assert form.inputs(raw).dtype == np.float32
+    codec = action_codec(rlcatalog.SpaceInfo.read(ACTIONS[kind], "action"))
+    raw = np.zeros((5, codec.width), np.int64 if codec.whole else np.float32)
+    assert codec.inputs(raw).shape == (5, codec.input_width) == (5, flatdim(ACTIONS[kind]))
+    assert codec.inputs(raw).dtype == np.float32
 
 
 def test_rows_that_go_on_need_their_reward():

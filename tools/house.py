@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -182,7 +183,7 @@ def report(folder: Path) -> dict[str, str]:
     rooms = [path for path in kernel.iterdir() if (path / "__init__.py").is_file()]
     cycles, upward = house.cycles(), house.upward()
     by_kind = [found for path in files for found in switches(path)]
-    columns = [path for path in files if any(word in path.read_text(encoding="utf-8") for word in _MASK_COLUMNS)]
+    columns = [path for path in files if _MASK_COLUMNS.search(path.read_text(encoding="utf-8"))]
     found = {
         "rooms of the kernel": str(len(rooms)),
         "files at its top": str(len(list(kernel.glob("*.py")))),
@@ -201,7 +202,7 @@ def report(folder: Path) -> dict[str, str]:
 
 
 #: What a file says that knows which column of a mask stands for which value.
-_MASK_COLUMNS = ("import groups", "groups(", "mask_width", "    groups,")
+_MASK_COLUMNS = re.compile(r"\bgroups\(|import groups|mask_width|mask_places|(codec|masks)\.choices")
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from rlcatalog import (
+    ActionCodecSpec,
     ActionDistSpec,
     Catalog,
     CommandSpec,
@@ -40,6 +41,7 @@ HOOKS = {
     "rlcatalog_env_wrappers": "EnvWrapperSpec",
     "rlcatalog_models": "ModelSpec",
     "rlcatalog_action_dists": "ActionDistSpec",
+    "rlcatalog_action_codecs": "ActionCodecSpec",
     "rlcatalog_frameworks": "FrameworkSpec",
     "rlcatalog_commands": "CommandSpec",
 }
@@ -163,6 +165,9 @@ DECLARATIONS = {
     ),
     "rlcatalog_action_dists": ActionDistSpec(
         "dist", {"torch": "hook_targets:Dist"}, "a distribution", match=always, size=lambda action, config: action.n
+    ),
+    "rlcatalog_action_codecs": ActionCodecSpec(
+        "codec", {"numpy": "hook_targets:Codec"}, "a codec", kinds=("hook_targets.Space",)
     ),
     "rlcatalog_frameworks": FrameworkSpec(
         "hooked", {"engine": "hook_targets:Engine", "ops": "hook_targets:OPS"}, "a framework", module="numpy"

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog import SpaceInfo, ViewRequirement
-from rlcatalog.actions import ActionForm
+from rlcatalog.actions import action_codec
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.policy import Views
 
@@ -22,8 +22,8 @@ COLUMNS = {"obs": OBS, "rewards": REWARDS, "actions": ACTIONS}
 
 
 def views(**requirements):
-    form = ActionForm(SpaceInfo.read(spaces.Discrete(4), "action"))
-    return Views(requirements, (2,), np.float32, form, "Model")
+    codec = action_codec(SpaceInfo.read(spaces.Discrete(4), "action"))
+    return Views(requirements, (2,), np.float32, codec, True, "Model")
 
 
 def ahead(column, shift):

@@ -6,6 +6,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from rlcatalog import SpaceInfo
+from rlcatalog.actions import action_codec
 from rlcatalog_autoregressive import tf as by_tf, torch as by_torch
 from rlcatalog_autoregressive.part_columns import _columns, columns_of
 
@@ -14,7 +15,7 @@ LIBRARIES = {"torch": by_torch, "tf": by_tf}
 
 def seen(space, raw, kind="values", bounds="clip", first=0):
     """What `_columns` makes of raw values, by its own words: indicators, or shifted and scaled numbers."""
-    columns = list(_columns(SpaceInfo.read(space, "action"), first, kind, bounds))
+    columns = list(_columns(action_codec(SpaceInfo.read(space, "action"), bounds, {"action": kind}), first))
     return [float(raw[c.raw] == c.value) if c.value is not None else (raw[c.raw] - c.shift) * c.scale for c in columns]
 
 

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from rlcatalog import ModelCatalog, SpaceInfo
-from rlcatalog.actions import groups
+from rlcatalog.actions import action_codec
 
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 SPACE = spaces.Tuple([
@@ -105,7 +105,7 @@ def test_divergences_from_what_is_forbidden_add_up_to_a_finite_number(framework)
     """Each part alone is the highest finite number already."""
     space = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.MultiBinary(2), "c": spaces.MultiDiscrete([2, 2])})
     dist_class, size = ModelCatalog.get_action_dist(space, {}, framework=framework)
-    columns = sum(n for _, n in groups(SpaceInfo.read(space, "action")))
+    columns = action_codec(SpaceInfo.read(space, "action")).mask_width
     mask = np.zeros((ROWS, columns), bool)
     mask[:, [0, 3, 5, 7, 9]] = True  # the first value of everything
     other = np.ones((ROWS, columns), bool)

@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 from rlcatalog import ModelCatalog, SpaceInfo, build
-from rlcatalog.actions import ActionDistribution
+from rlcatalog.actions import ActionDistribution, action_codec
 from rlcatalog.errors import ActionMaskError, NoClosedFormError, UnsupportedSpaceError
 from rlcatalog.tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
 from rlcatalog.torch import (
@@ -20,7 +20,6 @@ from rlcatalog.torch import (
     DiagGaussian as TorchGaussian,
     MultiActionDistribution as TorchMulti,
 )
-from rlcatalog_multi_action.members import mask_width
 from rlcatalog_multi_action.plugin import size
 
 frameworks = pytest.mark.parametrize("fw", ["torch", "tf"])
@@ -116,8 +115,8 @@ def test_masked_inputs_rebuild_the_masked_distribution(fw):
 @frameworks
 def test_leaves_that_take_no_mask_have_no_columns(fw):
     dist_class, _ = served(fw)
-    assert mask_width(SpaceInfo.read(SPACE)) == 5 + 4 + 5 + 2
-    assert mask_width(SpaceInfo.read(spaces.MultiBinary([2, 2]))) == 8
+    assert action_codec(SpaceInfo.read(SPACE)).mask_width == 5 + 4 + 5 + 2
+    assert action_codec(SpaceInfo.read(spaces.MultiBinary([2, 2]))).mask_width == 8
     mask = np.ones((ROWS, 16), bool)
     mask[:, [0, 9, 14]] = False
     found = array(dist_class.masked(tensor(fw, INPUTS), tensor(fw, mask)))

@@ -12,10 +12,10 @@ import torch
 from gymnasium import spaces
 from hypothesis import given, settings, strategies as st
 
-from rlcatalog import ModelCatalog
+from rlcatalog import ModelCatalog, SpaceInfo
+from rlcatalog.actions import action_codec
 from rlcatalog.tf import Categorical as TFCategorical, MultiActionDistribution as TFMulti
 from rlcatalog.torch import Bernoulli, Categorical, DiagGaussian, MultiActionDistribution, MultiCategorical
-from rlcatalog_multi_action.members import mask_width
 
 frameworks = pytest.mark.parametrize("fw", ["torch", "tf"])
 LEAVES = st.one_of(
@@ -191,6 +191,4 @@ def test_other_precisions_give_finite_numbers_in_tensorflow(dtype):
 
 
 def test_a_space_without_maskable_leaves_has_no_mask():
-    from rlcatalog import SpaceInfo
-
-    assert mask_width(SpaceInfo.read(spaces.Dict(a=spaces.Box(-1, 1, (2,))))) == 0
+    assert action_codec(SpaceInfo.read(spaces.Dict(a=spaces.Box(-1, 1, (2,))))).mask_width == 0

@@ -9,7 +9,7 @@ from action_kinds import ACTIONS as ACTION_KINDS
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog.actions import action_input_width
+from rlcatalog.actions import action_codec
 from rlcatalog.spaces import SpaceInfo
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
@@ -60,7 +60,7 @@ def test_past_actions_of_every_kind_and_rewards(framework, kind):
     space, config = ACTION_KINDS[kind]
     config = {**SMALL, **config, "attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 3}
     policy = rlcatalog.build(BOX, space, config, framework)
-    width = action_input_width(SpaceInfo.read(space, "action"))
+    width = action_codec(SpaceInfo.read(space, "action")).input_width
     assert policy.model.get_weights()["transformer.input.weight"].shape == (6, 8 + 2 * width + 3)
     act_and_train_alike(policy)
 

@@ -15,7 +15,7 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import action_input_width
+from rlcatalog.actions import action_codec
 from rlcatalog.errors import ConfigError, ConfigTypeError, ModelContractError, NotServedError
 from rlcatalog.tf import LSTMWrapper as TFWrapper, TFModelV2
 from rlcatalog.torch import FullyConnectedNetwork, LSTMWrapper, TorchModelV2
@@ -313,7 +313,7 @@ CASES += [("tf", ACTION_SPACES[i], i < 5) for i in (0, 1, 4, 5)]  # those whose 
 def test_the_previous_action_of_any_space_reaches_the_model(framework, lstm, actions, flat):
     config = {**PAST, "_disable_action_flattening": not flat}
     policy = lstm.policy(framework, config, actions=actions)
-    width = action_input_width(SpaceInfo.read(actions, "action"))
+    width = action_codec(SpaceInfo.read(actions, "action")).input_width
     assert policy.model.get_weights()["cell.weight_ih"].shape == (20, 7 + width + 1)
     obs = np.stack(batch(OBS))
     first = policy.act(obs)

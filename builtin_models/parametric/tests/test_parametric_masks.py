@@ -66,14 +66,14 @@ def test_outputs_are_masked_for_every_action_space(framework, head, name):
 
 def actions(env, raw):
     """The environment's actions of raw ones, row by row."""
-    from rlcatalog.actions import ActionAdapter
+    from rlcatalog.actions import action_codec
     from rlcatalog.spaces import parts_of
 
     parts = parts_of(raw)
     parts = [raw] if parts is None else parts
     flat = np.concatenate([np.asarray(part, np.float64).reshape(len(np.asarray(part)), -1) for part in parts], axis=1)
-    adapter = ActionAdapter(SpaceInfo.read(env.action_space, "action"), "clip")
-    adapted = adapter.adapt(flat if len(parts) > 1 or flat.shape[1] > 1 else flat.astype(np.int64))
+    codec = action_codec(SpaceInfo.read(env.action_space, "action"), "clip")
+    adapted = codec.adapt(flat if len(parts) > 1 or flat.shape[1] > 1 else flat.astype(np.int64))
     return [_row(env.action_space, adapted, i) for i in range(len(flat))]
 
 

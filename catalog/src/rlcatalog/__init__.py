@@ -35,4 +35,5 @@ def __dir__() -> list[str]:
 provided.provide(
     default_catalog=lambda: importlib.import_module("rlcatalog.catalog").default_catalog(),
     frameworks=lambda: importlib.import_module("rlcatalog.plugin").rlcatalog_frameworks(),
+    action_codecs=lambda: importlib.import_module("rlcatalog.plugin").rlcatalog_action_codecs(),
 )

@@ -18,6 +18,7 @@ from .observations import (
     restore_original_dimensions as restore_original_dimensions,
 )
 from .plugins import (
+    ActionCodecSpec as ActionCodecSpec,
     ActionDistSpec as ActionDistSpec,
     CommandSpec as CommandSpec,
     EnvWrapperSpec as EnvWrapperSpec,

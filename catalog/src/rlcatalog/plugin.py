@@ -1,8 +1,8 @@
-"""Declarations of the kernel itself: the frameworks it brings."""
+"""Declarations of the kernel itself: the frameworks and the action codecs it brings."""
 
 from __future__ import annotations
 
-from rlcatalog.plugins import FrameworkSpec, hookimpl
+from rlcatalog.plugins import ActionCodecSpec, FrameworkSpec, hookimpl
 
 
 @hookimpl
@@ -30,4 +30,20 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
             module="tensorflow",
             aliases=("tf2",),
         ),
+    ]
+
+
+def _codec(name: str, cls: str, summary: str, kinds: tuple[str, ...] = ()) -> ActionCodecSpec:
+    return ActionCodecSpec(name, {"numpy": f"rlcatalog.actions.kinds:{cls}"}, summary, kinds=kinds or (name,))
+
+
+@hookimpl
+def rlcatalog_action_codecs() -> list[ActionCodecSpec]:
+    return [
+        _codec("discrete", "DiscreteCodec", "one of n values"),
+        _codec("multi_discrete", "MultiDiscreteCodec", "several choices at once"),
+        _codec("multi_binary", "MultiBinaryCodec", "bits"),
+        _codec("box", "BoxCodec", "numbers, or whole numbers, between bounds"),
+        _codec("simplex", "SimplexCodec", "probability vectors"),
+        _codec("composite", "CompositeCodec", "the codecs of a Tuple's or Dict's children", ("tuple", "dict")),
     ]

@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
-    from rlcatalog.plugins import FrameworkSpec
+    from rlcatalog.plugins import ActionCodecSpec, FrameworkSpec
 
 _found: dict[str, Callable[[], Any]] = {}
 
 
-def provide(default_catalog: Callable[[], Catalog], frameworks: Callable[[], Sequence[FrameworkSpec]]) -> None:
+def provide(
+    default_catalog: Callable[[], Catalog],
+    frameworks: Callable[[], Sequence[FrameworkSpec]],
+    action_codecs: Callable[[], Sequence[ActionCodecSpec]],
+) -> None:
     """Provide the functions behind those below.
 
     Args:
         default_catalog: Returns the process's default catalog.
         frameworks: Returns the declarations of the kernel's own frameworks.
+        action_codecs: Returns the declarations of the kernel's own action codecs.
     """
-    _found.update(default_catalog=default_catalog, frameworks=frameworks)
+    _found.update(default_catalog=default_catalog, frameworks=frameworks, action_codecs=action_codecs)
 
 
 def default_catalog() -> Catalog:
@@ -31,4 +36,10 @@ def default_catalog() -> Catalog:
 def frameworks() -> Sequence[FrameworkSpec]:
     """Return the declarations of the kernel's own frameworks."""
     found: Sequence[FrameworkSpec] = _found["frameworks"]()
+    return found
+
+
+def action_codecs() -> Sequence[ActionCodecSpec]:
+    """Return the declarations of the kernel's own action codecs."""
+    found: Sequence[ActionCodecSpec] = _found["action_codecs"]()
     return found

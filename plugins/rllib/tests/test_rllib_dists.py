@@ -28,7 +28,7 @@ def test_draws_and_densities_have_the_shape_of_the_batch(name, shape):
     params = params_of(policy, *shape)
     dist = cls.from_logits(params)
     action, logp = dist.sample(return_logp=True)
-    width = () if policy.adapter.scalar else (policy.adapter.width,)
+    width = () if policy.action_codec.scalar else (policy.action_codec.width,)
     assert action.shape == (*shape, *width)
     plain = policy.dist_class(params.reshape(6, -1), None)
     torch.testing.assert_close(logp.reshape(6), plain.logp(action.reshape(6, *width)))

@@ -76,7 +76,7 @@ def test_every_action_space_is_acted_in_and_raw_actions_are_stored(bench, name):
     policy = runner.module.policy
     for episode in episodes:
         raw = np.asarray(episode.get_actions())
-        width = () if policy.adapter.scalar else (policy.adapter.width,)
+        width = () if policy.action_codec.scalar else (policy.action_codec.width,)
         assert raw.shape == (len(episode), *width)
     learner = bench.learner(config, runner)
     bench.update(learner, episodes)

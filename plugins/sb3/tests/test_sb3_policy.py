@@ -136,7 +136,7 @@ def test_outputs_equal_those_of_rlcatalogs_own_policy(name, wrapped):
     step = own.act(emitted, explore=False)
     predicted, _ = model.predict(stacked, deterministic=True)
     if wrapped:
-        predicted = own.adapter.adapt(predicted.reshape(6, -1))
+        predicted = own.action_codec.adapt(predicted.reshape(6, -1))
     for found, expected in zip(_leaves(predicted), _leaves(step.action), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
     # What the buffer hands back: raw actions as float32, Discrete ones as a column.
@@ -163,7 +163,7 @@ def test_actions_that_reach_the_environment_are_the_adapters(name, wrapped):
     model, env = trained(WRAPPED[name], wrapped)
     buffer = model.rollout_buffer
     raw = buffer.actions.reshape(buffer.buffer_size, -1)
-    expected = model.policy.catalog_policy.adapter.adapt(raw)
+    expected = model.policy.catalog_policy.action_codec.adapt(raw)
     for t, taken in enumerate(env.taken):
         for found, row in zip(_leaves(taken), _leaves(expected), strict=True):
             np.testing.assert_array_equal(found, np.asarray(row)[t])

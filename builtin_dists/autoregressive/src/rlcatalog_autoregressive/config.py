@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import groups
+from rlcatalog.actions import action_codec
 from rlcatalog.config import NameOrCallable, activation_name, read_config
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError, nearest
 
@@ -53,17 +52,6 @@ def asked_for(config: Mapping[str, Any]) -> str | None:
     return "custom_action_dist names it" if config["custom_action_dist"] == "autoregressive" else None
 
 
-def part_paths(action: SpaceInfo) -> list[str]:
-    """Return the paths of the parts of an action: its leaves; each choice of a MultiDiscrete or integer Box."""
-    if action.kind in ("tuple", "dict"):
-        return [path for child in action.children for path in part_paths(child)]
-    if action.kind == "multi_discrete":
-        return [path for path, _ in groups(action)]
-    if action.kind == "box" and (action.dtype or "").startswith(("int", "uint", "bool")):
-        return [f"{action.path}[{i}]" for i in range(math.prod(action.shape or ()))]
-    return [action.path]
-
-
 def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:
     """Return the widths of the hidden layers.
 
@@ -71,7 +59,7 @@ def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:
         UnsupportedSpaceError: The action has one part only.
         ConfigError: `autoregressive_order` names a part that is not there, or names one twice.
     """
-    own, paths = read_config(config, AutoregressiveConfig), part_paths(action)
+    own, paths = read_config(config, AutoregressiveConfig), action_codec(action).paths
     if len(paths) < 2:
         raise UnsupportedSpaceError(
             f"{action.path}: autoregressive takes actions of several parts (Tuple, Dict, MultiDiscrete), and"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import DistPart, groups, integer_span, is_integer_box, raw_width, unbound
+from rlcatalog.actions import ActionCodec, DistPart, action_codec, unbound
 from rlcatalog.config import read_config
 from rlcatalog_autoregressive.config import AutoregressiveConfig, hidden_widths, ordered
 
@@ -113,22 +113,22 @@ class PartColumns:
         count, params, raw = len(found), 0, 0
         for part, rank in zip(found, ranks, strict=True):
             kind = getattr(unbound(part.dist)[0], "raw_kind", "values")
-            onehot = part.info.kind == "discrete" and kind != "onehot"
-            width = raw_width(part.info, {part.info.path: kind})
-            encoded = list(_columns(part.info, raw, kind, config.get("action_bounds", "clip")))
+            codec = action_codec(part.info, config.get("action_bounds", "clip"), {part.info.path: kind})
+            encoded = list(_columns(codec, raw))
             start = len(self.columns)
             parts.append(
                 ActionPart(
                     part.info.path, part.dist, _drawing(part.dist), Span(params, params + part.size),
-                    Span(raw, raw + width),
-                    Span(start, start + len(encoded)), onehot, onehot, _counts(part.info, kind),
-                    tuple(n for _, n in groups(part.info)), part.info.kind == "multi_binary", rank,
+                    Span(raw, raw + codec.width),
+                    Span(start, start + len(encoded)), codec.scalar, codec.scalar,
+                    (codec.counts or ()) if codec.whole else (),
+                    tuple(n for _, n in codec.choices), part.info.kind == "multi_binary", rank,
                     len(parts),
                     tuple(Span(w * rank // count, w * (rank + 1) // count) for w in self.hiddens),
                 )
             )  # fmt: skip
             self.columns += encoded
-            params, raw = params + part.size, raw + width
+            params, raw = params + part.size, raw + codec.width
         self.raw = raw
         self.parts = sorted(parts, key=lambda part: part.rank)
         #: The parts in the space's order.
@@ -221,41 +221,27 @@ def _drawing(dist: Any) -> Callable[[Any, Any], Any]:
     return partial(cls.draw, **options) if options else cls.draw
 
 
-def _counts(info: SpaceInfo, kind: str) -> tuple[int, ...]:
-    if kind == "onehot":
-        return ()
-    if info.kind == "discrete":
-        return (int(info.n or 0),)
-    if info.kind == "multi_discrete":
-        assert info.nvec is not None
-        return tuple(info.nvec.reshape(-1).tolist())
-    return (2,) * math.prod(info.shape or ()) if info.kind == "multi_binary" else ()
-
-
-def _columns(info: SpaceInfo, raw: int, kind: str, bounds: str) -> Iterator[Column]:
-    """Yield what later parts see of a part: one-hots of choices, numbers brought into [-1, 1] by their bounds."""
-    if info.kind in ("tuple", "dict"):  # a composite that its distribution leaves whole
-        for child in info.children:
-            yield from _columns(child, raw, "values", bounds)
-            raw += raw_width(child)
+def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
+    """Yield what later parts see of a part: one-hots of choices, numbers brought into [-1, 1] by their limits."""
+    if codec.children:  # a composite that its distribution leaves whole
+        for child in codec.children:
+            yield from _columns(child, raw)
+            raw += child.width
         return
-    counts = () if info.kind == "multi_binary" else _counts(info, kind)
-    if counts:
-        for offset, count in enumerate(counts):
+    if codec.whole and codec.info.kind != "multi_binary":
+        for offset, count in enumerate(codec.counts or ()):
             yield from (Column(raw + offset, value) for value in range(count))
         return
-    width = raw_width(info, {info.path: kind})
-    shifts, scales = np.zeros(width), np.ones(width)
-    if info.kind == "box" and info.low is not None and info.high is not None:
-        low, high = (np.ravel(bound).astype(np.float64) for bound in (info.low, info.high))
-        if is_integer_box(info):  # raw values count from 0
-            scales = 1.0 / np.maximum(integer_span(info).reshape(-1).astype(np.float64), 1.0)
-        elif kind == "bounded" or bounds == "clip":  # an affine adapter's raw values are about [-1, 1] already
-            with np.errstate(over="ignore", invalid="ignore"):
-                middle, half = low / 2 + high / 2, high / 2 - low / 2
-            finite = np.isfinite(middle) & np.isfinite(half) & (half > 0)
-            shifts, scales = np.where(finite, middle, 0.0), 1.0 / np.where(finite, half, 1.0)
-    yield from (Column(raw + i, None, float(shifts[i]), float(scales[i])) for i in range(width))
+    low, high = codec.limits
+    shifts, scales = np.zeros(codec.width), np.ones(codec.width)
+    if codec.counts is not None:  # they count from 0
+        scales = 1.0 / np.maximum(high, 1.0)
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            middle, half = low / 2 + high / 2, high / 2 - low / 2
+        finite = np.isfinite(middle) & np.isfinite(half) & (half > 0)
+        shifts, scales = np.where(finite, middle, 0.0), 1.0 / np.where(finite, half, 1.0)
+    yield from (Column(raw + i, None, float(shifts[i]), float(scales[i])) for i in range(codec.width))
 
 
 def columns_of(action_dist: Any) -> PartColumns | None:

@@ -40,13 +40,14 @@ def size(action: SpaceInfo, config: Mapping[str, Any], independent: int = 0) -> 
 
 def describe(request: Request) -> list[Stage]:
     """Return the stages and their shapes."""
-    from rlcatalog_autoregressive.config import hidden_widths, part_paths
+    from rlcatalog.actions import action_codec
+    from rlcatalog_autoregressive.config import hidden_widths
     from rlcatalog_autoregressive.refusals import check_last_layers
 
     check_last_layers(request.config)
     if request.num_outputs is None or request.action is None:
         return [Stage("features", None if request.trunk_width is None else (request.trunk_width,))]
-    widths, count = hidden_widths(request.action, request.config), len(part_paths(request.action))
+    widths, count = hidden_widths(request.action, request.config), len(action_codec(request.action).paths)
     return [
         Stage("value", ()),
         *(Stage(f"hidden {i} of the conditionals, masked", (width,)) for i, width in enumerate(widths, 1)),

@@ -7,17 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcatalog import ActionDistSpec, Match, NoMatch, Rank, Request, SpaceInfo, hookimpl
+from rlcatalog.actions import action_codec
 from rlcatalog.errors import UnsupportedSpaceError
 
 #: More logits than this are refused: a Box of integers is seldom meant to be a choice among that many values.
 MAX_LOGITS = 100_000
 #: More slates than this are refused.
 MAX_SLATES = 10_000
-
-
-def is_integer_box(action: SpaceInfo) -> bool:
-    """Whether the space is a Box of signed or unsigned integers or of bools."""
-    return action.kind == "box" and (action.dtype or "").startswith(("int", "uint", "bool"))
 
 
 def match_discrete(request: Request) -> Match | NoMatch:
@@ -27,9 +23,13 @@ def match_discrete(request: Request) -> Match | NoMatch:
     return NoMatch(f"takes Discrete, not {action.kind if action else 'nothing'}")
 
 
+def _lists_choices(action: SpaceInfo) -> bool:
+    return action.kind == "multi_discrete" or action.is_integer_box
+
+
 def match_multi(request: Request) -> Match | NoMatch:
     action = request.action
-    if action is not None and (action.kind == "multi_discrete" or is_integer_box(action)):
+    if action is not None and _lists_choices(action):
         return Match(Rank.GENERIC, f"the action is {math.prod(action.shape or ())} choices at once")
     found = f"a Box of {action.dtype}" if action and action.kind == "box" else action.kind if action else "nothing"
     return NoMatch(f"takes MultiDiscrete or a Box of integers, not {found}")
@@ -64,27 +64,19 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
     Raises:
         UnsupportedSpaceError: The space is no MultiDiscrete and no Box of integers, or has too many values.
     """
-    if action.is_empty and (action.kind == "multi_discrete" or is_integer_box(action)):
+    if action.is_empty and _lists_choices(action):
         raise action.without_values("MultiCategorical")
-    if action.kind == "multi_discrete":
-        assert action.nvec is not None
-        lens = tuple(int(n) for n in action.nvec.reshape(-1).tolist())
-    elif is_integer_box(action):
-        assert action.low is not None
-        assert action.high is not None
-        bounded = getattr(action.space, "is_bounded", None)
-        if bounded is not None and not bounded():
-            raise UnsupportedSpaceError(
-                f"{action.path}: MultiCategorical needs an upper and a lower bound of every value of"
-                f" {action.describe()}; give the Box finite bounds, or name another distribution."
-            )
-        # Python's integers: the range of an int64 does not fit an int64.
-        pairs = zip(action.low.reshape(-1).tolist(), action.high.reshape(-1).tolist(), strict=True)
-        lens = tuple(int(high) - int(low) + 1 for low, high in pairs)
-    else:
+    if not _lists_choices(action):
         raise UnsupportedSpaceError(
             f"{action.path}: MultiCategorical takes MultiDiscrete or a Box of integers, found {action.describe()}."
         )
+    bounded = getattr(action.space, "is_bounded", None)
+    if bounded is not None and not bounded():
+        raise UnsupportedSpaceError(
+            f"{action.path}: MultiCategorical needs an upper and a lower bound of every value of"
+            f" {action.describe()}; give the Box finite bounds, or name another distribution."
+        )
+    lens = action_codec(action).counts or ()
     if sum(lens) > MAX_LOGITS:
         raise UnsupportedSpaceError(
             f"{action.path}: {action.describe()} would take {sum(lens):,} logits, more than {MAX_LOGITS:,}; narrow its"

@@ -9,7 +9,7 @@ from itertools import accumulate, groupby
 from typing import Any
 
 from rlcatalog import SpaceInfo, TupleActions
-from rlcatalog.actions import ActionDistribution, groups, raw_width, unbound
+from rlcatalog.actions import ActionDistribution, action_codec, unbound
 from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 
 _SEQUENCES = (list, tuple)
@@ -75,7 +75,7 @@ class Member:
     @cached_property
     def is_leaf(self) -> bool:
         """Whether it is one leaf."""
-        return len(self.leaves) == 1 and not is_composite(self.info)
+        return len(self.leaves) == 1 and not self.info.is_composite
 
     @cached_property
     def fills(self) -> bool:
@@ -169,7 +169,7 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
     if action_space is None:
         raise ModelContractError("MultiActionDistribution needs the space it serves: pass action_space=.")
     info = action_space if isinstance(action_space, SpaceInfo) else SpaceInfo.read(action_space, "action")
-    if not is_composite(info) or not info.children:
+    if not info.is_composite or not info.children:
         raise UnsupportedSpaceError(
             f"{info.path}: MultiActionDistribution takes a Tuple or Dict with parts, found {info.describe()}."
         )
@@ -178,19 +178,9 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
     for node, dist, size in _given(info, child_distributions, input_lens):
         leaves = tuple(_leaves(node, dist))
         places = tuple(range(place, place + len(leaves)))
-        parts.append(Member(node, dist, int(size), mask_width(node), leaves, places))
+        parts.append(Member(node, dist, int(size), action_codec(node).mask_width, leaves, places))
         place += len(leaves)
     return MemberColumns(info, parts)
-
-
-def mask_width(info: SpaceInfo) -> int:
-    """Return the number of mask columns of an action space: 0 for what cannot be masked."""
-    return sum(count for _, count in groups(info))
-
-
-def is_composite(info: SpaceInfo) -> bool:
-    """Whether a space is a Tuple or Dict."""
-    return info.kind in ("tuple", "dict")
 
 
 def values_of(info: SpaceInfo, actions: Any) -> list[Any]:
@@ -212,7 +202,7 @@ def values_of(info: SpaceInfo, actions: Any) -> list[Any]:
             raise ModelContractError(f"{info.path}: expected a tuple of {len(info.children)} parts, found {found}.")
     values: list[Any] = []
     for child, part in zip(info.children, parts, strict=True):
-        values += values_of(child, part) if is_composite(child) else [part]
+        values += values_of(child, part) if child.is_composite else [part]
     return values
 
 
@@ -221,12 +211,12 @@ def _kind(value: Any) -> str:
 
 
 def _structure(info: SpaceInfo, values: Iterator[Any]) -> Any:
-    parts = [_structure(child, values) if is_composite(child) else next(values) for child in info.children]
-    return dict(zip(info.keys, parts, strict=True)) if info.kind == "dict" else tuple(parts)
+    parts = [_structure(child, values) if child.is_composite else next(values) for child in info.children]
+    return info.join(parts)
 
 
 def _leaf_nodes(info: SpaceInfo) -> list[SpaceInfo]:
-    return [leaf for child in info.children for leaf in _leaf_nodes(child)] if is_composite(info) else [info]
+    return [leaf for child in info.children for leaf in _leaf_nodes(child)] if info.is_composite else [info]
 
 
 def _leaves(info: SpaceInfo, dist: Any) -> list[Leaf]:
@@ -235,12 +225,10 @@ def _leaves(info: SpaceInfo, dist: Any) -> list[Leaf]:
     if "child_distributions" in options:
         parts = _given(info, options["child_distributions"], options["input_lens"])
         return [leaf for node, own, _ in parts for leaf in _leaves(node, own)]
-    if is_composite(info):
+    if info.is_composite:
         return [leaf for child in info.children for leaf in _leaves(child, None)]
-    onehot = info.kind == "discrete" and getattr(cls, "raw_kind", "values") == "onehot"
-    width = raw_width(info, {info.path: "onehot"} if onehot else {})
-    whole = info.kind in ("discrete", "multi_discrete", "multi_binary") and not onehot
-    return [Leaf(info.path, width, whole, single=info.kind == "discrete" and not onehot)]
+    codec = action_codec(info, raw_kinds={info.path: getattr(cls, "raw_kind", "values")})
+    return [Leaf(info.path, codec.width, codec.whole, codec.scalar)]
 
 
 def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Iterator[tuple[SpaceInfo, Any, int]]:
@@ -260,7 +248,7 @@ def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Itera
     for child, dist, size in zip(info.children, dists, sizes, strict=True):
         cls, options = unbound(dist)
         # A composite inside this one is taken apart, unless it is of a class that changes what composites do.
-        if not is_composite(child) or "taken_apart" not in getattr(cls, "__dict__", ()):
+        if not child.is_composite or "taken_apart" not in getattr(cls, "__dict__", ()):
             yield child, dist, size
             continue
         if sum(options["input_lens"]) != size:

@@ -12,7 +12,7 @@ from rlcatalog.errors import UnsupportedSpaceError
 def match(request: Request) -> Match | NoMatch:
     """Say whether the action space is a Tuple or a Dict."""
     action = request.action
-    if action is None or action.kind not in ("tuple", "dict"):
+    if action is None or not action.is_composite:
         return NoMatch(f"takes Tuple and Dict, not {action.kind if action else 'nothing'}")
     if not action.children:
         return NoMatch(f"the {action.kind} is empty")

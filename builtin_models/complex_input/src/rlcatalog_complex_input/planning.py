@@ -125,7 +125,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
         elif limits is not None and not _same(limits, codec.bounds()):
             space = codec.processed_space(*limits)
         # A Dict or Tuple that its preprocessor has made one array of is that array.
-        info = codec.info if codec.info.kind not in ("dict", "tuple") else SpaceInfo.read(space, codec.info.path)
+        info = codec.info if not codec.info.is_composite else SpaceInfo.read(space, codec.info.path)
         asked = replace(inner, obs=info, encoded_shape=part.shape, preprocessor=codec)
         nets.append(Net(part, _find(asked, names.get(part.path), list(names)), asked, space))
     return Plan(tuple(parts), tuple(nets), tuple(finder.hots))

@@ -11,7 +11,7 @@ def match(request: Request) -> Match | NoMatch:
         return NoMatch(
             "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
         )
-    if request.obs.kind not in ("dict", "tuple"):
+    if not request.obs.is_composite:
         return NoMatch(f"takes Dict and Tuple observations; this is a {request.obs.kind}")
     image = next((node.path for node in request.obs.walk() if node.is_image), None)
     if image is None:

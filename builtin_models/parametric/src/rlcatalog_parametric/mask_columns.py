@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions import ActionMasks, groups
+from rlcatalog.actions import ActionCodec, ActionMasks, action_codec
 from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog.spaces import SpaceInfo
@@ -46,7 +46,7 @@ class ShownMask:
                 )
             self._starts[leaf.path] = size
             size += math.prod(leaf.shape or ())
-        columns = self._columns(action, shown)
+        columns = self._columns(action_codec(action), shown)
         places, forbidding = (np.array(column, np.int64) for column in zip(*columns, strict=True))
         plain = np.array_equal(places, np.arange(size)) and not forbidding.any()
         self.places: np.ndarray[Any, Any] | None = None if plain else places
@@ -56,19 +56,18 @@ class ShownMask:
         """Return the tensors `[B, ...]` of a mask in the order of their places."""
         return list(_leaves(self._shown, values))
 
-    def _columns(self, action: SpaceInfo, shown: SpaceInfo | None) -> list[tuple[int, int]]:
-        width = sum(count for _, count in groups(action))
+    def _columns(self, action: ActionCodec, shown: SpaceInfo | None) -> list[tuple[int, int]]:
+        width = action.mask_width
         if shown is None or not width:
             return [_FREE] * width
-        if action.kind in ("tuple", "dict") and shown.kind == action.kind:
+        if action.info.is_composite and shown.kind == action.info.kind:
             found = dict(zip(shown.keys or range(len(shown.children)), shown.children, strict=True))
-            names = action.keys or range(len(action.children))
+            names = action.info.keys or range(len(action.children))
             parts = [(child, found.get(name)) for name, child in zip(names, action.children, strict=True)]
             return [column for child, part in parts for column in self._columns(child, part)]
         start = self._starts[next(_leaves_of(shown)).path]
-        if action.kind == "multi_binary" and shown.shape == action.shape:
-            # One value per bit: 0 and 1 say what it has to be, 2 leaves both.
-            return [(start + bit, forbidding) for bit in range(width // 2) for forbidding in (1, 0)]
+        if shown.shape == action.info.shape:  # Gymnasium's format
+            return [(start + place, forbidding) for place, forbidding in action.mask_places]
         return [(start + i, 0) for i in range(width)]
 
 
@@ -95,11 +94,11 @@ def read(
 
 
 def _leaves_of(info: SpaceInfo) -> Iterator[SpaceInfo]:
-    return (node for node in info.walk() if node.kind not in ("tuple", "dict"))
+    return (node for node in info.walk() if not node.is_composite)
 
 
 def _leaves(info: SpaceInfo, values: Any) -> Iterator[Any]:
-    if info.kind not in ("tuple", "dict"):
+    if not info.is_composite:
         if 0 not in (info.shape or ()):
             yield values
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog.actions import ActionMasks, groups
+from rlcatalog.actions import ActionMasks
 from rlcatalog.models import last_values
 from rlcatalog.tf import OutputLayers, TFModelV2, features_of, flatten_rows, sequence_mask, tf
 from rlcatalog_parametric.config import plan
@@ -109,7 +109,7 @@ class ParametricActionsHead(TFModelV2):
             masks.matrix(allowed.numpy())
             return
         start = 0
-        for path, count in groups(masks.action):
+        for path, count in masks.choices:
             some = tf.reduce_any(allowed[:, start : start + count], axis=1)
             row = tf.argmin(tf.cast(some, tf.int32))
             tf.debugging.Assert(tf.reduce_all(some), ["mask: row", row, f"allows nothing for {path}"])

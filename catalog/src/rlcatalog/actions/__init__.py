@@ -1,7 +1,7 @@
 """Actions: from a model's outputs to what an environment takes.
 
-`ActionDistribution` is the contract of distributions; masks say what is allowed, the adapter turns raw actions into
-the environment's, and past actions become a model's input again.
+`ActionDistribution` is the contract of distributions. The `ActionCodec` of a space turns raw actions into the
+environment's and back, into a model's input, and reads masks, which say what is allowed.
 """
 
 import lazy_loader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.actions import action_shape
+from rlcatalog.actions import action_codec
 from rlcatalog.catalog.catalog import default_catalog
 from rlcatalog.spaces import SpaceInfo
 
@@ -59,7 +59,7 @@ class ModelCatalog:
         Raises:
             UnsupportedSpaceError: Actions of this kind have no fixed size.
         """
-        return action_shape(SpaceInfo.read(action_space, "action"))
+        return action_codec(SpaceInfo.read(action_space, "action")).stored_form
 
     @staticmethod
     def get_model_v2(

@@ -132,7 +132,7 @@ class NamedDistributions:
         if wraps_default(self.anywhere):
             return request.action.path == "action"
         if is_composite(self.anywhere):
-            return request.action.kind in ("tuple", "dict")
+            return request.action.is_composite
         try:
             self._slots.size(self.anywhere, request)
         except UnsupportedSpaceError:

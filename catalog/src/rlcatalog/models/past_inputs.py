@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.actions import action_input_width
+from rlcatalog.actions import action_codec
 from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog.models.layers import OutputPlan, output_plan
@@ -46,7 +46,7 @@ class Past:
         if not actions:
             return cls(0, rewards, rewards)
         info = action if isinstance(action, SpaceInfo) else SpaceInfo.read(action, "action")  # type: ignore[arg-type]
-        return cls(actions, rewards, actions * action_input_width(info) + rewards)
+        return cls(actions, rewards, actions * action_codec(info).input_width + rewards)
 
     def views(self) -> dict[str, ViewRequirement]:
         """Return the views to ask for: `[B, width]`, or `[B, n, width]` for n > 1; zeros before an episode began."""

@@ -6,7 +6,7 @@ Sequence, Graph, OneOf, a plugin's own) as a tuple with one entry per environmen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,11 +38,8 @@ def batch_size(info: SpaceInfo, batch: Any) -> int:
 
 
 def _columns(info: SpaceInfo, batch: Any) -> Iterator[Any]:
-    if info.kind == "dict":
-        for key, child in zip(info.keys, info.children, strict=True):
-            yield from _columns(child, batch[key])
-    elif info.kind == "tuple":
-        for column, child in zip(batch, info.children, strict=True):
+    if info.is_composite:
+        for child, column in zip(info.children, info.split(batch), strict=True):
             yield from _columns(child, column)
     else:
         yield batch
@@ -55,13 +52,13 @@ def rows(info: SpaceInfo, batch: Any) -> Iterator[Any]:
 
 
 def _row(info: SpaceInfo, batch: Any, i: int) -> Any:
-    if info.kind == "dict":
+    if not info.is_composite:
+        return batch[i]
+    row = info.join([_row(child, column, i) for child, column in zip(info.children, info.split(batch), strict=True)])
+    if isinstance(batch, Mapping) and len(batch) > len(row):
         # Keys the space does not have are left in, for the check of the row to find.
-        known = {key: _row(child, batch[key], i) for key, child in zip(info.keys, info.children, strict=True)}
-        return {**{key: value for key, value in batch.items() if key not in known}, **known}
-    if info.kind == "tuple":
-        return tuple(_row(child, column, i) for column, child in zip(batch, info.children, strict=True))
-    return batch[i]
+        return {**{key: value for key, value in batch.items() if key not in row}, **row}
+    return row
 
 
 def stack(info: SpaceInfo, observations: list[Any]) -> Any:

@@ -2,6 +2,7 @@ from . import hookspecs as hookspecs, public_index as public_index
 from .component import Component as Component
 from .declarations import (
     HOOK_RETURNS as HOOK_RETURNS,
+    ActionCodecSpec as ActionCodecSpec,
     ActionDistSpec as ActionDistSpec,
     CommandSpec as CommandSpec,
     Declaration as Declaration,

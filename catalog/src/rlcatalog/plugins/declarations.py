@@ -14,8 +14,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import DeclarationError
-from rlcatalog.frameworks import Framework
+from rlcatalog.frameworks import Framework, add_framework, forget_framework
 from rlcatalog.plugins.discovery import normalize
+from rlcatalog.spaces import add_action_codec, forget_action_codec
 
 if TYPE_CHECKING:
     from rlcatalog.plugins.request import Request
@@ -241,7 +242,57 @@ class ActionDistSpec(Declaration):
 
 
 @dataclass(frozen=True)
-class FrameworkSpec(Declaration):
+class ProcessWideSpec(Declaration):
+    """A declaration that is entered into a table of the process, which all catalogs share."""
+
+    def enter(self) -> bool:
+        """Enter it; return whether it was not there before.
+
+        Raises:
+            DuplicateNameError: Another one stands in its place.
+        """
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Take it out again."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ActionCodecSpec(ProcessWideSpec):
+    """An `ActionCodec` class: all there is to know of the actions of some kinds of space.
+
+    Attributes:
+        kinds: The qualified names of the space classes whose actions it knows, those of their subclasses included.
+    """
+
+    kind: ClassVar[str] = "action_codec"
+    targets_allowed = frozenset({"numpy"})
+
+    kinds: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.kinds, tuple) or not self.kinds or not all(isinstance(k, str) for k in self.kinds):
+            raise DeclarationError(
+                f"ActionCodecSpec({self.name!r}): kinds must be a tuple of names of space classes, such as"
+                f" ('package.module.Class',), found {self.kinds!r}."
+            )
+
+    @property
+    def target(self) -> str:
+        """Import path of the class."""
+        return self.targets["numpy"]
+
+    def enter(self) -> bool:
+        return add_action_codec(self.kinds, self.target)
+
+    def leave(self) -> None:
+        forget_action_codec(self.kinds)
+
+
+@dataclass(frozen=True)
+class FrameworkSpec(ProcessWideSpec):
     """A framework that models and distributions are written in.
 
     Its targets are what it does: `"engine"`, the class that runs a policy (`rlcatalog.policy.Engine`), and `"ops"`, its
@@ -273,6 +324,12 @@ class FrameworkSpec(Declaration):
         """Return the entry for the table of frameworks."""
         return Framework(self.name, self.module, self.targets, self.aliases)
 
+    def enter(self) -> bool:
+        return add_framework(self.framework())
+
+    def leave(self) -> None:
+        forget_framework(self.name)
+
 
 @dataclass(frozen=True)
 class CommandSpec(Declaration):
@@ -289,6 +346,7 @@ HOOK_RETURNS: dict[str, type[Declaration]] = {
     "rlcatalog_env_wrappers": EnvWrapperSpec,
     "rlcatalog_models": ModelSpec,
     "rlcatalog_action_dists": ActionDistSpec,
+    "rlcatalog_action_codecs": ActionCodecSpec,
     "rlcatalog_frameworks": FrameworkSpec,
     "rlcatalog_commands": CommandSpec,
 }

@@ -8,6 +8,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from rlcatalog.plugins.declarations import (
+        ActionCodecSpec,
         ActionDistSpec,
         CommandSpec,
         EnvWrapperSpec,
@@ -44,6 +45,11 @@ def rlcatalog_models() -> list[ModelSpec]:  # type: ignore[empty-body]
 @hookspec
 def rlcatalog_action_dists() -> list[ActionDistSpec]:  # type: ignore[empty-body]
     """Return the action distributions this plugin provides."""
+
+
+@hookspec
+def rlcatalog_action_codecs() -> list[ActionCodecSpec]:  # type: ignore[empty-body]
+    """Return the action codecs this plugin provides: one for each kind of action space of its own."""
 
 
 @hookspec

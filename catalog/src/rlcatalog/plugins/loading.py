@@ -27,9 +27,8 @@ from rlcatalog.errors import (
     PluginWarning,
     nearest,
 )
-from rlcatalog.frameworks import add_framework, forget_framework
 from rlcatalog.plugins import hookspecs
-from rlcatalog.plugins.declarations import HOOK_RETURNS, Declaration, FrameworkSpec
+from rlcatalog.plugins.declarations import HOOK_RETURNS, Declaration, ProcessWideSpec
 from rlcatalog.plugins.discovery import Candidate, candidates, disabled_reason, incompatible_reason
 from rlcatalog.plugins.record import Loaded, PluginRecord
 from rlcatalog.plugins.registry import Registry
@@ -62,21 +61,21 @@ def load_plugins(
     ended = [load(candidate, environ, __version__) for candidate in listed]
     registry.records += [record for record, _ in ended]
     loaded = [(record, found) for record, found in ended if found is not None]
-    entered: list[tuple[PluginRecord, str]] = []
-    for record, found in loaded:  # frameworks first: parts of any plugin may be written in them
+    entered: list[tuple[PluginRecord, ProcessWideSpec]] = []
+    for record, found in loaded:  # first of all: parts of any plugin may be written in a framework of another
         for spec in found.declarations:
-            if isinstance(spec, FrameworkSpec):
+            if isinstance(spec, ProcessWideSpec):
                 with _noted(record):
-                    if add_framework(spec.framework()):
-                        entered.append((record, spec.name))
+                    if spec.enter():
+                        entered.append((record, spec))
     _check_extensions(loaded)
     for record, found in loaded:
         if record.exception is None:
             with _noted(record):
                 registry.add_plugin(record, found, reserved)
-    for record, name in entered:
+    for record, spec in entered:
         if record.exception is not None:
-            forget_framework(name)
+            spec.leave()
     registry.extend()
     for record, _ in ended:
         if record.exception is not None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcatalog.actions import ActionForm
+from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.models import ViewRequirement
 
@@ -75,7 +75,8 @@ class Views:
         requirements: The model's `view_requirements`.
         obs_shape: Shape of an encoded observation.
         obs_dtype: Its dtype.
-        actions: How raw actions are shown to models.
+        actions: The codec of the action space.
+        flat: Whether actions of a Tuple or Dict stay one flat vector; else they are shown as the structure.
         who: The model's name, for messages.
 
     Raises:
@@ -87,10 +88,12 @@ class Views:
         requirements: Mapping[str, ViewRequirement],
         obs_shape: tuple[int, ...],
         obs_dtype: Any,
-        actions: ActionForm,
+        actions: ActionCodec,
+        flat: bool,
         who: str,
     ) -> None:
         self._actions, self._who = actions, who
+        self._as_drawn = flat and actions.info.is_composite
         self.all = [_read(name, row, who) for name, row in requirements.items() if not _is_plain(name, row)]
         for view in self.all:
             if view.ahead and view.acting:
@@ -109,7 +112,7 @@ class Views:
         shapes: dict[str, tuple[tuple[int, ...], Any]] = {
             "obs": (obs_shape, obs_dtype),
             "rewards": ((), np.float32),
-            "actions": ((actions.width,), actions.dtype),
+            "actions": ((actions.width,), np.int64 if actions.whole else np.float32),
             "action_inputs": ((actions.input_width,), np.float32),
         }
         self._windows = {
@@ -183,7 +186,10 @@ class Views:
         if places != list(range(-window.shape[1], 0)):
             window = window[:, places]
         found = window[:, 0] if view.single else window
-        return self._actions.shown(found) if view.column == "actions" else found
+        return self._shown(found) if view.column == "actions" else found
+
+    def _shown(self, raw: Array) -> Any:
+        return raw if self._as_drawn else self._actions.shown(raw)
 
     def after(self, history: History, obs: Array, raw_action: Array) -> History:
         """Return the history one step later; the reward comes with the next step."""
@@ -228,7 +234,7 @@ class Views:
                 value[:kept][same] = column[shift:][same]
             steps.append(value)
         found = steps[0] if view.single else np.stack(steps, axis=2)
-        return self._actions.shown(found) if view.column == "actions" else found
+        return self._shown(found) if view.column == "actions" else found
 
 
 def _is_plain(name: str, row: ViewRequirement) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.actions import ActionAdapter, ActionForm, stored_class
+from rlcatalog.actions import action_codec, stored_class
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks import frameworks, require_framework
@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Policy:
-    """Preprocessor, filter, model, action distribution and adapter as one object.
+    """Preprocessor, filter, model, action distribution and action codec as one object.
 
     Made by `rlcatalog.build` and `rlcatalog.load`.
 
@@ -45,7 +45,7 @@ class Policy:
         model: The model.
         dist_class: The class of its action distributions: `dist_class(inputs, model)`.
         stored_dist: The same for `step.dist_inputs` (tensors of the framework): `stored_dist(dist_inputs)`.
-        adapter: Maps raw actions to the environment's.
+        action_codec: Maps raw actions to the environment's.
         config: The model config, complete.
         framework: `"torch"` or `"tf"`.
     """
@@ -58,7 +58,7 @@ class Policy:
         self.config = resolution.config.fresh()
         assert resolution.request.action is not None
         kinds = resolution.actions.raw_kinds(self.framework)
-        self.adapter = ActionAdapter(resolution.request.action, self.config["action_bounds"], kinds)
+        self.action_codec = action_codec(resolution.request.action, self.config["action_bounds"], kinds)
         self.encoder = Encoder(catalog, resolution)
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         chosen = resolution.choices["filter"].component
@@ -72,13 +72,13 @@ class Policy:
         self.stored_dist = stored_class(self.dist_class)
         self.model = self.make_model()
         self.memory = Memory(self.model)
-        action_form = ActionForm(resolution.request.action, kinds, not self.config["_disable_action_flattening"])
         #: The views of past steps that the model asks for.
         self.views = Views(
             self.model.view_requirements,
             self.preprocessor.shape,
             self.encoded_space.dtype,
-            action_form,
+            self.action_codec,
+            not self.config["_disable_action_flattening"],
             type(self.model).__name__,
         )
         self._looks_back = bool(self.views)
@@ -144,20 +144,20 @@ class Policy:
         if not self._carries:
             raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
             check_finite(logp, inputs, encoded)
-            return Step(self.adapter.adapt(raw), raw, logp, value, inputs, None)
+            return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, None)
         memory, history, _, past = self._carried(state, len(encoded))
         if not self._looks_back:
             raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
             check_finite(logp, inputs, encoded)
             state = self._next(memory, returned, past, history, {})
-            return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
+            return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
         history = self.views.rewarded(history, prev_reward)
         seen = self.views.see(history, encoded)
         shown = {name: seen[name] for name in self.views.acting}
         raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
         check_finite(logp, inputs, encoded)
         state = self._next(memory, returned, past, self.views.after(history, encoded, raw), seen)
-        return Step(self.adapter.adapt(raw), raw, logp, value, inputs, state)
+        return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
 
     def values(self, encoded: Array, state: Any = None, *, prev_reward: Any = None) -> Array:
         """Return value estimates `[B]` where nobody acts: of an episode's last observation, say.

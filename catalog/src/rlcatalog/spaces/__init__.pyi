@@ -1,3 +1,9 @@
+from .action_codecs import (
+    action_codecs as action_codecs,
+    add_action_codec as add_action_codec,
+    codec_class as codec_class,
+    forget_action_codec as forget_action_codec,
+)
 from .as_json import space_from_json as space_from_json, space_to_json as space_to_json
 from .extra import Repeated as Repeated, Simplex as Simplex
 from .info import KINDS as KINDS, SpaceInfo as SpaceInfo

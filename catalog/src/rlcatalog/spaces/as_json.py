@@ -2,101 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
+from rlcatalog.spaces.action_codecs import codec_of_class
+from rlcatalog.spaces.extra import Repeated, Simplex
 from rlcatalog.spaces.info import KINDS, SpaceInfo
 
 
 def space_to_json(space: Any) -> Any:
-    """Return a space as plain data; None for a kind that is a plugin's own, which the caller must keep."""
-    info = SpaceInfo.read(space)
-    nodes = list(info.walk())
-    ends = [end for node in nodes if node.kind == "graph" for end in (node.space.node_space, node.space.edge_space)]
-    nodes += [SpaceInfo.read(end) for end in ends if end is not None]
-    if any(node.classes[0] not in _EXACT for node in nodes):
-        return None
-    return _to_json(info)
+    """Return a space as plain data; None where a part is of a plugin's own kind that no action codec writes down."""
+    return _to_json(SpaceInfo.read(space))
 
 
 def space_from_json(data: Any) -> Any:
     """Rebuild a space from `space_to_json`.
 
     Raises:
-        ValueError: The data is None (a plugin's own kind) or malformed.
+        ValueError: The data is None (a plugin's own kind) or malformed, or its kind is not known here.
     """
     if data is None:
         raise ValueError("it has a kind of a plugin's own; pass it to load(observation_space=…, action_space=…)")
-    from gymnasium import spaces
-
-    from rlcatalog.spaces.extra import Repeated, Simplex
-
     kind = data["kind"]
-    if kind == "box":
-        dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
-        low, high = (_unpack(data[key], shape, dtype) for key in ("low", "high"))
-        return spaces.Box(low, high, shape, dtype)
-    if kind == "discrete":
-        dtype = np.dtype(data["dtype"])
-        return spaces.Discrete(data["n"], start=data["start"], dtype=dtype)
-    if kind == "multi_discrete":
-        return spaces.MultiDiscrete(data["nvec"], np.dtype(data["dtype"]), start=data["start"])
-    if kind == "multi_binary":
-        return spaces.MultiBinary(data["n"])
-    if kind == "text":
-        return spaces.Text(data["max_length"], min_length=data["min_length"], charset=data["charset"])
-    children = [space_from_json(child) for child in data.get("children", ())]
-    if kind == "dict":
-        return spaces.Dict(list(zip(data["keys"], children, strict=True)))
-    if kind == "tuple":
-        return spaces.Tuple(children)
-    if kind == "oneof":
-        return spaces.OneOf(children)
-    if kind == "sequence":
-        return spaces.Sequence(children[0], stack=data["stack"])
-    if kind == "graph":
-        return spaces.Graph(children[0], children[1] if len(children) > 1 else None)
-    if kind == "repeated":
-        return Repeated(children[0], data["n"])
-    if kind == "simplex":
-        return Simplex(data["shape"], data["concentration"], np.dtype(data["dtype"]))
-    raise ValueError(f"unknown kind of space {kind!r}")
+    if kind in _BUILDERS:
+        return _BUILDERS[kind](data, [space_from_json(child) for child in data.get("children", ())])
+    codec = codec_of_class(kind)
+    if codec is None:
+        raise ValueError(f"unknown kind of space {kind!r}; the plugin that declares it is not loaded here")
+    return codec.space_from_json(data)
 
 
-def _to_json(info: SpaceInfo) -> dict[str, Any]:
+def _to_json(info: SpaceInfo) -> dict[str, Any] | None:
+    if info.classes[0] not in KINDS:  # a subclass may mean more than its base says
+        codec = codec_of_class(info.classes[0])
+        own = None if codec is None else codec.space_to_json(info.space)
+        return None if own is None else {**own, "kind": info.classes[0]}
+    children = [space_to_json(child.space) for child in info.children]
+    if info.kind == "graph":
+        ends = (info.space.node_space, info.space.edge_space)
+        children = [space_to_json(end) for end in ends if end is not None]
+    if any(child is None for child in children):
+        return None
     data: dict[str, Any] = {"kind": info.kind}
-    space = info.space
-    if info.children:
-        data["children"] = [_to_json(child) for child in info.children]
-    if info.kind == "box":
-        low, high = _pack(space.low), _pack(space.high)
-        data |= {"dtype": info.dtype, "shape": list(space.shape), "low": low, "high": high}
-    elif info.kind == "discrete":
-        data |= {"n": info.n, "start": info.start, "dtype": info.dtype}
-    elif info.kind == "multi_discrete":
-        data |= {"nvec": space.nvec.tolist(), "start": space.start.tolist(), "dtype": info.dtype}
-    elif info.kind == "multi_binary":
-        data["n"] = space.n if isinstance(space.n, int) else list(space.n)
-    elif info.kind == "text":
-        charset = "".join(sorted(space.character_set))  # the order of a set differs between processes
-        data |= {"max_length": space.max_length, "min_length": space.min_length, "charset": charset}
-    elif info.kind == "dict":
-        data["keys"] = list(info.keys)
-    elif info.kind == "sequence":
-        data["stack"] = bool(space.stack)
-    elif info.kind == "graph":
-        ends = (space.node_space, space.edge_space)
-        data["children"] = [space_to_json(end) for end in ends if end is not None]
-    elif info.kind == "repeated":
-        data["n"] = info.n
-    elif info.kind == "simplex":
-        data |= {"shape": list(space.shape), "concentration": space.concentration.tolist(), "dtype": info.dtype}
-    return data
+    if children:
+        data["children"] = children
+    return {**data, **_WRITERS[info.kind](info, info.space)}
 
 
-#: Classes that are written down; a subclass may mean more than its base says.
-_EXACT = frozenset(KINDS)
+def _write_text(info: SpaceInfo, space: Any) -> dict[str, Any]:
+    charset = "".join(sorted(space.character_set))  # the order of a set differs between processes
+    return {"max_length": space.max_length, "min_length": space.min_length, "charset": charset}
+
+
+#: Kind → what tells a space from others of its kind, beside its children.
+_WRITERS: dict[str, Callable[[SpaceInfo, Any], dict[str, Any]]] = {
+    "box": lambda info, space: {
+        "dtype": info.dtype, "shape": list(space.shape), "low": _pack(space.low), "high": _pack(space.high)
+    },
+    "discrete": lambda info, space: {"n": info.n, "start": info.start, "dtype": info.dtype},
+    "multi_discrete": lambda info, space: {
+        "nvec": space.nvec.tolist(), "start": space.start.tolist(), "dtype": info.dtype
+    },
+    "multi_binary": lambda info, space: {"n": space.n if isinstance(space.n, int) else list(space.n)},
+    "text": _write_text,
+    "dict": lambda info, space: {"keys": list(info.keys)},
+    "tuple": lambda info, space: {},
+    "oneof": lambda info, space: {},
+    "sequence": lambda info, space: {"stack": bool(space.stack)},
+    "graph": lambda info, space: {},
+    "repeated": lambda info, space: {"n": info.n},
+    "simplex": lambda info, space: {
+        "shape": list(space.shape), "concentration": space.concentration.tolist(), "dtype": info.dtype
+    },
+}  # fmt: skip
+
+
+def _build_box(data: Any, children: list[Any]) -> Any:
+    dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
+    low, high = (_unpack(data[key], shape, dtype) for key in ("low", "high"))
+    return spaces.Box(low, high, shape, dtype)
+
+
+#: Kind → the space behind its data and its children.
+_BUILDERS: dict[str, Callable[[Any, list[Any]], Any]] = {
+    "box": _build_box,
+    "discrete": lambda data, _: spaces.Discrete(data["n"], start=data["start"], dtype=np.dtype(data["dtype"])),
+    "multi_discrete": lambda data, _: spaces.MultiDiscrete(data["nvec"], np.dtype(data["dtype"]), start=data["start"]),
+    "multi_binary": lambda data, _: spaces.MultiBinary(data["n"]),
+    "text": lambda data, _: spaces.Text(
+        data["max_length"], min_length=data["min_length"], charset=data["charset"]
+    ),
+    "dict": lambda data, children: spaces.Dict(list(zip(data["keys"], children, strict=True))),
+    "tuple": lambda data, children: spaces.Tuple(children),
+    "oneof": lambda data, children: spaces.OneOf(children),
+    "sequence": lambda data, children: spaces.Sequence(children[0], stack=data["stack"]),
+    "graph": lambda data, children: spaces.Graph(children[0], children[1] if len(children) > 1 else None),
+    "repeated": lambda data, children: Repeated(children[0], data["n"]),
+    "simplex": lambda data, _: Simplex(data["shape"], data["concentration"], np.dtype(data["dtype"])),
+}  # fmt: skip
 
 
 def _pack(bound: np.ndarray[Any, Any]) -> Any:

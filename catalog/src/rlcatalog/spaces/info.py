@@ -6,7 +6,7 @@ answer a question about a space.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -97,25 +97,9 @@ class SpaceInfo:
             "classes": classes,
             "space": space,
         }
-        raw: Any = space
-        if kind == "box":
-            common.update(low=raw.low, high=raw.high)
-        elif kind == "discrete":
-            common.update(n=int(raw.n), start=int(raw.start))
-        elif kind == "multi_discrete":
-            common.update(nvec=raw.nvec, start=raw.start)
-        elif kind == "dict":
-            keys = tuple(raw.spaces)
-            common.update(
-                keys=keys,
-                children=tuple(cls.read(raw.spaces[key], f"{path}[{key!r}]") for key in keys),
-            )
-        elif kind in ("tuple", "oneof"):
-            common.update(children=tuple(cls.read(child, f"{path}[{i}]") for i, child in enumerate(raw.spaces)))
-        elif kind == "sequence":
-            common.update(children=(cls.read(raw.feature_space, f"{path}[:]"),))
-        elif kind == "repeated":
-            common.update(children=(cls.read(raw.child_space, f"{path}[:]"),), n=int(raw.max_len))
+        read = _READERS.get(kind)
+        if read is not None:
+            common.update(read(space, path))
         return cls(**common)
 
     @property
@@ -139,6 +123,24 @@ class SpaceInfo:
     def is_image(self) -> bool:
         """Whether this is a Box of rank 3 (RLlib's rule for what a vision net takes)."""
         return self.kind == "box" and self.rank == 3
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether this is a Tuple or a Dict."""
+        return self.kind in ("tuple", "dict")
+
+    @property
+    def is_integer_box(self) -> bool:
+        """Whether this is a Box of integers or bools."""
+        return self.kind == "box" and (self.dtype or "").startswith(("int", "uint", "bool"))
+
+    def split(self, value: Any) -> list[Any]:
+        """Return the parts of a value of a Tuple or Dict, or of a batch of such, in the space's order."""
+        return [value[key] for key in self.keys] if self.kind == "dict" else list(value)
+
+    def join(self, parts: Sequence[Any]) -> Any:
+        """Return the value of a Tuple or Dict with these parts."""
+        return dict(zip(self.keys, parts, strict=True)) if self.kind == "dict" else tuple(parts)
 
     def is_a(self, qualified_name: str) -> bool:
         """Whether the space is of the class with this qualified name (`"package.module.Class"`), or of a subclass."""
@@ -164,22 +166,58 @@ class SpaceInfo:
 
     def describe(self) -> str:
         """Return a short text for tables and messages, such as `Box(84, 84, 4) uint8`."""
-        if self.kind == "box":
-            return f"Box{self.shape} {self.dtype}"
-        if self.kind == "discrete":
-            return f"Discrete({self.n}{f', start={self.start}' if self.start else ''})"
-        if self.kind == "multi_discrete":
-            assert self.nvec is not None
-            return f"MultiDiscrete({self.nvec.tolist()})"
-        if self.kind == "dict":
-            return f"Dict({', '.join(f'{k}: {c.describe()}' for k, c in zip(self.keys, self.children, strict=True))})"
-        if self.kind == "repeated":
-            return f"Repeated({self.children[0].describe()}, {self.n})"
-        if self.kind == "text":
-            text = self.space
-            return f"Text({text.min_length} to {text.max_length} of {len(text.character_set)} characters)"
-        if self.kind == "oneof":
-            return f"OneOf({', '.join(child.describe() for child in self.children)})"
+        describe = _DESCRIBERS.get(self.kind)
+        if describe is not None:
+            return describe(self)
         if self.children:
-            return f"{self.kind.capitalize()}({', '.join(child.describe() for child in self.children)})"
+            return f"{self.kind.capitalize()}({_described(self.children)})"
         return repr(self.space)
+
+
+def _described(children: Iterable[SpaceInfo]) -> str:
+    return ", ".join(child.describe() for child in children)
+
+
+def _read_dict(space: Any, path: str) -> dict[str, Any]:
+    keys = tuple(space.spaces)
+    return {"keys": keys, "children": tuple(SpaceInfo.read(space.spaces[key], f"{path}[{key!r}]") for key in keys)}
+
+
+def _read_row(space: Any, path: str) -> dict[str, Any]:
+    return {"children": tuple(SpaceInfo.read(child, f"{path}[{i}]") for i, child in enumerate(space.spaces))}
+
+
+#: Kind → what is read of a space at a path, beside what all have.
+_READERS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
+    "box": lambda space, path: {"low": space.low, "high": space.high},
+    "discrete": lambda space, path: {"n": int(space.n), "start": int(space.start)},
+    "multi_discrete": lambda space, path: {"nvec": space.nvec, "start": space.start},
+    "dict": _read_dict,
+    "tuple": _read_row,
+    "oneof": _read_row,
+    "sequence": lambda space, path: {"children": (SpaceInfo.read(space.feature_space, f"{path}[:]"),)},
+    "repeated": lambda space, path: {
+        "children": (SpaceInfo.read(space.child_space, f"{path}[:]"),), "n": int(space.max_len)
+    },
+}  # fmt: skip
+
+
+def _describe_text(info: SpaceInfo) -> str:
+    text = info.space
+    return f"Text({text.min_length} to {text.max_length} of {len(text.character_set)} characters)"
+
+
+#: Kind → its short text.
+_DESCRIBERS: dict[str, Callable[[SpaceInfo], str]] = {
+    "box": lambda info: f"Box{info.shape} {info.dtype}",
+    "discrete": lambda info: f"Discrete({info.n}{f', start={info.start}' if info.start else ''})",
+    "multi_discrete": lambda info: f"MultiDiscrete({info.space.nvec.tolist()})",
+    "dict": lambda info: (
+        "Dict("
+        + ", ".join(f"{key}: {child.describe()}" for key, child in zip(info.keys, info.children, strict=True))
+        + ")"
+    ),
+    "repeated": lambda info: f"Repeated({info.children[0].describe()}, {info.n})",
+    "text": _describe_text,
+    "oneof": lambda info: f"OneOf({_described(info.children)})",
+}

@@ -36,7 +36,7 @@ class TFEngine:
         policy = self.policy
         self.model: Any = model
         self.dist_class: Any = policy.dist_class
-        self.scalar, self.width = policy.adapter.scalar, policy.adapter.width
+        self.scalar, self.width = policy.action_codec.scalar, policy.action_codec.width
         self.has_value = policy.has_value
         self._follow(dtype_of(model))
         #: What was traced: acting by (explore, masked), values by None.

@@ -30,8 +30,8 @@ class TorchEngine:
         self.policy = policy
         self.model: Any = policy.model
         self.dist_class: Any = policy.dist_class
-        self.scalar = policy.adapter.scalar
-        self.width = policy.adapter.width
+        self.scalar = policy.action_codec.scalar
+        self.width = policy.action_codec.width
         self.has_value = policy.has_value
         #: The memory acting returned last, as arrays and as tensors: given back, the model finds its own tensors.
         self._last: tuple[Any, list[torch.Tensor]] = (None, [])

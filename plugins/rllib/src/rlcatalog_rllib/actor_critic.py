@@ -41,7 +41,7 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
         dist = self.policy.dist_class(outputs, self.model)
         sample = dist.sample() if explore else dist.deterministic_sample()
         actions = flat_sample(sample)
-        if actions.ndim == 1 and not self.policy.adapter.scalar:
+        if actions.ndim == 1 and not self.policy.action_codec.scalar:
             actions = actions[:, None]
         params = outputs if self._outputs_are_params else params_given(dist, actions)
         found = {Columns.ACTIONS: actions, Columns.ACTION_LOGP: dist.logp(actions), Columns.ACTION_DIST_INPUTS: params}

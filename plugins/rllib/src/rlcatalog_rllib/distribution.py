@@ -36,7 +36,7 @@ class CatalogDistribution(Distribution):
     @classmethod
     def of(cls, policy: Policy) -> type[CatalogDistribution]:
         """Return the class for a policy's stored parameters."""
-        bound = {"_make": staticmethod(policy.stored_dist), "_scalar": policy.adapter.scalar,
+        bound = {"_make": staticmethod(policy.stored_dist), "_scalar": policy.action_codec.scalar,
                  "_size": policy.resolution.num_outputs}  # fmt: skip
         return type(f"CatalogDistributionOf{policy.resolution.actions.component.name}", (cls,), bound)
 

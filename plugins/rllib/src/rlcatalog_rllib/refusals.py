@@ -44,7 +44,7 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
     Raises:
         NotServedError: It does; the message names what.
     """
-    if not policy.adapter.scalar or policy.resolution.num_outputs != policy.resolution.request.action.n:  # type: ignore[union-attr]
+    if not policy.action_codec.scalar or policy.resolution.num_outputs != policy.resolution.request.action.n:  # type: ignore[union-attr]
         raise NotServedError(
             f"DQN needs one value for each action of a Discrete; {policy.action_space} with the distribution"
             f" {policy.resolution.actions.component.name!r} is something else. Use PPO, APPO or IMPALA."

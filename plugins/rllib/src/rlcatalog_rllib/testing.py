@@ -31,14 +31,14 @@ def outputs(module: Any) -> OutputFunction:
     def run(observations: Any, raw_actions: Any) -> PolicyOutputs:
         encoded, mask = torch.from_numpy(policy.preprocess(observations)), policy.action_mask(observations)
         obs: Any = encoded if mask is None else {OBS: encoded, MASK: torch.from_numpy(mask.astype("int8"))}
-        actions = torch.from_numpy(raw_actions[:, 0] if policy.adapter.scalar else raw_actions)
+        actions = torch.from_numpy(raw_actions[:, 0] if policy.action_codec.scalar else raw_actions)
         with torch.no_grad():
             batch = {"obs": obs, "actions": actions}
             params = module.forward_train(batch)["action_dist_inputs"]
             dist: Any = module.get_train_action_dist_cls().from_logits(params)
             drawn = module.forward_inference({"obs": obs})["actions"].numpy()
             return PolicyOutputs(
-                policy.adapter.adapt(drawn.reshape(raw_actions.shape)),
+                policy.action_codec.adapt(drawn.reshape(raw_actions.shape)),
                 dist.logp(actions).numpy(),
                 dist.entropy().numpy(),
                 module.compute_values(batch).numpy(),

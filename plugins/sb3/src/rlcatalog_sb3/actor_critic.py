@@ -77,13 +77,13 @@ class ActorCritic:
             )
         self.model: Any = self.policy.model
         self.dist_class: Any = self.policy.dist_class
-        self._width = self.policy.adapter.width
+        self._width = self.policy.action_codec.width
 
     def adapt(self, raw: Array) -> Array:
         """Return what the environment takes for raw actions of a Box: a flattened one adapts them itself."""
         if self._raw:
             return raw
-        adapted: Array = self.policy.adapter.adapt(np.asarray(raw).reshape(len(raw), -1))
+        adapted: Array = self.policy.action_codec.adapt(np.asarray(raw).reshape(len(raw), -1))
         return adapted
 
     def dist(self, obs: Any, mask: Any = None, *, acting: bool = True) -> Any:
@@ -127,7 +127,7 @@ class ActorCritic:
 
     def logp(self, dist: Any, actions: Tensor) -> Tensor:
         """Return the log density `[B]` of stored actions."""
-        if self.policy.adapter.scalar:
+        if self.policy.action_codec.scalar:
             actions = actions.reshape(-1)
         elif actions.dim() != 2:
             actions = actions.reshape(actions.shape[0], -1)
@@ -149,15 +149,15 @@ def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
     Raises:
         NotServedError: Such a space; wrapped with `for_sb3`, the environment takes raw actions.
     """
-    info, kinds = policy.resolution.request.action, policy.adapter.kinds
-    assert info is not None
+    codec = policy.action_codec
+    info, raw_kind = codec.info, codec.raw_kind
     why = None
     if info.kind == "box":
         if np.dtype(space.dtype) not in (np.float32, np.float64):
             why = f"raw actions would be stored as {space.dtype}"
-        elif not adapts and policy.adapter.bounds != "clip" and kinds.get(info.path) != "bounded":
-            why = f"action_bounds={policy.adapter.bounds!r} would not be applied: this algorithm clips by itself"
-    elif kinds.get(info.path) == "onehot":
+        elif not adapts and codec.bounds != "clip" and raw_kind != "bounded":
+            why = f"action_bounds={codec.bounds!r} would not be applied: this algorithm clips by itself"
+    elif raw_kind == "onehot":
         why = "its distribution draws one-hots"
     elif np.any(np.asarray(getattr(space, "start", 0)) != 0):
         why = "its values do not start at 0"

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import Preprocessor, SpaceInfo, default_catalog
-from rlcatalog.actions import ActionAdapter, groups
+from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.choice import Resolution
 from rlcatalog.cli import make_env
 from rlcatalog.config import same
@@ -22,7 +22,6 @@ from rlcatalog_sb3.spaces import MASK, OBS, EncodedBox, Origin, note_origin
 
 Array = np.ndarray[Any, Any]
 
-_CHOICES = ("discrete", "multi_discrete", "multi_binary")
 #: Config keys of the kernel that shape encoded observations or raw actions.
 _SHAPING = ("action_bounds", "action_mask_key", "_disable_preprocessor_api")
 #: A bound that cuts nothing off.
@@ -116,7 +115,7 @@ class Flattening:
         observation_space: An `EncodedBox`; with masks a Dict of it under `"obs"`, and of the mask's columns under
             `"action_mask"`.
         action_space: A Discrete for one choice, a MultiDiscrete for several, else a Box of the raw values; its bounds
-            cut nothing off that the adapter would not.
+            cut nothing off that the action codec would not.
         masks: Reads action masks.
     """
 
@@ -134,7 +133,8 @@ class Flattening:
         assert request.action is not None
         self.encoder = Encoder(catalog, resolution)
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
-        self.adapter = ActionAdapter(request.action, values["action_bounds"], resolution.actions.raw_kinds("torch"))
+        raw_kinds = resolution.actions.raw_kinds("torch")
+        self.action_codec = action_codec(request.action, values["action_bounds"], raw_kinds)
         self.masked = masked or resolution.mask_key is not None
         origin = Origin(
             observation_space, action_space, resolution.config.given, encoding_of(resolution, self.preprocessor)
@@ -144,7 +144,7 @@ class Flattening:
         self.observation_space: Any = box
         if self.masked:
             self.observation_space = spaces.Dict({OBS: box, MASK: spaces.MultiBinary(self.masks.size)})
-        self.action_space = flat_actions(request.action, self.adapter)
+        self.action_space = flat_actions(self.action_codec)
         note_origin(self.action_space, origin)
 
     def observe(self, obs: Any, mask: Any = None, *, last: bool = False) -> Any:
@@ -162,7 +162,7 @@ class Flattening:
 
     def act(self, raw: Any) -> Any:
         """Return the environment's action for one raw action."""
-        return _first(self.adapter.adapt(np.asarray(raw).reshape(1, -1)))
+        return _first(self.action_codec.adapt(np.asarray(raw).reshape(1, -1)))
 
 
 def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
@@ -198,37 +198,29 @@ def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preproc
         )
 
 
-def flat_actions(info: SpaceInfo, adapter: ActionAdapter) -> Any:
+def flat_actions(codec: ActionCodec) -> Any:
     """Return a flat space of raw actions."""
-    leaves = [node for node in info.walk() if node.kind not in ("tuple", "dict")]
-    if all(leaf.kind in _CHOICES and adapter.kinds.get(leaf.path) != "onehot" for leaf in leaves):
-        counts = [count for _, count in groups(info)]
-        return spaces.Discrete(counts[0]) if adapter.scalar else spaces.MultiDiscrete(counts)
-    low, high = _limits(info, adapter)
-    return spaces.Box(low, high, (adapter.width,), np.float32)
+    if codec.whole:
+        counts = list(codec.counts or ())
+        return spaces.Discrete(counts[0]) if codec.scalar else spaces.MultiDiscrete(counts)
+    low, high = _limits(codec)
+    return spaces.Box(low, high, (codec.width,), np.float32)
 
 
-def _limits(info: SpaceInfo, adapter: ActionAdapter) -> tuple[Array, Array]:
-    """Return finite bounds of raw actions beyond which the adapter cuts off anyway, `[width]` each.
+def _limits(codec: ActionCodec) -> tuple[Array, Array]:
+    """Return finite bounds of raw actions beyond which the codec cuts off anyway, `[width]` each.
 
     Stable-Baselines3 wants finite ones; PPO clips to them, SAC and TD3 squash into them.
     """
-    low, high = np.full(adapter.width, -_LARGEST), np.full(adapter.width, _LARGEST)
-    if is_float_box(info):
-        assert info.low is not None
-        assert info.high is not None
-        affine = adapter.bounds == "affine" and adapter.kinds.get(info.path) != "bounded"
-        own = [np.ravel(bound).astype(np.float64) for bound in (info.low, info.high)]
-        if affine:
-            finite = np.isfinite(own[0]) & np.isfinite(own[1])
-            own = [np.where(finite, one, bound) for one, bound in zip((-1.0, 1.0), own, strict=True)]
-        low, high = np.clip(own[0], low, high), np.clip(own[1], low, high)
+    low, high = np.full(codec.width, -_LARGEST), np.full(codec.width, _LARGEST)
+    if is_float_box(codec.info):
+        low, high = (np.clip(bound, low, high) for bound in codec.limits)
     return low.astype(np.float32), high.astype(np.float32)
 
 
 def is_float_box(info: SpaceInfo) -> bool:
     """Whether a space is a single Box of numbers with a fraction."""
-    return info.kind == "box" and np.dtype(info.dtype or "float32").kind == "f"
+    return info.kind == "box" and not info.is_integer_box
 
 
 def _encoded_box(preprocessor: Preprocessor, origin: Origin) -> EncodedBox:

@@ -46,7 +46,7 @@ def outputs(algorithm: Any) -> OutputFunction:
             values, logp, entropy = policy.evaluate_actions(policy.obs_to_tensor(shown)[0], stored)
         action = algorithm.predict(shown, deterministic=True)[0]
         if inside is not None:
-            action = inside.adapter.adapt(action.reshape(-1, width))
+            action = inside.action_codec.adapt(action.reshape(-1, width))
         return PolicyOutputs(action, logp.numpy(), entropy.numpy(), values[:, 0].numpy())
 
     return run

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import SpaceInfo
+from rlcatalog.actions import action_codec
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog_categorical.plugin import input_lens as lens_of_space
 
@@ -50,11 +51,8 @@ def layout_of(lens: tuple[int, ...]) -> ChoiceColumns:
 
 def choices(action: SpaceInfo, lens: tuple[int, ...]) -> list[SpaceInfo]:
     """Return each choice as a Discrete that counts from 0, in C order."""
-    places = [", ".join(map(str, place)) for place in np.ndindex(action.shape or ())]
-    return [
-        SpaceInfo("discrete", f"{action.path}[{place}]", (), "int64", n=n)
-        for place, n in zip(places, lens, strict=True)
-    ]
+    paths = action_codec(action).paths
+    return [SpaceInfo("discrete", path, (), "int64", n=n) for path, n in zip(paths, lens, strict=True)]
 
 
 def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:

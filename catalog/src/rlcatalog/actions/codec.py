@@ -1,0 +1,221 @@
+"""Action codecs: what is to be known of the actions of a space, by its kind.
+
+A codec turns raw actions, as a distribution draws them, into those of the environment and back, reads masks of them,
+and shows them to models. The class of each kind is looked up in a table (`rlcatalog.spaces.action_codecs`), which a
+plugin adds to with the hook `rlcatalog_action_codecs`; a Tuple's or Dict's puts those of the children side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.errors import ActionMaskError, UnsupportedSpaceError
+from rlcatalog.spaces import SpaceInfo, codec_class
+
+Array = np.ndarray[Any, Any]
+
+
+class ActionCodec:
+    """The codec of one action space; arrays are NumPy's, B counts rows.
+
+    This class takes any space of a fixed shape: raw values are the action's own, in C order, and nothing of them can be
+    masked. The codec of a kind of space overrides what is different there.
+
+    Args:
+        info: The action space, or a part of it.
+        raw_kind: How raw values are to be read, the `raw_kind` of the distribution that draws them.
+        bounds: How floats meet their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high] (and clips)
+            in the dimensions that have two finite bounds.
+        children: The codecs of the space's children.
+
+    Attributes:
+        info, raw_kind, bounds, children: See above.
+        width: Number of raw values of one action.
+        input_width: Number of values of one action as input of a model.
+        scalar: Whether distributions take raw actions as `[B]`, as those of a single Discrete.
+        whole: Whether raw values are stored as int64: they are choices.
+        paths: Path of each part that a distribution may draw by itself: of every choice of several, else the space's.
+        counts: Number of values of each raw value where they are whole numbers that count from 0; None for floats.
+        choices: Path and number of values of every choice that a mask can restrict, in the order of its columns.
+
+    Raises:
+        UnsupportedSpaceError: Actions of the space have no fixed size.
+    """
+
+    scalar = False
+    whole = False
+    counts: tuple[int, ...] | None = None
+    choices: Sequence[tuple[str, int]] = ()
+
+    def __init__(
+        self, info: SpaceInfo, raw_kind: str = "values", bounds: str = "clip", children: Sequence[ActionCodec] = ()
+    ) -> None:
+        self.info, self.raw_kind, self.bounds, self.children = info, raw_kind, bounds, tuple(children)
+        self.width = self.input_width = self._size()
+
+    @classmethod
+    def of(cls, info: SpaceInfo, raw_kind: str, bounds: str, children: Sequence[ActionCodec]) -> ActionCodec:
+        """Return the codec of a space; another class may serve some spaces of a kind, or some ways to draw."""
+        return cls(info, raw_kind, bounds, children)
+
+    def _size(self) -> int:
+        if self.info.shape is None:
+            raise UnsupportedSpaceError(
+                f"{self.info.path}: {self.info.describe()} cannot be an action space: it has no fixed size."
+            )
+        return math.prod(self.info.shape)
+
+    @property
+    def paths(self) -> list[str]:  # documented above
+        return [self.info.path]
+
+    # --- raw actions and the environment's -------------------------------------------------------------------------
+
+    def adapt(self, raw: Array) -> Any:
+        """Return the environment's actions for raw ones `[B, width]`: an array `[B, ...]`, or a structure of such.
+
+        Every action returned lies in the space.
+        """
+        return raw.reshape(len(raw), *(self.info.shape or ())).astype(self.info.dtype or np.float32)
+
+    def invert(self, action: Any) -> Array:
+        """Return the raw actions `[B, width]` behind a batch of the environment's.
+
+        Raises:
+            NotServedError: A part of the map has no inverse (clipping).
+        """
+        array: Array = np.asarray(action)
+        return array.reshape(len(array), self.width)
+
+    @property
+    def limits(self) -> tuple[Array, Array]:
+        """Bounds of raw values beyond which `adapt` cuts them off, float64 `[width]` each; infinite where it does not.
+
+        Whole numbers count from 0.
+        """
+        if self.counts is None:
+            return np.full(self.width, -np.inf), np.full(self.width, np.inf)
+        return np.zeros(self.width), np.array([count - 1 for count in self.counts], np.float64)
+
+    @property
+    def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
+        """Dtype and shape of a batch of actions as RLlib's `ModelCatalog.get_action_shape` gives them."""
+        return np.dtype(self.info.dtype or "float32"), (None, *(self.info.shape or ()))
+
+    # --- actions as a model sees them ------------------------------------------------------------------------------
+
+    def inputs(self, raw: Array) -> Array:
+        """Return raw actions `[B, width]` as inputs of a model `[B, input_width]`, float32: a choice is a one-hot."""
+        return raw.astype(np.float32, copy=False)
+
+    def shown(self, raw: Array) -> Any:
+        """Return raw actions `[..., width]` in the space's shape: `[...]` for a Discrete, a structure for a Tuple."""
+        dtype = np.int64 if self.whole else np.float32
+        return raw.reshape(*raw.shape[:-1], *(self.info.shape or ())).astype(dtype, copy=False)
+
+    # --- masks -----------------------------------------------------------------------------------------------------
+
+    @property
+    def mask_width(self) -> int:
+        """Number of columns of a mask: one for each value that may be forbidden."""
+        return sum(count for _, count in self.choices)
+
+    @property
+    def mask_places(self) -> list[tuple[int, int]]:
+        """Which value of a mask in Gymnasium's format decides over each column, and what that value is if it forbids.
+
+        Values are counted in C order.
+        """
+        return [(column, 0) for column in range(self.mask_width)]
+
+    def mask_columns(self, mask: Any, rows: int | None = None) -> Array | None:
+        """Return a mask in Gymnasium's format, batched, as booleans `[B, mask_width]`; see `ActionMasks.matrix`.
+
+        Args:
+            mask: The mask, or a list with one for each row; None allows everything.
+            rows: B, where it is known.
+
+        Returns:
+            The columns; None where B is not known and everything is allowed.
+
+        Raises:
+            ActionMaskError: The mask has another form.
+        """
+        mask = _by_column(mask)
+        if mask is None or not self.mask_width:
+            return None if rows is None else np.ones((rows, self.mask_width), np.bool_)
+        if isinstance(mask, Mapping | tuple):
+            return self._columns_of_parts(mask, rows)
+        return self._columns_of_array(mask, rows)
+
+    def _columns_of_parts(self, mask: Any, rows: int | None) -> Array:
+        return self._columns_of_array(mask, rows)
+
+    def _columns_of_array(self, mask: Any, rows: int | None) -> Array:
+        expected = f"shape ({rows if rows is not None else 'B'}, {self.mask_width})"
+        try:
+            array = np.asarray(mask)
+        except ValueError:  # lists of different lengths
+            raise self._bad_mask(expected, mask) from None
+        if array.shape == (0,):  # of no rows
+            array = array.reshape(0, self.mask_width)
+        array = self._mask_rows(array)
+        if array.ndim != 2 or array.shape[1] != self.mask_width or (rows is not None and len(array) != rows):
+            raise self._bad_mask(expected, f"shape {np.shape(mask)}")
+        return array.astype(np.bool_)
+
+    def _mask_rows(self, array: Array) -> Array:
+        """Return an array of masks as rows of columns."""
+        return array.reshape(len(array), -1) if array.ndim > 2 else array
+
+    def _bad_mask(self, expected: str, found: Any) -> ActionMaskError:
+        return ActionMaskError(f"mask: {self.info.path}: expected {expected}; found {found}.")
+
+    # --- the space, written down -----------------------------------------------------------------------------------
+
+    @staticmethod
+    def space_to_json(space: Any) -> dict[str, Any] | None:
+        """Return what tells a space apart from others of its class as plain data; None: it cannot be written down.
+
+        For saved policies, and for kinds of a plugin's own: the kernel writes Gymnasium's itself.
+        """
+        return None
+
+    @staticmethod
+    def space_from_json(data: Mapping[str, Any]) -> Any:
+        """Return the space behind what `space_to_json` returned."""
+        raise NotImplementedError("space_from_json(data) must be implemented beside space_to_json(space).")
+
+
+def _by_column(mask: Any) -> Any:
+    """Turn a list with one structured mask per row into a structure of columns."""
+    if not isinstance(mask, list) or not mask or not isinstance(mask[0], Mapping | tuple):
+        return mask
+    if isinstance(mask[0], Mapping):
+        return {key: _by_column([row.get(key) for row in mask]) for key in mask[0]}
+    return tuple(_by_column(list(column)) for column in zip(*mask, strict=True))
+
+
+_NO_KINDS: Mapping[str, str] = MappingProxyType({})
+
+
+def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, str] | None = None) -> ActionCodec:
+    """Return the codec of an action space.
+
+    Args:
+        info: The action space.
+        bounds: The model config's `action_bounds`.
+        raw_kinds: Path → `ActionDistribution.raw_kind` of the leaves' distributions; `"values"` where missing.
+
+    Raises:
+        UnsupportedSpaceError: A leaf has no fixed size, or has more whole numbers than a float32 beside it can hold.
+    """
+    raw_kinds = raw_kinds or _NO_KINDS
+    children = [action_codec(child, bounds, raw_kinds) for child in info.children] if info.is_composite else []
+    cls: type[ActionCodec] = codec_class(info) or ActionCodec
+    return cls.of(info, raw_kinds.get(info.path, "values"), bounds, children)

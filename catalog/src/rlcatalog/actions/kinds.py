@@ -1,0 +1,357 @@
+"""Codecs of the kinds of action space that the kernel brings: Gymnasium's choices, numbers, Tuple and Dict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.actions.codec import ActionCodec, Array
+from rlcatalog.errors import NotServedError, UnsupportedSpaceError
+from rlcatalog.spaces import SpaceInfo, one_hot
+
+_INT64_MAX = np.iinfo(np.int64).max
+#: Whole numbers from 0 up that float32 holds without a gap.
+_FLOAT32_COUNT = 2**24 + 1
+
+
+class DiscreteCodec(ActionCodec):
+    """One of n values: a raw value counts from 0, the space's `start` is added."""
+
+    scalar = whole = True
+
+    def __init__(self, info: SpaceInfo, *others: Any) -> None:
+        super().__init__(info, *others)
+        self.n = self.input_width = int(info.n or 0)
+        self.choices = [(info.path, self.n)]
+        self._dtype = np.dtype(info.dtype or "int64")
+        self._as_drawn = info.start == 0 and self._dtype == np.int64
+
+    @classmethod
+    def of(cls, info: SpaceInfo, raw_kind: str, *others: Any) -> ActionCodec:
+        return (OneHotCodec if raw_kind == "onehot" else cls)(info, raw_kind, *others)
+
+    @property
+    def counts(self) -> tuple[int, ...] | None:  # type: ignore[override]
+        return (self.n,)
+
+    def adapt(self, raw: Array) -> Array:
+        values: Array = raw[:, 0]
+        if self._as_drawn:
+            return values.copy() if raw.dtype is self._dtype else values.astype(self._dtype)
+        values = values.astype(self._dtype) + self._dtype.type(self.info.start)
+        return values
+
+    def invert(self, action: Any) -> Array:
+        return super().invert(np.asarray(action) - self.info.start)
+
+    def inputs(self, raw: Array) -> Array:
+        return one_hot(raw[:, 0], self.n)
+
+    def _mask_rows(self, array: Array) -> Array:
+        return array  # one with more axes is a mistake
+
+
+class OneHotCodec(DiscreteCodec):
+    """One of n values, drawn as a one-hot, relaxed or not: the largest counts."""
+
+    scalar = whole = False
+
+    def __init__(self, info: SpaceInfo, *others: Any) -> None:
+        super().__init__(info, *others)
+        self.width = self.n
+
+    @property
+    def counts(self) -> None:  # type: ignore[override]
+        return None
+
+    def adapt(self, raw: Array) -> Array:
+        values: Array = raw.argmax(axis=1).astype(self._dtype) + self._dtype.type(self.info.start)
+        return values
+
+    def invert(self, action: Any) -> Array:
+        hot: Array = np.eye(self.n, dtype=np.float32)[(np.asarray(action) - self.info.start).reshape(-1)]
+        return hot
+
+    def inputs(self, raw: Array) -> Array:
+        return raw.astype(np.float32, copy=False)
+
+    def shown(self, raw: Array) -> Array:
+        return raw
+
+
+class _CountedCodec(ActionCodec):
+    """Whole numbers from `low` up to `low + span`, exact for every integer dtype; raw values count from 0."""
+
+    low: Array
+    #: uint64, which holds the distance of any two integers; sums are modulo 2^64, as those of all dtypes are.
+    span: Array
+
+    @property
+    def paths(self) -> list[str]:
+        return _paths(self.info)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple(int(most) + 1 for most in self.span.reshape(-1))
+
+    def adapt(self, raw: Array) -> Array:
+        counted = _whole(raw.reshape(len(raw), *self.low.shape))
+        return (self.low.astype(np.uint64) + np.minimum(counted, self.span)).astype(self.low.dtype)
+
+    def invert(self, action: Any) -> Array:
+        action = np.asarray(action, self.low.dtype)  # a list of large numbers would become floats
+        low = self.low.reshape(-1).astype(np.uint64)
+        flat: Array = action.reshape(len(action), low.size).astype(np.uint64) - low
+        return flat if self.span.max(initial=0) > _INT64_MAX else flat.astype(np.int64)
+
+
+class MultiDiscreteCodec(_CountedCodec):
+    """Several choices at once, in C order; each raw value counts from 0."""
+
+    whole = True
+
+    def __init__(self, info: SpaceInfo, *others: Any) -> None:
+        super().__init__(info, *others)
+        assert info.nvec is not None
+        self.low = np.asarray(info.start, info.dtype or "int64")
+        self.span = info.nvec.astype(np.uint64) - np.uint64(1)
+        self.choices = list(zip(self.paths, self.counts, strict=True))
+        self.input_width = self.mask_width
+        self._starts = np.cumsum(self.counts, dtype=np.int64) - np.array(self.counts, np.int64)
+
+    def inputs(self, raw: Array) -> Array:
+        found = np.zeros((len(raw), self.input_width), np.float32)
+        np.put_along_axis(found, raw.astype(np.int64) + self._starts, 1.0, axis=1)
+        return found
+
+    def _columns_of_parts(self, mask: Any, rows: int | None) -> Array:
+        arrays = [np.asarray(part) for part in _leaves(mask)]
+        counts = list(self.counts)
+        if [array.shape[-1] if array.ndim == 2 else -1 for array in arrays] != counts:
+            raise self._bad_mask(f"arrays of shape [B, n] with n = {counts}", [array.shape for array in arrays])
+        return np.concatenate(arrays, axis=1).astype(bool)
+
+
+class MultiBinaryCodec(ActionCodec):
+    """Bits; a mask has two columns for each, whether it may be 0 and whether it may be 1.
+
+    In Gymnasium's format a mask has one value for each: 0 and 1 say what it has to be, 2 leaves both.
+    """
+
+    whole = True
+
+    def __init__(self, info: SpaceInfo, *others: Any) -> None:
+        super().__init__(info, *others)
+        self.counts = (2,) * self.width
+        self.choices = [(path, 2) for path in _paths(info)]
+
+    @property
+    def mask_places(self) -> list[tuple[int, int]]:
+        return [(bit, forbidding) for bit in range(self.width) for forbidding in (1, 0)]
+
+    def _mask_rows(self, array: Array) -> Array:
+        if not array.ndim or array.shape[1:] != self.info.shape:
+            return super()._mask_rows(array)
+        bits = array.reshape(len(array), -1)
+        return np.stack([bits != 1, bits != 0], axis=2).reshape(len(array), -1)
+
+
+class BoxCodec(ActionCodec):
+    """Numbers between bounds, which `bounds` says how to meet."""
+
+    def __init__(self, info: SpaceInfo, *others: Any) -> None:
+        super().__init__(info, *others)
+        assert info.low is not None
+        assert info.high is not None
+        self._dtype = np.dtype(info.dtype or "float32")
+        # What lies within the bounds already is not moved.
+        self.affine = self.bounds == "affine" and self.raw_kind != "bounded"
+        finite = np.isfinite(info.low) & np.isfinite(info.high)
+        low, high = (
+            np.where(finite, bound, bare).astype(np.float64) for bound, bare in ((info.low, -1), (info.high, 1))
+        )
+        self._scale, self._middle = high / 2 - low / 2, high / 2 + low / 2
+        self._finite = finite
+        # Without bounds, what the dtype can hold bounds the value; it is cut before it is cast.
+        limits = np.finfo(self._dtype)
+        self._low, self._high = np.maximum(info.low, limits.min), np.minimum(info.high, limits.max)
+
+    @classmethod
+    def of(cls, info: SpaceInfo, *others: Any) -> ActionCodec:
+        return (IntegerBoxCodec if info.is_integer_box else cls)(info, *others)
+
+    def adapt(self, raw: Array) -> Array:
+        value = raw.reshape(len(raw), *self._low.shape)
+        if self.affine:
+            value = value * self._scale + self._middle
+        return np.minimum(np.maximum(value, self._low), self._high).astype(self._dtype, copy=False)  # type: ignore[no-any-return]
+
+    def invert(self, action: Any) -> Array:
+        if self.raw_kind == "bounded":
+            return super().invert(action)
+        if not self.affine:
+            raise NotServedError(
+                f"{self.info.path}: clipping has no inverse; the raw action must be kept when it is drawn."
+            )
+        return super().invert((np.asarray(action) - self._middle) / self._scale).astype(np.float32)
+
+    @property
+    def limits(self) -> tuple[Array, Array]:
+        assert self.info.low is not None
+        assert self.info.high is not None
+        low, high = (bound.reshape(-1).astype(np.float64) for bound in (self.info.low, self.info.high))
+        if self.affine:
+            finite = self._finite.reshape(-1)
+            low, high = np.where(finite, -1.0, low), np.where(finite, 1.0, high)
+        return low, high
+
+    @property
+    def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
+        return np.dtype(np.float32), (None, *(self.info.shape or ()))
+
+
+class IntegerBoxCodec(_CountedCodec):
+    """Whole numbers between bounds."""
+
+    def __init__(self, info: SpaceInfo, *others: Any) -> None:
+        super().__init__(info, *others)
+        assert info.low is not None
+        assert info.high is not None
+        self.low, self.span = info.low, info.high.astype(np.uint64) - info.low.astype(np.uint64)
+
+    def inputs(self, raw: Array) -> Array:
+        """Return raw values as parts of the span."""
+        spread = np.maximum(self.span.astype(np.float64), 1.0).reshape(-1)
+        return (raw / spread).astype(np.float32)
+
+    @property
+    def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
+        whole = self.low.dtype.kind in "iu"
+        return np.dtype(np.int32 if whole else np.float32), (None, *(self.info.shape or ()))
+
+
+class SimplexCodec(ActionCodec):
+    """Probability vectors, which distributions draw as such."""
+
+    @property
+    def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
+        return np.dtype(np.float32), (None, *(self.info.shape or ()))
+
+
+class CompositeCodec(ActionCodec):
+    """The codecs of a Tuple's or Dict's children side by side, in the space's order."""
+
+    def __init__(self, info: SpaceInfo, *others: Any) -> None:
+        super().__init__(info, *others)
+        self.input_width = sum(child.input_width for child in self.children)
+        self.whole = bool(self.children) and all(child.whole for child in self.children)
+        self.choices = [choice for child in self.children for choice in child.choices]
+        stops = np.cumsum([child.width for child in self.children], dtype=np.int64).tolist()
+        self._spans = [slice(stop - child.width, stop) for child, stop in zip(self.children, stops, strict=True)]
+        self._refuse_inexact()
+
+    def _size(self) -> int:
+        return sum(child.width for child in self.children)
+
+    @property
+    def leaves(self) -> Iterator[ActionCodec]:
+        """The codecs of the parts that have no children, depth first."""
+        for child in self.children:
+            if isinstance(child, CompositeCodec):
+                yield from child.leaves
+            else:
+                yield child
+
+    def _refuse_inexact(self) -> None:
+        """Raise where a leaf has more whole numbers than float32 can hold, as which they are stored beside floats."""
+        if all(leaf.counts is not None for leaf in self.leaves):
+            return
+        most, path = max(((max(leaf.counts or (0,)), leaf.info.path) for leaf in self.leaves), default=(0, ""))
+        if most > _FLOAT32_COUNT:
+            raise UnsupportedSpaceError(
+                f"{path}: {most:,} values cannot be told apart beside floats, where float32 holds"
+                f" {_FLOAT32_COUNT:,}; narrow its bounds, or leave the floats out of the action space."
+            )
+
+    def adapt(self, raw: Array) -> Any:
+        return self.info.join([child.adapt(raw[:, span]) for child, span in self._with_spans()])
+
+    def invert(self, action: Any) -> Array:
+        parts = self.info.split(action)
+        return np.concatenate([child.invert(part) for child, part in self._with(parts)], axis=1)
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for child in self.children for path in child.paths]
+
+    @cached_property
+    def counts(self) -> tuple[int, ...] | None:  # type: ignore[override]
+        found = [child.counts for child in self.children]
+        return None if None in found else tuple(count for counts in found for count in counts or ())
+
+    @property
+    def limits(self) -> tuple[Array, Array]:
+        low, high = zip(*(child.limits for child in self.children), strict=True)
+        return np.concatenate(low), np.concatenate(high)
+
+    @property
+    def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
+        alone = all(isinstance(leaf, DiscreteCodec) for leaf in self.leaves)
+        return np.dtype(np.int32 if alone else np.float32), (None, self.width)
+
+    def inputs(self, raw: Array) -> Array:
+        return np.concatenate([child.inputs(raw[:, span]) for child, span in self._with_spans()], axis=1)
+
+    def shown(self, raw: Array) -> Any:
+        return self.info.join([child.shown(raw[..., span]) for child, span in self._with_spans()])
+
+    def _columns_of_parts(self, mask: Any, rows: int | None) -> Array:
+        if self.info.keys:
+            if not isinstance(mask, Mapping) or set(mask) - set(self.info.keys):
+                raise self._bad_mask(f"a dict with keys of {list(self.info.keys)}", mask)
+            given = [mask.get(key) for key in self.info.keys]
+        else:
+            if isinstance(mask, Mapping) or len(mask) != len(self.children):
+                raise self._bad_mask(f"a tuple of {len(self.children)} masks", mask)
+            given = list(mask)
+        rows = rows if rows is not None else next((len(array) for array in _arrays(given)), None)
+        found = [child.mask_columns(part, rows) for child, part in self._with(given)]
+        return np.concatenate([columns for columns in found if columns is not None], axis=1)
+
+    def _with(self, parts: Sequence[Any]) -> Iterator[tuple[ActionCodec, Any]]:
+        return zip(self.children, parts, strict=True)
+
+    def _with_spans(self) -> Iterator[tuple[ActionCodec, slice]]:
+        return zip(self.children, self._spans, strict=True)
+
+
+#: The highest float64 that is a uint64.
+_BELOW_2_64 = np.nextafter(2.0**64, 0)
+
+
+def _whole(raw: Array) -> Array:
+    """Return raw values as whole numbers from 0, uint64; floats, as they are stored beside floats, are rounded."""
+    if raw.dtype.kind == "f":
+        raw = np.minimum(np.rint(raw.astype(np.float64)), _BELOW_2_64)
+    return raw.astype(np.uint64) if raw.dtype.kind in "ub" else np.maximum(raw, 0).astype(np.uint64)
+
+
+def _paths(info: SpaceInfo) -> list[str]:
+    """Return the paths of a space's entries, in C order."""
+    return [f"{info.path}[{', '.join(map(str, place))}]" for place in np.ndindex(info.shape or ())]
+
+
+def _leaves(mask: Any) -> Iterator[Any]:
+    for part in mask:
+        yield from _leaves(part) if isinstance(part, tuple) else [part]
+
+
+def _arrays(parts: Any) -> Iterator[Any]:
+    for part in parts.values() if isinstance(parts, Mapping) else parts:
+        if isinstance(part, Mapping | tuple):
+            yield from _arrays(part)
+        elif part is not None:
+            yield part

@@ -1,0 +1,74 @@
+"""The table of action codecs: for each kind of space the class that knows its actions.
+
+The kernel's own are declared in `rlcatalog/plugin.py`; a further one comes with the hook `rlcatalog_action_codecs`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from rlcatalog import provided
+from rlcatalog.errors import DuplicateNameError, PluginError
+from rlcatalog.spaces.info import KINDS, SpaceInfo
+
+#: Kind (a name of `KINDS`, or the qualified name of a class) → import path of the codec's class.
+_TABLE: dict[str, str] = {}
+
+
+def action_codecs() -> Mapping[str, str]:
+    """Return kind → import path: the kernel's own, and those of the plugins that any catalog has loaded."""
+    if not _TABLE:
+        for spec in provided.action_codecs():
+            _TABLE.update(dict.fromkeys(spec.kinds, spec.target))
+    return _TABLE
+
+
+def add_action_codec(kinds: Sequence[str], target: str) -> bool:
+    """Enter a codec into the table for some kinds; return whether it was not there before.
+
+    Raises:
+        DuplicateNameError: One of the kinds has another codec.
+    """
+    table = action_codecs()
+    for kind in kinds:
+        if table.get(kind, target) != target:
+            raise DuplicateNameError(
+                f"actions of the kind {kind!r} have a codec already, {table[kind]}; declare a space class of your own."
+            )
+    is_new = not set(kinds) <= set(table)
+    _TABLE.update(dict.fromkeys(kinds, target))
+    return is_new
+
+
+def forget_action_codec(kinds: Sequence[str]) -> None:
+    """Take the codec of some kinds out of the table."""
+    for kind in kinds:
+        del _TABLE[kind]
+
+
+def codec_class(info: SpaceInfo) -> Any:
+    """Return the class of a space's codec, that of the most derived class which has one; None where none has."""
+    table = action_codecs()
+    for name in (*info.classes, info.kind):
+        target = table.get(name) or table.get(KINDS.get(name, ""))
+        if target is not None:
+            return _load(target)
+    return None
+
+
+def codec_of_class(name: str) -> Any:
+    """Return the class of the codec that was declared for a class of spaces by its qualified name, or None."""
+    target = action_codecs().get(name)
+    return None if target is None else _load(target)
+
+
+@cache
+def _load(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"action codec {target!r} cannot be imported: {type(error).__name__}: {error}") from error
