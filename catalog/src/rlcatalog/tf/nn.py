@@ -11,6 +11,7 @@ import tensorflow as tf
 from rlcatalog.config import INITIALIZERS, activation_name, initializer_name
 from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
 from rlcatalog.tf.ops import flatten_rows
+from rlcatalog.tf.variables import VariableHolder
 
 ACTIVATIONS: dict[str, Callable[[Any], Any] | None] = {
     "linear": None,
@@ -111,7 +112,7 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
     return tf.cast(x, tf.float32), new_state
 
 
-class Dense:
+class Dense(VariableHolder):
     """One linear layer whose variables exist from the start.
 
     The kernel is stored `[in, out]`, as TensorFlow multiplies; its canonical form is PyTorch's `[out, in]`.
@@ -136,7 +137,7 @@ class Dense:
         yield "bias", self.bias, None
 
 
-class DenseStack:
+class DenseStack(VariableHolder):
     """Dense layers with their activations.
 
     Args:
@@ -162,7 +163,7 @@ class DenseStack:
         return x
 
 
-class FreeLogStd:
+class FreeLogStd(VariableHolder):
     """Appends a trained vector, the same for every row, to the means: the `free_log_std` option.
 
     Args:
@@ -178,7 +179,7 @@ class FreeLogStd:
         return tf.concat([means, log_std], axis=1)
 
 
-class OutputLayers:
+class OutputLayers(VariableHolder):
     """Logits and value: the outermost layers of a model.
 
     Args:

@@ -13,6 +13,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 
+class VariableHolder:
+    """Base of models, and of layers that are no Keras layers: their attributes are searched for variables.
+
+    One whose variables have another canonical layout than their own defines `canonical()`, which yields name, variable
+    and the axes that turn its value into that layout, or None.
+    """
+
+
 class Found(NamedTuple):
     """One variable.
 
@@ -40,8 +48,6 @@ def find(model: Any) -> list[Found]:
 
 def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
     """Whether a Keras layer, wherever `find` looks, has yet to make its variables at its first call."""
-    from rlcatalog.tf.model import TFModelV2
-
     visited = set() if _visited is None else _visited
     if isinstance(value, str | int | float | type(None)) or id(value) in visited:
         return False
@@ -53,7 +59,7 @@ def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
         parts = list(value)
     elif isinstance(value, dict):
         parts = list(value.values())
-    elif isinstance(value, TFModelV2 | tf.Module) or type(value).__module__.startswith("rlcatalog.tf"):
+    elif isinstance(value, VariableHolder | tf.Module):
         parts = list(vars(value).values())
     else:
         return False
@@ -66,8 +72,6 @@ def raw(variable: Any) -> Any:
 
 
 def _walk(value: Any, path: str, visited: set[int]) -> Iterator[Found]:
-    from rlcatalog.tf.model import TFModelV2
-
     if isinstance(value, tf.Variable):
         yield Found(path, value, None)
         return
@@ -88,7 +92,7 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[Found]:
         yield Found(path, value.value, None)
     elif keras is not None and isinstance(value, keras.layers.Layer):
         yield from _keras(value, path, visited, keras)
-    elif isinstance(value, TFModelV2 | tf.Module) or type(value).__module__.startswith("rlcatalog.tf"):
+    elif isinstance(value, VariableHolder | tf.Module):
         for name, item in vars(value).items():
             if name == "_registered" or name.startswith("_self_"):  # added afterwards; TensorFlow's own bookkeeping
                 continue

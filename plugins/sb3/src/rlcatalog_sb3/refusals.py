@@ -98,5 +98,5 @@ def refuse_unused(arguments: dict[str, Any], name: str, accepted: tuple[str, ...
     for key in arguments:
         raise ConfigError(
             f"policy_kwargs: {name} takes no {key!r}.{nearest(key, accepted)} Accepted: {', '.join(accepted)}. Layers,"
-            " activations and initial values are keys of model_config (fcnet_hiddens, conv_filters, ...)."
+            " activations and initial values are keys of model_config; rlcatalog.MODEL_DEFAULTS holds them all."
         )
