@@ -30,9 +30,9 @@ endif
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
-test test-one quick lowest learn sweep: export OMP_NUM_THREADS ?= 1
+test test-one quick lowest learn attack sweep: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one learn sweep lint fix bench bench-check mutate lowest generate clean
+.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check mutate lowest generate clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -44,13 +44,16 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 test: $(VENV)/.dev  ## all tests, a short learning run included
-	$(BIN)/python -m pytest -m "not learn" -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not learn and not attack" -n 2 --dist loadfile $(PYTEST_ARGS)
 
 quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since main, in about a minute
 	$(BIN)/python tools/quick.py $(PYTEST_ARGS)
 
 test-one: $(NEEDS)  ## the tests of one package, P=FOLDER; PyTorch alone will do
-	$(BIN)/python -m pytest -m "not learn" $(P) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not learn and not attack" $(P) $(PYTEST_ARGS)
+
+attack: $(VENV)/.dev  ## attacks by broken plugins, damaged files, odd input and threads, in full; half an hour on two cores
+	$(BIN)/python -m pytest -m attack -n 2 --dist load tests/attacks $(PYTEST_ARGS)
 
 learn: $(VENV)/.dev  ## long learning runs, medians over seeds from SEED on; under an hour on two cores
 	SEED=$(SEED) $(BIN)/python -m pytest -m learn -n 2 --dist loadgroup $(PYTEST_ARGS)
@@ -83,7 +86,7 @@ mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its test
 	$(BIN)/python tools/mutate.py $(P) --n $(N) --seed $(SEED) $(MUTATE_ARGS)
 
 lowest: $(LOWEST)/.done  ## the kernel and fcnet with PyTorch, at every lowest version the packages declare
-	$(LOWEST)/bin/python -m pytest -m "not learn" -n 2 --dist loadfile catalog builtin_models/fcnet $(PYTEST_ARGS)
+	$(LOWEST)/bin/python -m pytest -m "not learn and not attack" -n 2 --dist loadfile catalog builtin_models/fcnet $(PYTEST_ARGS)
 
 generate: $(VENV)/.dev  ## write what is generated: the kernel's install hints and the tables of config keys
 	$(BIN)/python tools/public_index.py

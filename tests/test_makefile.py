@@ -128,7 +128,15 @@ def test_one_package_asks_for_what_it_needs(folder, environment, tmp_path):
     lines = make("-n", "test-one", f"P={folder}", f"VENV={tmp_path}/venv").stdout.splitlines()
     installed = [line.split("-r ")[1] for line in lines if "pip install" in line]
     assert installed == ["requirements/build.txt", f"requirements/{environment}.txt"]
-    assert lines[-1].split(" -m pytest ")[1].split() == ["-m", '"not', 'learn"', folder.rstrip("/")]
+    assert lines[-1].split(" -m pytest ")[1].split() == [
+        "-m",
+        '"not',
+        "learn",
+        "and",
+        "not",
+        'attack"',
+        folder.rstrip("/"),
+    ]
 
 
 def test_the_first_target_is_the_demo():
