@@ -211,10 +211,11 @@ def test_spans_that_are_too_wide_to_list_are_refused_by_name(framework, low, hig
 def test_whole_numbers_that_float32_cannot_hold_are_refused_beside_floats():
     wide, fine = (spaces.Box(-5, 2**24 - 5 + more, (2,), np.int64) for more in (1, 0))
     for other in (spaces.Box(0, 1, (1,), np.float32), spaces.Tuple([spaces.Box(0, 1, (1,), np.float64)])):
-        action_codec(SpaceInfo.read(spaces.Tuple([fine, other]), "action"))
+        action_codec(SpaceInfo.read(spaces.Tuple([fine, other]), "action"), raw_kinds={})
         with pytest.raises(UnsupportedSpaceError, match=r"action\[0\]: .*16,777,218 values.*beside floats"):
-            action_codec(SpaceInfo.read(spaces.Tuple([wide, other]), "action"))
-    action_codec(SpaceInfo.read(spaces.Tuple([wide, spaces.Discrete(3)]), "action"))  # all of it stays int64
+            action_codec(SpaceInfo.read(spaces.Tuple([wide, other]), "action"), raw_kinds={})
+    whole = spaces.Tuple([wide, spaces.Discrete(3)])
+    action_codec(SpaceInfo.read(whole, "action"), raw_kinds={})  # all of it stays int64
 
 
 @boxes

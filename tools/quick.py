@@ -117,8 +117,8 @@ def main(arguments: list[str]) -> int:
     if len(chosen) > FEW:
         print("so much changed that this may take more than a minute")
     print("running:", *chosen, flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not learn and not attack and not packaging", "-n", "2", "--dist",
-               "loadfile", *chosen, *arguments]  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not learn and not attack and not packaging", "-n", "2",
+               "--dist", "loadfile", *chosen, *arguments]  # fmt: skip
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

@@ -16,7 +16,7 @@ HALF_OPEN = spaces.Box(
 
 
 def codec(space, bounds="clip", raw_kinds=None):
-    return action_codec(SpaceInfo.read(space, "action"), bounds, raw_kinds)
+    return action_codec(SpaceInfo.read(space, "action"), bounds, raw_kinds or {})
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])

@@ -8,8 +8,7 @@ plugin adds to with the hook `rlcatalog_action_codecs`; a Tuple's or Dict's puts
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +72,11 @@ class ActionCodec:
     @property
     def paths(self) -> list[str]:  # documented above
         return [self.info.path]
+
+    @property
+    def leaves(self) -> Iterator[ActionCodec]:
+        """The codecs of the parts that have no children, depth first; of a space that is no Tuple or Dict its own."""
+        yield self
 
     # --- raw actions and the environment's -------------------------------------------------------------------------
 
@@ -201,21 +205,41 @@ def _by_column(mask: Any) -> Any:
     return tuple(_by_column(list(column)) for column in zip(*mask, strict=True))
 
 
-_NO_KINDS: Mapping[str, str] = MappingProxyType({})
-
-
 def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, str] | None = None) -> ActionCodec:
     """Return the codec of an action space.
 
     Args:
         info: The action space.
         bounds: The model config's `action_bounds`.
-        raw_kinds: Path → `ActionDistribution.raw_kind` of the leaves' distributions; `"values"` where missing.
+        raw_kinds: Path → `ActionDistribution.raw_kind` of the leaves' distributions, `"values"` where missing; None
+            where they are not chosen yet, and nobody stores raw actions.
 
     Raises:
-        UnsupportedSpaceError: A leaf has no fixed size, or has more whole numbers than a float32 beside it can hold.
+        UnsupportedSpaceError: A leaf has no fixed size; or, with `raw_kinds`, it has more whole numbers than a float32
+            beside it can hold.
     """
-    raw_kinds = raw_kinds or _NO_KINDS
-    children = [action_codec(child, bounds, raw_kinds) for child in info.children] if info.is_composite else []
+    codec = _codec(info, bounds, raw_kinds or {})
+    if raw_kinds is not None:
+        _refuse_inexact(codec)
+    return codec
+
+
+def _codec(info: SpaceInfo, bounds: str, raw_kinds: Mapping[str, str]) -> ActionCodec:
+    children = [_codec(child, bounds, raw_kinds) for child in info.children] if info.is_composite else []
     cls: type[ActionCodec] = codec_class(info) or ActionCodec
     return cls.of(info, raw_kinds.get(info.path, "values"), bounds, children)
+
+
+#: Whole numbers from 0 up that float32 holds without a gap.
+_FLOAT32_COUNT = 2**24 + 1
+
+
+def _refuse_inexact(codec: ActionCodec) -> None:
+    """Raise where a leaf has more whole numbers than float32 can hold, as which they are stored beside floats."""
+    leaves = list(codec.leaves)
+    most, path = max(((max(leaf.counts or (0,)), leaf.info.path) for leaf in leaves), default=(0, ""))
+    if most > _FLOAT32_COUNT and any(leaf.counts is None for leaf in leaves):
+        raise UnsupportedSpaceError(
+            f"{path}: {most:,} values cannot be told apart beside floats, where float32 holds {_FLOAT32_COUNT:,};"
+            " narrow its bounds, or leave the floats out of the action space."
+        )

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.actions.codec import ActionCodec, Array
-from rlcatalog.errors import NotServedError, UnsupportedSpaceError
+from rlcatalog.errors import NotServedError
 from rlcatalog.spaces import SpaceInfo, one_hot
 
 _INT64_MAX = np.iinfo(np.int64).max
-#: Whole numbers from 0 up that float32 holds without a gap.
-_FLOAT32_COUNT = 2**24 + 1
 
 
 class DiscreteCodec(ActionCodec):
@@ -83,11 +81,15 @@ class OneHotCodec(DiscreteCodec):
 
 
 class _CountedCodec(ActionCodec):
-    """Whole numbers from `low` up to `low + span`, exact for every integer dtype; raw values count from 0."""
+    """Whole numbers between two bounds, exact for every integer dtype; raw values count from 0."""
 
-    low: Array
-    #: uint64, which holds the distance of any two integers; sums are modulo 2^64, as those of all dtypes are.
-    span: Array
+    def _count(self, low: Array, span: Array) -> None:
+        """Set the lowest values, and the distance of the highest to them.
+
+        uint64 holds the distance of any two integers; sums are modulo 2^64, as those of all dtypes are.
+        """
+        self.low, self.span = low, span
+        self._first = low.astype(np.uint64)
 
     @property
     def paths(self) -> list[str]:
@@ -99,12 +101,11 @@ class _CountedCodec(ActionCodec):
 
     def adapt(self, raw: Array) -> Array:
         counted = _whole(raw.reshape(len(raw), *self.low.shape))
-        return (self.low.astype(np.uint64) + np.minimum(counted, self.span)).astype(self.low.dtype)
+        return (self._first + np.minimum(counted, self.span)).astype(self.low.dtype)
 
     def invert(self, action: Any) -> Array:
         action = np.asarray(action, self.low.dtype)  # a list of large numbers would become floats
-        low = self.low.reshape(-1).astype(np.uint64)
-        flat: Array = action.reshape(len(action), low.size).astype(np.uint64) - low
+        flat: Array = action.reshape(len(action), self.width).astype(np.uint64) - self._first.reshape(-1)
         return flat if self.span.max(initial=0) > _INT64_MAX else flat.astype(np.int64)
 
 
@@ -116,8 +117,7 @@ class MultiDiscreteCodec(_CountedCodec):
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
         assert info.nvec is not None
-        self.low = np.asarray(info.start, info.dtype or "int64")
-        self.span = info.nvec.astype(np.uint64) - np.uint64(1)
+        self._count(np.asarray(info.start, info.dtype or "int64"), info.nvec.astype(np.uint64) - np.uint64(1))
         self.choices = list(zip(self.paths, self.counts, strict=True))
         self.input_width = self.mask_width
         self._starts = np.cumsum(self.counts, dtype=np.int64) - np.array(self.counts, np.int64)
@@ -220,12 +220,12 @@ class IntegerBoxCodec(_CountedCodec):
         super().__init__(info, *others)
         assert info.low is not None
         assert info.high is not None
-        self.low, self.span = info.low, info.high.astype(np.uint64) - info.low.astype(np.uint64)
+        self._count(info.low, info.high.astype(np.uint64) - info.low.astype(np.uint64))
+        self._spread = np.maximum(self.span.astype(np.float64), 1.0).reshape(-1)
 
     def inputs(self, raw: Array) -> Array:
         """Return raw values as parts of the span."""
-        spread = np.maximum(self.span.astype(np.float64), 1.0).reshape(-1)
-        return (raw / spread).astype(np.float32)
+        return (raw / self._spread).astype(np.float32)
 
     @property
     def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
@@ -251,30 +251,14 @@ class CompositeCodec(ActionCodec):
         self.choices = [choice for child in self.children for choice in child.choices]
         stops = np.cumsum([child.width for child in self.children], dtype=np.int64).tolist()
         self._spans = [slice(stop - child.width, stop) for child, stop in zip(self.children, stops, strict=True)]
-        self._refuse_inexact()
 
     def _size(self) -> int:
         return sum(child.width for child in self.children)
 
     @property
     def leaves(self) -> Iterator[ActionCodec]:
-        """The codecs of the parts that have no children, depth first."""
         for child in self.children:
-            if isinstance(child, CompositeCodec):
-                yield from child.leaves
-            else:
-                yield child
-
-    def _refuse_inexact(self) -> None:
-        """Raise where a leaf has more whole numbers than float32 can hold, as which they are stored beside floats."""
-        if all(leaf.counts is not None for leaf in self.leaves):
-            return
-        most, path = max(((max(leaf.counts or (0,)), leaf.info.path) for leaf in self.leaves), default=(0, ""))
-        if most > _FLOAT32_COUNT:
-            raise UnsupportedSpaceError(
-                f"{path}: {most:,} values cannot be told apart beside floats, where float32 holds"
-                f" {_FLOAT32_COUNT:,}; narrow its bounds, or leave the floats out of the action space."
-            )
+            yield from child.leaves
 
     def adapt(self, raw: Array) -> Any:
         return self.info.join([child.adapt(raw[:, span]) for child, span in self._with_spans()])
