@@ -11,13 +11,11 @@ import numpy as np
 from rlcatalog.errors import ActionMaskError, ModelContractError
 from rlcatalog.models import DenseSpec, last_values, output_plan
 from rlcatalog.spaces import parts_of
-from rlcatalog.tf import Dense, OutputLayers, TFModelV2, features_of, flatten_rows, tf
+from rlcatalog.tf import HALF, Dense, OutputLayers, TFModelV2, features_of, flatten_rows, tf
 from rlcatalog_autoregressive.joint import JointDistribution
 from rlcatalog_autoregressive.made.tf import Conditionals
 from rlcatalog_autoregressive.part_columns import ActionPart
 from rlcatalog_autoregressive.refusals import nothing_left, served_columns
-
-_HALF = (tf.float16, tf.bfloat16)
 
 
 class AutoregressiveDistribution(JointDistribution):
@@ -146,12 +144,12 @@ def whole(values: Any) -> Any:
 
 def is_half(params: Any) -> bool:
     """Whether numbers are of half precision."""
-    return params.dtype in _HALF
+    return params.dtype in HALF
 
 
 def finite(params: Any) -> Any:
     """Return parameters with what was forbidden at the lowest finite value: half precision may have left it."""
-    return tf.clip_by_value(params, params.dtype.min, params.dtype.max) if params.dtype in _HALF else params
+    return tf.clip_by_value(params, params.dtype.min, params.dtype.max) if params.dtype in HALF else params
 
 
 def as_mask(mask: Any, like: Any) -> Any:

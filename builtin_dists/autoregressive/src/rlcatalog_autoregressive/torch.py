@@ -15,13 +15,11 @@ from torch import Tensor
 from rlcatalog.errors import ActionMaskError, ModelContractError
 from rlcatalog.models import DenseSpec, last_values, output_plan
 from rlcatalog.spaces import parts_of
-from rlcatalog.torch import OutputLayers, TorchModelV2, dense, features_of, flatten_rows
+from rlcatalog.torch import HALF, OutputLayers, TorchModelV2, dense, features_of, flatten_rows
 from rlcatalog_autoregressive.joint import JointDistribution
 from rlcatalog_autoregressive.made.torch import Conditionals
 from rlcatalog_autoregressive.part_columns import ActionPart
 from rlcatalog_autoregressive.refusals import nothing_left, served_columns
-
-_HALF = (torch.float16, torch.bfloat16)
 
 
 class AutoregressiveDistribution(JointDistribution):
@@ -153,12 +151,12 @@ def whole(values: Tensor) -> Tensor:
 
 def is_half(params: Tensor) -> bool:
     """Whether numbers are of half precision."""
-    return params.dtype in _HALF
+    return params.dtype in HALF
 
 
 def finite(params: Tensor) -> Tensor:
     """Return parameters with what was forbidden at the lowest finite value: half precision may have left it."""
-    if params.dtype not in _HALF:
+    if params.dtype not in HALF:
         return params
     return params.clamp(torch.finfo(params.dtype).min, torch.finfo(params.dtype).max)
 

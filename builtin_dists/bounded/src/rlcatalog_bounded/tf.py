@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, frozen, interval, read_bounds, same_kind
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
-from rlcatalog.tf import tf
+from rlcatalog.tf import tf, widened
 from rlcatalog_bounded.plugin import (
     DIRICHLET_INPUTS,
     LEAST_CONCENTRATION,
@@ -19,8 +19,6 @@ from rlcatalog_bounded.plugin import (
     beta_size,
     dirichlet_size,
 )
-
-_HALF = (tf.float16, tf.bfloat16)
 
 
 class _Shares(ActionDistribution):
@@ -102,7 +100,7 @@ class Beta(_Shares):
 
     def __init__(self, inputs: Any, model: Any = None, low: Any = 0.0, high: Any = 1.0) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
-        parameters = tf.cast(self.inputs, tf.float32) if self.inputs.dtype in _HALF else self.inputs
+        parameters = widened(self.inputs)
         size = parameters.shape[-1] // 2
         clipped = tf.clip_by_value(parameters, -MAX_BETA_INPUT, MAX_BETA_INPUT)
         self.concentration = tf.reshape(tf.math.softplus(clipped) + 1, [-1, 2, size])
@@ -174,7 +172,7 @@ class Dirichlet(_Shares):
 
     def __init__(self, inputs: Any, model: Any = None, components: int | None = None) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
-        parameters = tf.cast(self.inputs, tf.float32) if self.inputs.dtype in _HALF else self.inputs
+        parameters = widened(self.inputs)
         size = parameters.shape[-1]
         components = components or size
         if size % components:

@@ -14,6 +14,7 @@ from torch.nn.functional import softplus
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, Interval, frozen, interval, read_bounds, same_kind
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
+from rlcatalog.torch import widened
 from rlcatalog_bounded.plugin import (
     DIRICHLET_INPUTS,
     LEAST_CONCENTRATION,
@@ -21,8 +22,6 @@ from rlcatalog_bounded.plugin import (
     beta_size,
     dirichlet_size,
 )
-
-_HALF = (torch.float16, torch.bfloat16)
 
 
 class _Shares(ActionDistribution):
@@ -112,7 +111,7 @@ class Beta(_Shares):
 
     def __init__(self, inputs: Any, model: Any = None, low: Any = 0.0, high: Any = 1.0) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
-        parameters = self.inputs.float() if self.inputs.dtype in _HALF else self.inputs
+        parameters = widened(self.inputs)
         size = parameters.shape[-1] // 2
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
         self._excess = softplus(clipped).reshape(-1, 2, size)
@@ -189,7 +188,7 @@ class Dirichlet(_Shares):
 
     def __init__(self, inputs: Any, model: Any = None, components: int | None = None) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
-        parameters = self.inputs.float() if self.inputs.dtype in _HALF else self.inputs
+        parameters = widened(self.inputs)
         size = parameters.shape[-1]
         components = components or size
         if size % components:

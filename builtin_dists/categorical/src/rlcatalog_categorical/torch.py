@@ -13,13 +13,9 @@ from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, same_kind
 from rlcatalog.config import read_config
 from rlcatalog.errors import ConfigError
+from rlcatalog.torch import HALF, LOWEST
 from rlcatalog_categorical.config import CategoricalConfig
 from rlcatalog_categorical.plugin import size
-
-HALF = (torch.float16, torch.bfloat16)
-#: Finite limits by dtype, as tensors: on one row, operations take them faster than numbers.
-LOWEST = {dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype) for dtype in (*HALF, torch.float32, torch.float64)}
-HIGHEST = {dtype: -lowest for dtype, lowest in LOWEST.items()}
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:

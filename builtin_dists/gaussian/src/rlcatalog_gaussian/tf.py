@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, BoundDistribution, frozen, interval, read_bounds, same_kind
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.tf import tf
+from rlcatalog.tf import tf, widened
 from rlcatalog_gaussian.config import clipping, limits
 from rlcatalog_gaussian.plugin import (
     DIVERGENCE_LIMITS,
@@ -24,7 +24,6 @@ from rlcatalog_gaussian.plugin import (
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
-_HALF = (tf.float16, tf.bfloat16)
 
 
 class DiagGaussian(ActionDistribution):
@@ -43,7 +42,7 @@ class DiagGaussian(ActionDistribution):
         self, inputs: Any, model: Any = None, log_std_min: float | None = None, log_std_max: float | None = None
     ) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
-        parameters = tf.cast(self.inputs, tf.float32) if self.inputs.dtype in _HALF else self.inputs
+        parameters = widened(self.inputs)
         self.mean, log_std = tf.split(parameters, 2, axis=-1)
         self.log_std = tf.clip_by_value(log_std, *clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
 
@@ -143,7 +142,7 @@ class SquashedGaussian(ActionDistribution):
         log_std_max: float | None = None,
     ) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
-        parameters = tf.cast(self.inputs, tf.float32) if self.inputs.dtype in _HALF else self.inputs
+        parameters = widened(self.inputs)
         mean, log_std = tf.split(parameters, 2, axis=-1)
         least, most = SQUASHED_LOG_STD
         if log_std_min is not None or log_std_max is not None:

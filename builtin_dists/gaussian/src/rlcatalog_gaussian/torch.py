@@ -14,6 +14,7 @@ from torch.nn.functional import softplus
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, BoundDistribution, Interval, frozen, interval, read_bounds, same_kind
 from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.torch import LOWEST, widened
 from rlcatalog_gaussian.config import clipping, limits
 from rlcatalog_gaussian.plugin import (
     DIVERGENCE_LIMITS,
@@ -26,9 +27,6 @@ from rlcatalog_gaussian.plugin import (
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
-_HALF = (torch.float16, torch.bfloat16)
-#: As tensors: on one row, operations take them faster than numbers.
-_LOWEST = {dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype) for dtype in (torch.float32, torch.float64)}
 
 
 class DiagGaussian(ActionDistribution):
@@ -54,7 +52,7 @@ class DiagGaussian(ActionDistribution):
     ) -> None:
         self.inputs = inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         self.model = model
-        parameters = inputs.float() if inputs.dtype in _HALF else inputs
+        parameters = widened(inputs)
         self.mean, log_std = parameters.chunk(2, -1)
         if log_std_min is None and log_std_max is None:
             self.log_std = log_std.clamp(-MAX_LOG_STD, MAX_LOG_STD)
@@ -176,7 +174,7 @@ class SquashedGaussian(ActionDistribution):
         log_std_max: float | None = None,
     ) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
-        parameters = self.inputs.float() if self.inputs.dtype in _HALF else self.inputs
+        parameters = widened(self.inputs)
         mean, log_std = parameters.chunk(2, dim=-1)
         least, most = SQUASHED_LOG_STD
         if log_std_min is not None or log_std_max is not None:
@@ -292,4 +290,4 @@ def _kl(one: Any, other: Any) -> Tensor:
     most, farthest = DIVERGENCE_LIMITS[log_ratio.element_size()]
     z = ((one.mean - other.mean) / other.std).clamp(-farthest, farthest)
     terms = torch.sub(log_ratio, torch.expm1((log_ratio + log_ratio).clamp(max=most)), alpha=0.5)
-    return -torch.addcmul(terms, z, z, value=-0.5).sum(-1).maximum(_LOWEST[terms.dtype])
+    return -torch.addcmul(terms, z, z, value=-0.5).sum(-1).maximum(LOWEST[terms.dtype])

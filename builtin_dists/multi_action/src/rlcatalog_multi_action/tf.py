@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.tf import tf
+from rlcatalog.tf import tf, widened
 from rlcatalog_multi_action.composite import CompositeDistribution
 from rlcatalog_multi_action.members import Cut
-
-_HALF = (tf.float16, tf.bfloat16)
 
 
 def tensor(value: Any, like: Any = None) -> Any:
@@ -45,7 +43,7 @@ def in_rows(value: Any, like: Any, width: int) -> Any:
 def side_by_side(pieces: list[Any]) -> Any:
     """Return `[B, w]` tensors as one, in the widest of their types."""
     if len({piece.dtype for piece in pieces}) > 1:  # half precision would not hold whole numbers
-        pieces = [tf.cast(piece, tf.float32) if piece.dtype in _HALF else piece for piece in pieces]
+        pieces = [widened(piece) for piece in pieces]
     return tf.concat(_alike(pieces), axis=1)
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlcatalog.torch import HALF, widened
 from rlcatalog_multi_action.composite import CompositeDistribution
 from rlcatalog_multi_action.members import Cut
 
 _ARRAYS = (Tensor, np.ndarray)
-_HALF = (torch.float16, torch.bfloat16)
 #: Finite limits by dtype; looked up, as `torch.finfo` costs more than an operation on one row.
-_HIGHEST = {dtype: torch.finfo(dtype).max for dtype in (*_HALF, torch.float32, torch.float64)}
+_HIGHEST = {dtype: torch.finfo(dtype).max for dtype in (*HALF, torch.float32, torch.float64)}
 
 
 def tensor(value: Any, like: Tensor | None = None) -> Tensor:
@@ -55,7 +55,7 @@ def in_rows(value: Any, like: Tensor, width: int) -> Tensor | None:
 def side_by_side(pieces: list[Tensor]) -> Tensor:
     """Return `[B, w]` tensors as one, in the widest of their types."""
     if len({piece.dtype for piece in pieces}) > 1:  # half precision would not hold whole numbers
-        pieces = [piece.float() if piece.dtype in _HALF else piece for piece in pieces]
+        pieces = [widened(piece) for piece in pieces]
     return torch.cat(pieces, 1)
 
 

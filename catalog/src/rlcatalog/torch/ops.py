@@ -6,12 +6,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog.frameworks import TensorOps
-
-#: Lowest finite values by dtype, as tensors: `torch.where` takes them faster than numbers.
-_LOWEST = {
-    dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype)
-    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-}
+from rlcatalog.torch.dtypes import LOWEST
 
 
 def reshape_last(x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -36,7 +31,7 @@ def flatten_rows(x: Tensor) -> Tensor:
 
 def fill_forbidden(inputs: Tensor, mask: Tensor) -> Tensor:
     """Give inputs where `mask` is False the lowest finite value of their dtype."""
-    return torch.where(mask.bool(), inputs, _LOWEST[inputs.dtype])
+    return torch.where(mask.bool(), inputs, LOWEST[inputs.dtype])
 
 
 #: What framework-neutral code needs of PyTorch.

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
-from rlcatalog.tf import keras, tf
+from rlcatalog.tf import HALF, keras, tf
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import Moments, loss_inputs
 from rlcatalog_ppo.loss import losses
@@ -78,7 +78,7 @@ class Optimizer:
         self.policy, self.config = policy, config
         self.model: Any = policy.model
         self.variables = cast(Any, policy.model).trainable_variables()
-        half = {v.dtype.name for v in self.variables if v.dtype in (tf.float16, tf.bfloat16)}
+        half = {v.dtype.name for v in self.variables if v.dtype in HALF}
         if half:
             raise NotServedError(
                 f"PPO: the model's variables are {half.pop()}, in which Keras' Adam cannot compute: 1 - beta_2 and"

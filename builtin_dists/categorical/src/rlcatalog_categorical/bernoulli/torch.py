@@ -11,8 +11,8 @@ from torch.nn import functional
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, same_kind
 from rlcatalog.errors import ActionMaskError
+from rlcatalog.torch import HALF, HIGHEST, LOWEST
 from rlcatalog_categorical.plugin import bernoulli_size
-from rlcatalog_categorical.torch import HALF, HIGHEST, LOWEST
 
 
 class Bernoulli(ActionDistribution):

@@ -10,7 +10,7 @@ from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution
 from rlcatalog.config import read_config
 from rlcatalog.errors import ConfigError, ModelContractError
-from rlcatalog.tf import tf
+from rlcatalog.tf import tf, widened
 from rlcatalog_categorical.config import GumbelSoftmaxConfig
 from rlcatalog_categorical.plugin import gumbel_size
 
@@ -40,7 +40,7 @@ class GumbelSoftmax(ActionDistribution):
             raise ConfigError(f"temperature must be positive, found {temperature}.")
         super().__init__(tf.convert_to_tensor(inputs), model)
         self.temperature = temperature
-        logits = self.inputs if self.inputs.dtype == tf.float64 else tf.cast(self.inputs, tf.float32)
+        logits = widened(self.inputs)
         #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.
         self.log_probs = tf.maximum(tf.nn.log_softmax(logits), logits.dtype.min)
 

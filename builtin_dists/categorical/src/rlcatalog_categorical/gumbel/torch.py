@@ -14,9 +14,9 @@ from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution
 from rlcatalog.config import read_config
 from rlcatalog.errors import ConfigError, ModelContractError
+from rlcatalog.torch import LOWEST, widened
 from rlcatalog_categorical.config import GumbelSoftmaxConfig
 from rlcatalog_categorical.plugin import gumbel_size
-from rlcatalog_categorical.torch import HALF, LOWEST
 
 #: Entries below this are zero to `logp`: their reciprocals, which gradients hold, would soon be infinite.
 _FLOOR = {torch.float32: 1e-30, torch.float64: 1e-290}
@@ -45,7 +45,7 @@ class GumbelSoftmax(ActionDistribution):
             raise ConfigError(f"temperature must be positive, found {temperature}.")
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         self.temperature = temperature
-        logits = self.inputs.float() if self.inputs.dtype in HALF else self.inputs
+        logits = widened(self.inputs)
         #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.
         self.log_probs = torch.log_softmax(logits, dim=-1).maximum(LOWEST[logits.dtype])
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, BoundDistribution, DistPart, same_kind
+from rlcatalog.torch import HIGHEST, LOWEST
 from rlcatalog_categorical.multi.choice_columns import (
     ChoiceColumns,
     check_actions,
@@ -21,7 +22,7 @@ from rlcatalog_categorical.multi.choice_columns import (
     same_lens,
 )
 from rlcatalog_categorical.plugin import input_lens as lens_of_space, multi_size
-from rlcatalog_categorical.torch import HIGHEST, LOWEST, Categorical, race
+from rlcatalog_categorical.torch import Categorical, race
 
 
 @lru_cache(maxsize=256)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import same_kind
-from rlcatalog.torch import fill_forbidden
+from rlcatalog.torch import LOWEST, fill_forbidden
 from rlcatalog_categorical.plugin import slate_nvec, slates_size
 from rlcatalog_categorical.slates.table import Slates, slates_of
-from rlcatalog_categorical.torch import LOWEST, Categorical
+from rlcatalog_categorical.torch import Categorical
 
 
 @lru_cache(maxsize=64)
