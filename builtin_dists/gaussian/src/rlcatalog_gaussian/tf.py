@@ -76,6 +76,11 @@ class DiagGaussian(ActionDistribution):
         options = members[0][0]
         return BoundDistribution(cls, options) if options else cls, means + deviations
 
+    @property
+    def std(self) -> Any:
+        """Standard deviations `[B, d]`."""
+        return tf.exp(self.log_std)
+
     def sample(self) -> Any:
         """Draw `[B, d]`, anew at each call, without gradient."""
         self.last_sample = tf.stop_gradient(self.rsample())
@@ -170,6 +175,11 @@ class SquashedGaussian(ActionDistribution):
         if mask.shape[-1]:
             raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
         return inputs
+
+    @property
+    def std(self) -> Any:
+        """Standard deviations `[B, d]` of the normal values."""
+        return tf.exp(self.log_std)
 
     def sample(self) -> Any:
         """Draw `[B, d]` within the bounds, anew at each call, without gradient."""

@@ -100,12 +100,13 @@ class GumbelSoftmax(ActionDistribution):
         log_probs = self.log_probs
         dtype, n = log_probs.dtype, log_probs.shape[-1]
         x = tf.convert_to_tensor(actions)
+        given = x.shape
         if n > 1 and (x.shape.rank == 1 or (x.shape.rank == 2 and x.shape[1] == 1)):
             x = tf.one_hot(tf.reshape(tf.cast(x, tf.int64), [-1]), n)
         if not x.shape.is_compatible_with(log_probs.shape):
             raise ModelContractError(
                 f"GumbelSoftmax: expected one-hots {tuple(log_probs.shape)} or values [{log_probs.shape[0]}], found"
-                f" shape {tuple(x.shape)}."
+                f" shape {tuple(given)}."
             )
         x = tf.cast(x, dtype)
         inside = x > _FLOOR[dtype]
