@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from rlcatalog.actions import Interval, frozen, interval, same_kind
-from rlcatalog.torch import LOWEST, widened
+from rlcatalog.torch import HALF, LOWEST, widened
 from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
@@ -36,8 +36,9 @@ class DiagGaussian(DiagGaussianContract):
     ) -> None:
         self.inputs = inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         self.model = model
-        parameters = widened(inputs)
-        self.mean, log_std = parameters.chunk(2, -1)
+        if inputs.dtype in HALF:
+            inputs = inputs.float()
+        self.mean, log_std = inputs.chunk(2, -1)
         if log_std_min is None and log_std_max is None:
             self.log_std = log_std.clamp(-MAX_LOG_STD, MAX_LOG_STD)
         else:
@@ -110,9 +111,9 @@ class SquashedGaussian(SquashedGaussianContract):
         log_std_min: float | None = None,
         log_std_max: float | None = None,
     ) -> None:
-        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
-        parameters = widened(self.inputs)
-        mean, log_std = parameters.chunk(2, dim=-1)
+        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+        self.model = model
+        mean, log_std = widened(self.inputs).chunk(2, dim=-1)
         least, most = SQUASHED_LOG_STD
         if log_std_min is not None or log_std_max is not None:
             least, most = squashed_clipping(log_std_min, log_std_max)

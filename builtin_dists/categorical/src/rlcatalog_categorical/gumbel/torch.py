@@ -26,7 +26,8 @@ class GumbelSoftmax(GumbelSoftmaxContract):
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         if not 0 < temperature < math.inf:
             raise wrong_temperature(temperature)
-        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
+        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+        self.model = model
         self.temperature = temperature
         logits = widened(self.inputs)
         #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.
