@@ -104,7 +104,9 @@ class Choice(ActionDistribution):
         return np.take_along_axis(self.logits, actions.reshape(-1, 1).astype(int), axis=1)[:, 0]
 
 
-OPS: TensorOps = tensor_ops("numpy")
+_NUMPY = tensor_ops("numpy")
+#: The four that any framework has; it leaves out all others but one.
+OPS = TensorOps("toy", _NUMPY.reshape, _NUMPY.integers, _NUMPY.side_by_side, _NUMPY.fill_forbidden, total=sum)
 
 
 def hooks(**returned: list[Any]) -> Any:
@@ -186,6 +188,16 @@ def test_what_it_cannot_do_is_refused_by_type(catalog):
         policy.evaluate({"obs": np.zeros((1, 3), np.float32), "raw_action": np.zeros((1, 1))})
     with pytest.raises(NotServedError, match=r"'lstm'.*has no code for framework='toy'"):
         isolated_catalog(*PARTS, "rlcatalog-lstm").registry.get("model", "lstm").load("toy")
+
+
+def test_an_operation_it_leaves_out_is_refused_by_name(catalog):
+    ops = catalog.build(SPACE, ACTIONS, {}, "toy").model._ops
+    assert ops is OPS
+    assert ops.total([1, 2]) == 3
+    with pytest.raises(NotServedError, match="framework 'toy' has no tensor operation 'cut'"):
+        ops.cut(np.ones((2, 3)), None)
+    with pytest.raises(NotServedError, match="'mean'"):
+        ops.mean(np.ones(2), axis=0)
 
 
 def test_a_policy_is_saved_and_loaded(catalog, tmp_path):

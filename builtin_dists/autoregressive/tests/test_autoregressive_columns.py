@@ -7,10 +7,9 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import action_codec
-from rlcatalog_autoregressive import tf as by_tf, torch as by_torch
+from rlcatalog.frameworks import tensor_ops
+from rlcatalog_autoregressive.joint import weighted
 from rlcatalog_autoregressive.part_columns import _columns, columns_of
-
-LIBRARIES = {"torch": by_torch, "tf": by_tf}
 
 
 def seen(space, raw, kind="values", bounds="clip", first=0):
@@ -71,5 +70,5 @@ def test_the_masks_and_columns_are_no_weights(ar):
 
 def test_what_never_happens_counts_for_nothing(ar, framework):
     weights, values = np.float32([[0.25, 0, 0.75], [1, 0, 0]]), np.float32([2, np.inf, 4, 3, np.nan, -np.inf])
-    found = LIBRARIES[framework].weighted(ar.tensor(weights, framework), ar.tensor(values, framework))
+    found = weighted(ar.tensor(weights, framework), ar.tensor(values, framework), tensor_ops(framework))
     np.testing.assert_allclose(ar.array(found), [3.5, 3])

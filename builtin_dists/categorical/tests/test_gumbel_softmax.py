@@ -252,6 +252,8 @@ def test_wrong_arguments_are_refused(kit):
     for temperature in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="temperature must be positive, found"):
             gumbel(kit, temperature=temperature)
+    with pytest.raises(ModelContractError, match=r"expected one-hots \(7, 4\) or values \[7\], found shape \(3,\)"):
+        gumbel(kit).logp(np.zeros(3, np.int64))  # as they were given, in either framework
     with pytest.raises(ModelContractError, match=r"expected one-hots \(7, 4\) or values \[7\], found shape \(7, 3\)"):
         gumbel(kit).logp(kit.tensor(np.zeros((7, 3), np.float32)))
     with pytest.raises(UnsupportedSpaceError, match="GumbelSoftmax takes a Discrete space, found MultiBinary"):

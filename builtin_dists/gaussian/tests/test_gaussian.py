@@ -52,6 +52,13 @@ def seed(value):
     tf.random.set_seed(value)
 
 
+@frameworks
+def test_its_parameters_can_be_read(cls):
+    mean, std = parameters()
+    np.testing.assert_allclose(array(make(cls).mean), mean, rtol=1e-6)
+    np.testing.assert_allclose(array(make(cls).std), std, rtol=1e-6)
+
+
 # --- densities -------------------------------------------------------------------------------------------------------
 
 

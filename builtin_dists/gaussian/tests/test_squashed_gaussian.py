@@ -68,6 +68,13 @@ def gradient(cls, function, inputs=INPUTS):
     return tape.gradient(value, variable).numpy()
 
 
+@frameworks
+def test_the_parameters_of_the_normal_values_can_be_read(cls):
+    mean, log_std = np.split(INPUTS.astype(np.float64), 2, axis=1)
+    np.testing.assert_allclose(array(make(cls).mean), mean, rtol=1e-6)
+    np.testing.assert_allclose(array(make(cls).std), np.exp(log_std), rtol=1e-6)
+
+
 # --- densities -------------------------------------------------------------------------------------------------------
 
 

@@ -86,6 +86,6 @@ def test_padding_that_is_no_number_spoils_neither_outputs_nor_gradients(framewor
 
 
 @pytest.mark.parametrize("lengths", [[2, 4, 0], [2, T + 1, 1], [0, T + 1, 1]])
-def test_the_cell_refuses_lengths_that_do_not_fit_the_padding(lengths):
+def test_the_cell_refuses_lengths_that_do_not_fit_the_padding(framework, lengths):
     with pytest.raises(ModelContractError, match=rf"seq_lens: expected lengths from 1 to {T}, found \[{lengths[0]}, "):
-        run("torch", X, np.array(lengths, np.int32), time_major=False)
+        run(framework, X, np.array(lengths, np.int32), time_major=False)

@@ -10,14 +10,13 @@ import torch
 
 import rlcatalog
 from rlcatalog.errors import ConfigError, NotServedError, UnknownConfigKeyError, UnknownNameError
+from rlcatalog.frameworks import tensor_ops
 from rlcatalog.torch import TorchModelV2
 from rlcatalog_ppo import PPO, PPOTrainer
 from rlcatalog_ppo.config import parse
 from rlcatalog_ppo.evaluation import play
 from rlcatalog_ppo.loss import losses
 from rlcatalog_ppo.rollout import Collector, Rollout
-from rlcatalog_ppo.tf import TFOps
-from rlcatalog_ppo.torch import TorchOps
 
 SMALL = {"num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 2, "seed": 0}
 
@@ -66,7 +65,7 @@ def test_advantages_equal_the_definition():
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_losses_equal_numpy(framework):
-    convert, ops = (torch.from_numpy, TorchOps) if framework == "torch" else (tf.constant, TFOps)
+    convert, ops = torch.from_numpy if framework == "torch" else tf.constant, tensor_ops(framework)
     rng = np.random.default_rng(1)
     logp, old, advantage, value, target, entropy = rng.normal(size=(6, 32)).astype(np.float32)
     config = parse({"clip_param": 0.3, "vf_loss_coeff": 0.7, "entropy_coeff": 0.01})

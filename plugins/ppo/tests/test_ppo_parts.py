@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 
 import rlcatalog
+from rlcatalog.frameworks import tensor_ops
 from rlcatalog.policy import Evaluation
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import FIGURES, Learner, minibatches
@@ -25,9 +26,7 @@ frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 def parts_of(framework):
     module = importlib.import_module(f"rlcatalog_ppo.{framework}")
-    if framework == "torch":
-        return module.Optimizer, module.TorchOps, torch.as_tensor
-    return module.Optimizer, module.TFOps, tf.constant
+    return module.Optimizer, tensor_ops(framework), torch.as_tensor if framework == "torch" else tf.constant
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
-"""The distribution of actions whose parts depend on one another; `ops`: what the frameworks spell differently."""
+"""The distribution of actions whose parts depend on one another, written once for all frameworks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, entropy_of, same_kind, unbound
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
+from rlcatalog.frameworks import TensorOps
 from rlcatalog.models import inner_model
+from rlcatalog.spaces import parts_of
 from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, children_layout
 
 
@@ -28,8 +31,8 @@ class JointDistribution(ActionDistribution):
 
     wraps_default: ClassVar[bool] = True
     framework_of_class: ClassVar[str]
-    #: The framework's operations.
-    ops: ClassVar[Any]
+    #: The framework's tensor operations.
+    ops: ClassVar[TensorOps]
 
     def __init__(self, inputs: Any, model: Any = None, *, layout: PartColumns) -> None:
         self.inputs, self.model, self.layout = inputs, model, layout
@@ -71,6 +74,27 @@ class JointDistribution(ActionDistribution):
         params = own.masked(inputs[:, : layout.params], mask, **bound)
         return cls.ops.side_by_side([params, inputs[:, layout.params :]])
 
+    # --- what the frameworks do ------------------------------------------------------------------------------------
+
+    @staticmethod
+    def no_gradient() -> AbstractContextManager[Any]:
+        """Return the context in which actions are drawn."""
+        raise NotImplementedError
+
+    @staticmethod
+    def differentiable() -> bool:
+        """Whether what is computed now may be differentiated later, though what was drawn may not."""
+        raise NotImplementedError
+
+    @staticmethod
+    def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
+        """Raise where a row leaves nothing of a part; what is forbidden in its parameters already counts.
+
+        Raises:
+            ActionMaskError: It names the row.
+        """
+        raise NotImplementedError
+
     # --- drawing ---------------------------------------------------------------------------------------------------
 
     def sample(self) -> Any:
@@ -83,7 +107,7 @@ class JointDistribution(ActionDistribution):
 
     def _draw(self, explore: bool) -> Any:
         layout, ops = self.layout, self.ops
-        with ops.no_gradient():
+        with self.no_gradient():
             raw: dict[ActionPart, Any] = {}
             params: dict[ActionPart, Any] = {}
             run = self.conditionals.begin(self._independent, self._context)
@@ -96,7 +120,7 @@ class JointDistribution(ActionDistribution):
                 if part is not layout.parts[-1]:
                     run.note(part, value)
             joined = ops.side_by_side([params[part] for part in layout.in_space])
-            actions = ops.actions([raw[part] for part in layout.in_space])
+            actions = ops.columns([raw[part] for part in layout.in_space])
             plain = layout.plain(joined, self.model)
             self.last_sample = plain.split(actions) if hasattr(plain, "split") else actions
             self._known = (self.last_sample, plain, False)
@@ -115,7 +139,9 @@ class JointDistribution(ActionDistribution):
             check: Whether a row of which nothing is left is an error, as it is when a value is to be drawn. Scoring
                 meets earlier values of probability 0, under which nothing need be allowed.
         """
-        params = self.ops.finite(params)
+        ops = self.ops
+        if ops.is_half(params):  # what was forbidden, at the lowest finite value, may have left it
+            params = ops.finite(params)
         if self.layout.mask is None:
             return params
         mask = self.layout.mask(part.path, {earlier.path: raw[earlier] for earlier in self.layout.parts[: part.rank]})
@@ -125,13 +151,13 @@ class JointDistribution(ActionDistribution):
             raise ActionMaskError(
                 f"autoregressive_mask({part.path!r}, …): nothing of this part can be forbidden; return None for it."
             )
-        mask, width = self.ops.as_mask(mask, params), sum(part.choices)
+        mask, width = ops.booleans(mask, params), sum(part.choices)
         if len(mask.shape) != 2 or mask.shape[1] not in (width, None):
             raise ActionMaskError(
                 f"autoregressive_mask({part.path!r}, …): expected a mask [B, {width}], found shape {tuple(mask.shape)}."
             )
         if check:
-            self.ops.check_allowed(mask, params, part)
+            self.check_allowed(mask, params, part)
         own, bound = unbound(part.dist)
         return own.masked(params, mask, **bound)
 
@@ -152,23 +178,33 @@ class JointDistribution(ActionDistribution):
     def _given(self, actions: Any) -> Any:
         """Return the distribution of all parts, each given the earlier ones of `actions`."""
         known, dist, differentiable = self._known
-        if known is not None and actions is known and (differentiable or not self.ops.differentiable()):
+        if known is not None and actions is known and (differentiable or not self.differentiable()):
             return dist
         flat = self._flat(actions)
         dist = self.layout.plain(self._params(self._independent, self._context, flat), self.model)
-        self._known = (actions, dist, self.ops.differentiable())
+        self._known = (actions, dist, self.differentiable())
         return dist
 
     def _flat(self, actions: Any) -> Any:
-        if not self.ops.is_array(actions):
+        ops, width = self.ops, self.layout.raw
+        if not ops.is_array(actions):
             plain = self.layout.plain(self._independent, self.model)
-            actions = plain.join(actions) if hasattr(plain, "join") else self.ops.stacked(actions)
-        return self.ops.rows(actions, self.layout.raw, self.inputs)
+            if hasattr(plain, "join"):
+                actions = plain.join(actions)
+            else:
+                actions = ops.columns([ops.tensor(part) for part in parts_of(actions) or []])
+        flat = ops.in_rows(actions, self.inputs, width)
+        if flat is None:
+            raise ModelContractError(
+                f"AutoregressiveDistribution: expected actions of shape {(self.inputs.shape[0], width)}, found"
+                f" {tuple(actions.shape)}."
+            )
+        return flat
 
     def _params(self, independent: Any, context: Any, flat: Any) -> Any:
         params = independent + self.conditionals.given(context, flat)
         if self.layout.mask is None:
-            return self.ops.finite(params)
+            return self.ops.finite(params) if self.ops.is_half(params) else params
         raw = self._values(flat)
         pieces = [
             self._allowed(part, params[:, part.params.start : part.params.stop], raw) for part in self.layout.in_space
@@ -199,7 +235,7 @@ class JointDistribution(ActionDistribution):
         if self.entropy_kind != "exact":
             raise NoClosedFormError(self._no_sum("entropy", "entropy_estimate()"))
         params, weights = self._over_prefixes()
-        return self.ops.weighted(weights, self.layout.plain(params, self.model).entropy())
+        return weighted(weights, self.layout.plain(params, self.model).entropy(), self.ops)
 
     def kl(self, other: Any) -> Any:
         """Return the divergence `[B]`, summed over all combinations of the parts before the last.
@@ -220,7 +256,7 @@ class JointDistribution(ActionDistribution):
         params, weights = self._over_prefixes()
         theirs, _ = other._over_prefixes()
         plain = self.layout.plain
-        return self.ops.weighted(weights, plain(params, self.model).kl(plain(theirs, other.model)))
+        return weighted(weights, plain(params, self.model).kl(plain(theirs, other.model)), self.ops)
 
     def _no_sum(self, what: str, way: str) -> str:
         return (
@@ -231,14 +267,14 @@ class JointDistribution(ActionDistribution):
     def _over_prefixes(self) -> tuple[Any, Any]:
         """Return the parameters under each combination, `[B * P, params]`, and its probability `[B, P]`."""
         ops, layout = self.ops, self.layout
-        prefixes = ops.constant(layout.prefixes, self.inputs)
+        prefixes = ops.tensor(layout.prefixes, self.inputs)
         count = len(layout.prefixes)  # type: ignore[arg-type]
         independent, context = ops.each_row(self._independent, count), ops.each_row(self._context, count)
         flat = ops.all_rows(prefixes, self.inputs)
         params = self._params(independent, context, flat)
         dists, values = self._by_part(params), self._values(flat)
         logp = ops.total([dists[part].logp(values[part]) for part in layout.parts[:-1]])
-        return params, ops.exp(ops.in_columns(logp, count))
+        return params, ops.exp(ops.rows(logp, (count,)))
 
     def entropy_estimate(self) -> Any:
         """Return an unbiased estimate `[B]` of the entropy: the parts' entropies along a fresh draw.
@@ -247,14 +283,14 @@ class JointDistribution(ActionDistribution):
         with value 0 (as choices cannot be reparameterised).
         """
         ops, layout = self.ops, self.layout
-        drawn = ops.stop(self._flat(self._draw_again()))
+        drawn = ops.without_gradient(self._flat(self._draw_again()))
         params = self._params(self._independent, self._context, drawn)
         dists, values = self._by_part(params), self._values(drawn)
         entropies = [entropy_of(dists[part], _itself)[0] for part in layout.parts]
         estimate = ops.total(entropies)
         for i, part in enumerate(layout.parts[:-1]):
-            later, logp = ops.stop(ops.total(entropies[i + 1 :])), dists[part].logp(values[part])
-            estimate = estimate + later * (logp - ops.stop(logp))
+            later, logp = ops.without_gradient(ops.total(entropies[i + 1 :])), dists[part].logp(values[part])
+            estimate = estimate + later * (logp - ops.without_gradient(logp))
         return estimate
 
     def _draw_again(self) -> Any:
@@ -263,6 +299,11 @@ class JointDistribution(ActionDistribution):
         drawn = self.sample()
         self._known, self.last_sample = kept
         return drawn
+
+
+def weighted(weights: Any, values: Any, ops: TensorOps) -> Any:
+    """Return the sum over columns of weights `[B, P]` times values `[B * P]`: what never happens counts for nothing."""
+    return ops.sum(ops.only(weights > 0, weights * ops.rows(values, (weights.shape[1],))), axis=1)
 
 
 def _conditionals(model: Any, who: str) -> Any:

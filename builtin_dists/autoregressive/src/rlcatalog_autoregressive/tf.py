@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import numpy as np
-
-from rlcatalog.errors import ActionMaskError, ModelContractError
+from rlcatalog.errors import ActionMaskError
+from rlcatalog.frameworks import tensor_ops
 from rlcatalog.models import DenseSpec, last_values, output_plan
-from rlcatalog.spaces import parts_of
 from rlcatalog.tf import Dense, OutputLayers, TFModelV2, features_of, flatten_rows, tf
 from rlcatalog_autoregressive.joint import JointDistribution
 from rlcatalog_autoregressive.made.tf import Conditionals
 from rlcatalog_autoregressive.part_columns import ActionPart
 from rlcatalog_autoregressive.refusals import nothing_left, served_columns
 
-_HALF = (tf.float16, tf.bfloat16)
-
 
 class AutoregressiveDistribution(JointDistribution):
     """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
 
     framework_of_class = "tf"
-    ops = sys.modules[__name__]
+    ops = tensor_ops("tf")
+
+    @staticmethod
+    def no_gradient() -> AbstractContextManager[Any]:
+        """Return the context in which actions are drawn: what parts draw has no gradient, nothing else need be cut."""
+        return nullcontext()
+
+    @staticmethod
+    def differentiable() -> bool:
+        """Whether a tape may be recording now that was not when actions were drawn; in a trace, one does for both."""
+        return bool(tf.executing_eagerly())
+
+    @staticmethod
+    def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
+        """Raise where a row leaves nothing of a part; what is forbidden in its parameters already counts.
+
+        Raises:
+            ActionMaskError: It names the row; inside a trace TensorFlow's own error does.
+        """
+        largest = params.dtype.max / 2
+        free = params > -largest
+        if part.bits:
+            free = flatten_rows(tf.stack([params < largest, free], axis=2))
+        if part.bits or len(part.choices) == 1:  # else parameters stand for combinations, and have no such columns
+            mask = mask & free
+        left = tf.stack([tf.reduce_any(choice, axis=1) for choice in tf.split(mask, part.choices, axis=1)], axis=1)
+        left = tf.reduce_all(left, axis=1)
+        row = tf.argmin(tf.cast(left, tf.int32))
+        if not tf.executing_eagerly():
+            why = tf.strings.format(nothing_left("{}", part.path), row)
+            tf.debugging.Assert(tf.reduce_all(left), [why])
+        elif not bool(tf.reduce_all(left)):
+            raise ActionMaskError(nothing_left(int(row), part.path))
 
 
 class AutoregressiveModel(TFModelV2):
@@ -86,137 +113,3 @@ class AutoregressiveModel(TFModelV2):
     def get_initial_state(self) -> list[Any]:
         """Return the trunk's state at the start of an episode."""
         return self.trunk.get_initial_state()
-
-
-# --- operations ------------------------------------------------------------------------------------------------------
-
-
-def no_gradient() -> AbstractContextManager[Any]:
-    """Return the context in which actions are drawn: what parts draw has no gradient, and nothing else need be cut."""
-    return nullcontext()
-
-
-def differentiable() -> bool:
-    """Whether a tape may be recording now that was not when actions were drawn; in a trace, one does for both."""
-    return bool(tf.executing_eagerly())
-
-
-def is_array(value: Any) -> bool:
-    """Whether a value is one tensor or array, not a structure."""
-    return tf.is_tensor(value) or isinstance(value, np.ndarray)
-
-
-def side_by_side(pieces: list[Any]) -> Any:
-    """Return `[B, w]` tensors as one."""
-    return tf.concat(pieces, axis=1)
-
-
-def actions(pieces: list[Any]) -> Any:
-    """Return the raw values of parts, `[B]` or `[B, w]`, side by side: int64 where all are whole, else float32."""
-    found = [piece[:, None] if piece.shape.rank == 1 else flatten_rows(piece) for piece in pieces]
-    if len({piece.dtype for piece in found}) > 1:
-        found = [tf.cast(piece, tf.float32) for piece in found]
-    return tf.concat(found, axis=1)
-
-
-def stacked(structure: Any) -> Any:
-    """Return a structure of actions side by side."""
-    return actions([tf.convert_to_tensor(part) for part in parts_of(structure) or []])
-
-
-def rows(values: Any, width: int, like: Any) -> Any:
-    """Return actions as a tensor `[B, width]`.
-
-    Raises:
-        ModelContractError: There are more or fewer values.
-    """
-    values = tf.convert_to_tensor(values)
-    count, batch = values.shape.num_elements(), like.shape[0]
-    if count is not None and batch is not None and count != batch * width:  # inside a trace they may be unknown
-        raise ModelContractError(
-            f"AutoregressiveDistribution: expected actions of shape {(batch, width)}, found {tuple(values.shape)}."
-        )
-    return tf.reshape(values, [tf.shape(like)[0], width])
-
-
-def whole(values: Any) -> Any:
-    """Return whole numbers as int64, rounded where they are stored as floats."""
-    return tf.cast(tf.round(values) if values.dtype.is_floating else values, tf.int64)
-
-
-def is_half(params: Any) -> bool:
-    """Whether numbers are of half precision."""
-    return params.dtype in _HALF
-
-
-def finite(params: Any) -> Any:
-    """Return parameters with what was forbidden at the lowest finite value: half precision may have left it."""
-    return tf.clip_by_value(params, params.dtype.min, params.dtype.max) if params.dtype in _HALF else params
-
-
-def as_mask(mask: Any, like: Any) -> Any:
-    """Return what a user's function returned as a boolean tensor."""
-    return tf.cast(tf.convert_to_tensor(mask), tf.bool)
-
-
-def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
-    """Raise where a row leaves nothing of a part; what is forbidden in its parameters already counts.
-
-    Raises:
-        ActionMaskError: It names the row; inside a trace TensorFlow's own error does.
-    """
-    largest = params.dtype.max / 2
-    free = params > -largest
-    if part.bits:
-        free = flatten_rows(tf.stack([params < largest, free], axis=2))
-    if part.bits or len(part.choices) == 1:  # else parameters stand for combinations, and have no such columns
-        mask = mask & free
-    left = tf.stack([tf.reduce_any(choice, axis=1) for choice in tf.split(mask, part.choices, axis=1)], axis=1)
-    left = tf.reduce_all(left, axis=1)
-    row = tf.argmin(tf.cast(left, tf.int32))
-    if not tf.executing_eagerly():
-        why = tf.strings.format(nothing_left("{}", part.path), row)
-        tf.debugging.Assert(tf.reduce_all(left), [why])
-    elif not bool(tf.reduce_all(left)):
-        raise ActionMaskError(nothing_left(int(row), part.path))
-
-
-def constant(array: Any, like: Any) -> Any:
-    """Return an array as a tensor."""
-    return tf.constant(array)
-
-
-def each_row(values: Any, count: int) -> Any:
-    """Return `[B, n]` with each row `count` times: `[B * count, n]`."""
-    return tf.repeat(values, count, axis=0)
-
-
-def all_rows(values: Any, like: Any) -> Any:
-    """Return `[P, n]` as often as `like` has rows: `[B * P, n]`."""
-    return tf.tile(values, [tf.shape(like)[0], 1])
-
-
-def in_columns(values: Any, count: int) -> Any:
-    """Return `[B * count]` as `[B, count]`."""
-    return tf.reshape(values, [-1, count])
-
-
-def weighted(weights: Any, values: Any) -> Any:
-    """Return the sum over columns of weights `[B, P]` times values `[B * P]`: what never happens counts for nothing."""
-    values = tf.reshape(values, tf.shape(weights))
-    return tf.reduce_sum(tf.where(weights > 0, weights * values, 0.0), axis=1)
-
-
-def total(values: list[Any]) -> Any:
-    """Return the sum of tensors `[B]`."""
-    return tf.add_n(values)
-
-
-def exp(values: Any) -> Any:
-    """Return e to the power of `values`."""
-    return tf.exp(values)
-
-
-def stop(values: Any) -> Any:
-    """Return values without gradient."""
-    return tf.stop_gradient(values)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, same_kind
-from rlcatalog.config import read_config
-from rlcatalog.errors import ConfigError
+from rlcatalog.actions import same_kind
 from rlcatalog.tf import tf
-from rlcatalog_categorical.config import CategoricalConfig
-from rlcatalog_categorical.plugin import size
+from rlcatalog_categorical.contract import CategoricalContract, wrong_temperature
 
 
 def tempered(logits: Any, temperature: float) -> Any:
@@ -22,19 +17,13 @@ def tempered(logits: Any, temperature: float) -> Any:
         ConfigError: The temperature is not positive.
     """
     if not 0 < temperature < math.inf:
-        raise ConfigError(f"temperature must be positive, found {temperature}.")
+        raise wrong_temperature(temperature)
     lowest, highest = logits.dtype.min, logits.dtype.max
     return tf.where(logits > lowest, tf.clip_by_value(logits / temperature, lowest, highest), lowest)
 
 
-class Categorical(ActionDistribution):
-    """Distribution over `{0, …, n-1}` from logits `[B, n]`; the adapter adds a Discrete's `start`.
-
-    Args:
-        inputs: Logits `[B, n]`, unnormalised.
-        model: The model that made them, or None.
-        temperature: Divides the logits; above 1 flattens, below 1 sharpens.
-    """
+class Categorical(CategoricalContract):
+    """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalContract`."""
 
     framework_of_class = "tf"
 
@@ -42,19 +31,6 @@ class Categorical(ActionDistribution):
         inputs = tf.convert_to_tensor(inputs)
         super().__init__(inputs if temperature == 1.0 else tempered(inputs, temperature), model)
         self._log_probs: Any = None
-
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return n."""
-        return size(SpaceInfo.read(action_space, "action"), model_config or {})
-
-    @classmethod
-    def options_for(
-        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
-    ) -> dict[str, Any]:
-        """Return the temperature, where it is not 1."""
-        temperature = read_config(config, CategoricalConfig).categorical_temperature
-        return {} if temperature == 1.0 else {"temperature": temperature}
 
     @property
     def log_probs(self) -> Any:
@@ -65,16 +41,10 @@ class Categorical(ActionDistribution):
         return self._log_probs
 
     @classmethod
-    def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join what has no temperature of its own with other choices."""
-        return None if options or cls is not Categorical else "choices"
-
-    @classmethod
-    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return a MultiCategorical over all of them."""
+    def _several(cls) -> Any:
         from rlcatalog_categorical.multi.tf import MultiCategorical
 
-        return MultiCategorical.side_by_side(members)
+        return MultiCategorical
 
     def sample(self) -> Any:
         """Draw int64 `[B]`, anew at each call, by the Gumbel-max trick."""

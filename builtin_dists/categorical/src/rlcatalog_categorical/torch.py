@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, same_kind
-from rlcatalog.config import read_config
-from rlcatalog.errors import ConfigError
-from rlcatalog_categorical.config import CategoricalConfig
-from rlcatalog_categorical.plugin import size
-
-HALF = (torch.float16, torch.bfloat16)
-#: Finite limits by dtype, as tensors: on one row, operations take them faster than numbers.
-LOWEST = {dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype) for dtype in (*HALF, torch.float32, torch.float64)}
-HIGHEST = {dtype: -lowest for dtype, lowest in LOWEST.items()}
+from rlcatalog.actions import same_kind
+from rlcatalog.torch import HALF, LOWEST
+from rlcatalog_categorical.contract import CategoricalContract, wrong_temperature
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:
@@ -29,7 +20,7 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
         ConfigError: The temperature is not positive.
     """
     if not 0 < temperature < math.inf:
-        raise ConfigError(f"temperature must be positive, found {temperature}.")
+        raise wrong_temperature(temperature)
     limits = torch.finfo(logits.dtype)
     return torch.where(logits > limits.min, (logits / temperature).clamp(limits.min, limits.max), limits.min)
 
@@ -45,14 +36,8 @@ def race(probs: Tensor) -> Tensor:
     return (probs / torch.empty_like(probs).uniform_(1e-30, 1.0).log_()).argmin(dim=-1, keepdim=True)
 
 
-class Categorical(ActionDistribution):
-    """Distribution over `{0, …, n-1}` from logits `[B, n]`; the adapter adds a Discrete's `start`.
-
-    Args:
-        inputs: Logits `[B, n]`, unnormalised.
-        model: The model that made them, or None.
-        temperature: Divides the logits; above 1 flattens, below 1 sharpens.
-    """
+class Categorical(CategoricalContract):
+    """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalContract`."""
 
     framework_of_class = "torch"
     last_sample: Tensor
@@ -68,36 +53,17 @@ class Categorical(ActionDistribution):
         #: Normalised log probabilities `[B, n]`.
         self.log_probs: Tensor = self.inputs.log_softmax(-1)
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return n."""
-        return size(SpaceInfo.read(action_space, "action"), model_config or {})
-
-    @classmethod
-    def options_for(
-        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
-    ) -> dict[str, Any]:
-        """Return the temperature, where it is not 1."""
-        temperature = read_config(config, CategoricalConfig).categorical_temperature
-        return {} if temperature == 1.0 else {"temperature": temperature}
-
-    @classmethod
-    def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join what has no temperature of its own with other choices."""
-        return None if options or cls is not Categorical else "choices"
-
-    @classmethod
-    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return a MultiCategorical over all of them."""
-        from rlcatalog_categorical.multi.torch import MultiCategorical
-
-        return MultiCategorical.side_by_side(members)
-
     @classmethod
     def draw(cls, inputs: Any, model: Any = None, **options: Any) -> Any:
         if options or cls is not Categorical:
             return super().draw(inputs, model, **options)
         return race(inputs.softmax(-1)).squeeze(-1)
+
+    @classmethod
+    def _several(cls) -> Any:
+        from rlcatalog_categorical.multi.torch import MultiCategorical
+
+        return MultiCategorical
 
     def sample(self) -> Tensor:
         """Draw int64 `[B]`, anew at each call."""

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from rlcatalog.config import read_config
 from rlcatalog.errors import ConfigError
+from rlcatalog_gaussian.plugin import MAX_LOG_STD, SQUASHED_LOG_STD
 
 
 class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,3 +52,14 @@ def clipping(low: float | None, high: float | None, least: float, most: float) -
         raise ConfigError(f"log_std_min must not lie above log_std_max, found {low} and {high}.")
     bounds = [bound if limit is None else min(max(limit, least), most) for limit, bound in ((low, least), (high, most))]
     return bounds[0], bounds[1]
+
+
+def squashed_clipping(low: float | None, high: float | None) -> tuple[float, float]:
+    """Return where those of a squashed Gaussian are cut off; RLlib's limits stand in for None.
+
+    Raises:
+        ConfigError: The limits asked for are in the wrong order.
+    """
+    least, most = SQUASHED_LOG_STD
+    low, high = least if low is None else low, most if high is None else high
+    return clipping(low, high, -MAX_LOG_STD / 2, MAX_LOG_STD / 2)

@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, BoundDistribution, frozen, interval, read_bounds, same_kind
-from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.tf import tf
-from rlcatalog_gaussian.config import clipping, limits
-from rlcatalog_gaussian.plugin import (
-    DIVERGENCE_LIMITS,
-    MAX_LOG_STD,
-    MAX_SQUASHED_MEAN,
-    SQUASHED_LOG_STD,
-    size,
-    squashed_size,
-)
+from rlcatalog.actions import frozen, interval, same_kind
+from rlcatalog.tf import tf, widened
+from rlcatalog_gaussian.config import clipping, squashed_clipping
+from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
+from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
-_HALF = (tf.float16, tf.bfloat16)
 
 
-class DiagGaussian(ActionDistribution):
-    """Independent normal values `[B, d]`; raw actions are unbounded, the adapter brings them into their bounds.
-
-    Args:
-        inputs: `[B, 2d]`: means, then log standard deviations. Half precisions are widened to float32.
-        model: The model that made them, or None.
-        log_std_min: Log standard deviations below it are cut off; none when None.
-        log_std_max: Log standard deviations above it are cut off; none when None.
-    """
+class DiagGaussian(DiagGaussianContract):
+    """Independent normal values `[B, d]`, unbounded; see `DiagGaussianContract`."""
 
     framework_of_class = "tf"
 
@@ -43,39 +24,14 @@ class DiagGaussian(ActionDistribution):
         self, inputs: Any, model: Any = None, log_std_min: float | None = None, log_std_max: float | None = None
     ) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
-        parameters = tf.cast(self.inputs, tf.float32) if self.inputs.dtype in _HALF else self.inputs
+        parameters = widened(self.inputs)
         self.mean, log_std = tf.split(parameters, 2, axis=-1)
         self.log_std = tf.clip_by_value(log_std, *clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return 2d."""
-        return size(SpaceInfo.read(action_space, "action"), model_config or {})
-
-    @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
-        """Return the limits of the log standard deviations, where the config gives any."""
-        return limits(config)
-
-    @classmethod
-    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Return the inputs as they are: a Box has no part that could be forbidden, its mask is `[B, 0]`."""
-        if mask.shape[-1]:
-            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
-        return inputs
-
-    @classmethod
-    def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join normal values whose deviations are limited alike."""
-        return ("normals", *sorted(options.items())) if cls is DiagGaussian else None
-
-    @classmethod
-    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return one DiagGaussian: the means of all, then the log standard deviations of all."""
-        means = [(i, 0, size // 2) for i, (_, size) in enumerate(members)]
-        deviations = [(i, size // 2, size) for i, (_, size) in enumerate(members)]
-        options = members[0][0]
-        return BoundDistribution(cls, options) if options else cls, means + deviations
+    @property
+    def std(self) -> Any:
+        """Standard deviations `[B, d]`."""
+        return tf.exp(self.log_std)
 
     def sample(self) -> Any:
         """Draw `[B, d]`, anew at each call, without gradient."""
@@ -108,27 +64,10 @@ class DiagGaussian(ActionDistribution):
         return _kl(self, other)
 
 
-class SquashedGaussian(ActionDistribution):
-    """Independent normal values u, squashed into bounds: `low + (tanh(u) + 1) / 2 * (high - low)`, `[B, d]`.
-
-    Raw actions lie within the bounds, and `logp` is their true density, Jacobian and scale included: RLlib leaves the
-    term `log((high - low) / 2)` out. A stored action is scored as the number it is, by inverting the squashing; at a
-    bound, as the nearest float32 inside. The very tensor that `rsample` returned is scored from its normal value
-    instead: near the bounds, where numbers are sparse, this alone keeps the gradient of the draw. There is no closed
-    form for the entropy; `entropy_estimate` is made in the same way.
-
-    Args:
-        inputs: `[B, 2d]`: means, then log standard deviations. Half precisions are widened to float32.
-        model: The model that made them, or None.
-        low: Lower bounds, a number or `[d]`.
-        high: Upper bounds, a number or `[d]`.
-        log_std_min: Log standard deviations below it are cut off; RLlib's -5 when None.
-        log_std_max: Log standard deviations above it are cut off; RLlib's 2 when None.
-    """
+class SquashedGaussian(SquashedGaussianContract):
+    """Independent normal values, squashed into bounds; see `SquashedGaussianContract`."""
 
     framework_of_class = "tf"
-    raw_kind = "bounded"
-    entropy_kind = "estimate"
 
     # The last reparameterised draw: action, normal value, noise.
     _drawn: tuple[Any, Any, Any] | None = None
@@ -143,34 +82,19 @@ class SquashedGaussian(ActionDistribution):
         log_std_max: float | None = None,
     ) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
-        parameters = tf.cast(self.inputs, tf.float32) if self.inputs.dtype in _HALF else self.inputs
+        parameters = widened(self.inputs)
         mean, log_std = tf.split(parameters, 2, axis=-1)
         least, most = SQUASHED_LOG_STD
         if log_std_min is not None or log_std_max is not None:
-            least = least if log_std_min is None else log_std_min
-            most = most if log_std_max is None else log_std_max
-            least, most = clipping(least, most, -MAX_LOG_STD / 2, MAX_LOG_STD / 2)
+            least, most = squashed_clipping(log_std_min, log_std_max)
         self.mean = tf.clip_by_value(mean, -MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN)
         self.log_std = tf.clip_by_value(log_std, least, most)
         self.bounds = interval(frozen(low), frozen(high), mean.shape[-1], mean.dtype.name)
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return 2d."""
-        return squashed_size(SpaceInfo.read(action_space, "action"), model_config or {})
-
-    @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
-        """Return the bounds, float32 `[d]`, and the limits of the log standard deviations that the config gives."""
-        low, high = read_bounds(action, cls.__name__)
-        return {"low": low, "high": high, **limits(config)}
-
-    @classmethod
-    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Return the inputs as they are: a Box has no part that could be forbidden, its mask is `[B, 0]`."""
-        if mask.shape[-1]:
-            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
-        return inputs
+    @property
+    def std(self) -> Any:
+        """Standard deviations `[B, d]` of the normal values."""
+        return tf.exp(self.log_std)
 
     def sample(self) -> Any:
         """Draw `[B, d]` within the bounds, anew at each call, without gradient."""
@@ -205,23 +129,13 @@ class SquashedGaussian(ActionDistribution):
         """Return minus the log density `[B]` of a fresh draw, with its gradient: an unbiased estimate."""
         return -self._logp_of_draw(*self._draw()[1:])
 
-    def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]`, which is that of the normal values: a bijection leaves it as it is.
-
-        Raises:
-            ModelContractError: The other distribution is of another kind or has other bounds.
-        """
-        same_kind(self, other)
-        if self.bounds is not other.bounds and not all(
-            np.array_equal(getattr(self.bounds, name), getattr(other.bounds, name)) for name in ("low", "high")
-        ):
-            raise ModelContractError("SquashedGaussian.kl() takes a distribution with the same bounds.")
-        return _kl(self, other)
-
     def _draw(self) -> tuple[Any, Any, Any]:
         noise = tf.random.normal(tf.shape(self.mean), dtype=self.mean.dtype)
         normal = self.mean + tf.exp(self.log_std) * noise
         return self._squash(normal), normal, noise
+
+    def _kl(self, other: Any) -> Any:
+        return _kl(self, other)
 
     def _squash(self, normal: Any) -> Any:
         # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its digits near the lower bound.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,35 +10,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, BoundDistribution, Interval, frozen, interval, read_bounds, same_kind
-from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog_gaussian.config import clipping, limits
-from rlcatalog_gaussian.plugin import (
-    DIVERGENCE_LIMITS,
-    MAX_LOG_STD,
-    MAX_SQUASHED_MEAN,
-    SQUASHED_LOG_STD,
-    size,
-    squashed_size,
-)
+from rlcatalog.actions import Interval, frozen, interval, same_kind
+from rlcatalog.torch import HALF, LOWEST, widened
+from rlcatalog_gaussian.config import clipping, squashed_clipping
+from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
+from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
-_HALF = (torch.float16, torch.bfloat16)
-#: As tensors: on one row, operations take them faster than numbers.
-_LOWEST = {dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype) for dtype in (torch.float32, torch.float64)}
 
 
-class DiagGaussian(ActionDistribution):
-    """Independent normal values `[B, d]`; raw actions are unbounded, the adapter brings them into their bounds.
-
-    Args:
-        inputs: `[B, 2d]`: means, then log standard deviations. Half precisions are widened to float32.
-        model: The model that made them, or None.
-        log_std_min: Log standard deviations below it are cut off; none when None.
-        log_std_max: Log standard deviations above it are cut off; none when None.
-    """
+class DiagGaussian(DiagGaussianContract):
+    """Independent normal values `[B, d]`, unbounded; see `DiagGaussianContract`."""
 
     framework_of_class = "torch"
 
@@ -54,42 +36,13 @@ class DiagGaussian(ActionDistribution):
     ) -> None:
         self.inputs = inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         self.model = model
-        parameters = inputs.float() if inputs.dtype in _HALF else inputs
-        self.mean, log_std = parameters.chunk(2, -1)
+        if inputs.dtype in HALF:
+            inputs = inputs.float()
+        self.mean, log_std = inputs.chunk(2, -1)
         if log_std_min is None and log_std_max is None:
             self.log_std = log_std.clamp(-MAX_LOG_STD, MAX_LOG_STD)
         else:
             self.log_std = log_std.clamp(*clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
-
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return 2d."""
-        return size(SpaceInfo.read(action_space, "action"), model_config or {})
-
-    @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
-        """Return the limits of the log standard deviations, where the config gives any."""
-        return limits(config)
-
-    @classmethod
-    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Return the inputs as they are: a Box has no part that could be forbidden, its mask is `[B, 0]`."""
-        if mask.shape[-1]:
-            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
-        return inputs
-
-    @classmethod
-    def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join normal values whose deviations are limited alike."""
-        return ("normals", *sorted(options.items())) if cls is DiagGaussian else None
-
-    @classmethod
-    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return one DiagGaussian: the means of all, then the log standard deviations of all."""
-        means = [(i, 0, size // 2) for i, (_, size) in enumerate(members)]
-        deviations = [(i, size // 2, size) for i, (_, size) in enumerate(members)]
-        options = members[0][0]
-        return BoundDistribution(cls, options) if options else cls, means + deviations
 
     @property
     def std(self) -> Tensor:
@@ -137,27 +90,10 @@ class DiagGaussian(ActionDistribution):
         return _kl(self, other)
 
 
-class SquashedGaussian(ActionDistribution):
-    """Independent normal values u, squashed into bounds: `low + (tanh(u) + 1) / 2 * (high - low)`, `[B, d]`.
-
-    Raw actions lie within the bounds, and `logp` is their true density, Jacobian and scale included: RLlib leaves the
-    term `log((high - low) / 2)` out. A stored action is scored as the number it is, by inverting the squashing; at a
-    bound, as the nearest float32 inside. The very tensor that `rsample` returned is scored from its normal value
-    instead: near the bounds, where numbers are sparse, this alone keeps the gradient of the draw. There is no closed
-    form for the entropy; `entropy_estimate` is made in the same way.
-
-    Args:
-        inputs: `[B, 2d]`: means, then log standard deviations. Half precisions are widened to float32.
-        model: The model that made them, or None.
-        low: Lower bounds, a number or `[d]`.
-        high: Upper bounds, a number or `[d]`.
-        log_std_min: Log standard deviations below it are cut off; RLlib's -5 when None.
-        log_std_max: Log standard deviations above it are cut off; RLlib's 2 when None.
-    """
+class SquashedGaussian(SquashedGaussianContract):
+    """Independent normal values, squashed into bounds; see `SquashedGaussianContract`."""
 
     framework_of_class = "torch"
-    raw_kind = "bounded"
-    entropy_kind = "estimate"
 
     mean: Tensor
     log_std: Tensor
@@ -175,34 +111,14 @@ class SquashedGaussian(ActionDistribution):
         log_std_min: float | None = None,
         log_std_max: float | None = None,
     ) -> None:
-        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
-        parameters = self.inputs.float() if self.inputs.dtype in _HALF else self.inputs
-        mean, log_std = parameters.chunk(2, dim=-1)
+        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+        self.model = model
+        mean, log_std = widened(self.inputs).chunk(2, dim=-1)
         least, most = SQUASHED_LOG_STD
         if log_std_min is not None or log_std_max is not None:
-            least = least if log_std_min is None else log_std_min
-            most = most if log_std_max is None else log_std_max
-            least, most = clipping(least, most, -MAX_LOG_STD / 2, MAX_LOG_STD / 2)
+            least, most = squashed_clipping(log_std_min, log_std_max)
         self.mean, self.log_std = mean.clamp(-MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN), log_std.clamp(least, most)
         self.bounds = _bounds(frozen(low), frozen(high), mean.shape[-1], mean.dtype, mean.device)
-
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return 2d."""
-        return squashed_size(SpaceInfo.read(action_space, "action"), model_config or {})
-
-    @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
-        """Return the bounds, float32 `[d]`, and the limits of the log standard deviations that the config gives."""
-        low, high = read_bounds(action, cls.__name__)
-        return {"low": low, "high": high, **limits(config)}
-
-    @classmethod
-    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Return the inputs as they are: a Box has no part that could be forbidden, its mask is `[B, 0]`."""
-        if mask.shape[-1]:
-            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
-        return inputs
 
     @property
     def std(self) -> Tensor:
@@ -252,17 +168,7 @@ class SquashedGaussian(ActionDistribution):
         noise = torch.randn_like(self.mean)
         return -self._logp_of_draw(torch.addcmul(self.mean, self.std, noise), noise)
 
-    def kl(self, other: Any) -> Tensor:
-        """Return the divergence `[B]`, which is that of the normal values: a bijection leaves it as it is.
-
-        Raises:
-            ModelContractError: The other distribution is of another kind or has other bounds.
-        """
-        same_kind(self, other)
-        if self.bounds is not other.bounds and not all(
-            torch.equal(getattr(self.bounds, name), getattr(other.bounds, name)) for name in ("low", "high")
-        ):
-            raise ModelContractError("SquashedGaussian.kl() takes a distribution with the same bounds.")
+    def _kl(self, other: Any) -> Tensor:
         return _kl(self, other)
 
     def _squash(self, normal: Tensor) -> Tensor:
@@ -292,4 +198,4 @@ def _kl(one: Any, other: Any) -> Tensor:
     most, farthest = DIVERGENCE_LIMITS[log_ratio.element_size()]
     z = ((one.mean - other.mean) / other.std).clamp(-farthest, farthest)
     terms = torch.sub(log_ratio, torch.expm1((log_ratio + log_ratio).clamp(max=most)), alpha=0.5)
-    return -torch.addcmul(terms, z, z, value=-0.5).sum(-1).maximum(_LOWEST[terms.dtype])
+    return -torch.addcmul(terms, z, z, value=-0.5).sum(-1).maximum(LOWEST[terms.dtype])

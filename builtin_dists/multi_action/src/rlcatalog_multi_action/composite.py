@@ -1,4 +1,4 @@
-"""The distribution of Tuple and Dict spaces; `ops` holds what the frameworks spell differently."""
+"""The distribution of Tuple and Dict spaces, written once for all frameworks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, DistPart, entropy_of, same_kind, unbound
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
+from rlcatalog.frameworks import TensorOps
 from rlcatalog_multi_action.members import Children, Member, layout_of, values_of
 
 
@@ -35,8 +36,8 @@ class CompositeDistribution(ActionDistribution):
     #: For the catalog: the children's distributions are chosen one by one, and their sizes added.
     composite: ClassVar[bool] = True
     framework_of_class: ClassVar[str]
-    #: The framework's module of operations.
-    ops: ClassVar[Any]
+    #: The framework's tensor operations.
+    ops: ClassVar[TensorOps]
 
     # What was drawn last: by leaf, and by group.
     _drawn: tuple[Sequence[Any], Sequence[Any]] = ((), ())
@@ -274,7 +275,7 @@ class CompositeDistribution(ActionDistribution):
 
     def _per_child(self, values: list[Any]) -> Any:
         rest = iter(values)
-        return self.ops.stack([self.ops.total([next(rest) for _ in range(count)]) for count in self.layout.counts])
+        return self.ops.columns([self.ops.total([next(rest) for _ in range(count)]) for count in self.layout.counts])
 
 
 def _itself(sample: Any) -> Any:

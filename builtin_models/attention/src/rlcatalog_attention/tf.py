@@ -74,7 +74,7 @@ class AttentionWrapper(_Model):
         """Compute the logits; see `ModelV2.forward`."""
         x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
-            past = [tf.cast(_flat(view), tf.float32) for view in self.past.of_input(input_dict)]
+            past = [tf.cast(flatten_rows(view), tf.float32) for view in self.past.of_input(input_dict)]
             x = tf.concat([x, *past], axis=1)
         return self._forward(x, input_dict, state, seq_lens)
 
@@ -126,8 +126,3 @@ class GTrXLNet(_Model):
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         return self._forward(tf.cast(input_dict["obs_flat"], tf.float32), input_dict, state, seq_lens)
-
-
-def _flat(view: Any) -> Any:
-    """Return a view `[B]`, `[B, width]` or `[B, n, width]` as `[B, n * width]`."""
-    return view[:, None] if view.shape.rank == 1 else flatten_rows(view)

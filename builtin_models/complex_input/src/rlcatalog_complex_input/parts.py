@@ -1,42 +1,17 @@
 """The parts of an observation: where each stands, how its tensor is read, how the features of all are joined.
 
-Written once for both frameworks; what they spell differently comes as `Ops`.
+Written once for all frameworks: N counts rows and, in lists, places; M the places of a list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import Preprocessor
 from rlcatalog.spaces import OneOfValues, RepeatedValues
-
-
-class Ops(NamedTuple):
-    """The operations of a framework that reading and joining need; N counts rows, M the places of a list.
-
-    Attributes:
-        rows: `rows(x, shape)` returns x as `[N, *shape]`.
-        join: `join(tensors)` puts tensors `[N, ...]` side by side.
-        floats: `floats(x)` returns x in the dtype of the weights.
-        is_float: `is_float(x)` says whether x holds floating-point numbers.
-        only: `only(taken, x)` returns x `[N, ...]` with zeros where `taken`, boolean `[N]`, is False.
-        taken: `taken(lengths, M)` returns booleans `[N, M]`: which places lists of these lengths `[N]` take.
-        mean: `mean(features, taken)` averages features `[N * M, F]` over the places taken, `[N, F]`; 0 over none.
-        share: `share(taken)` returns the share of the places that is taken, `[N, 1]`.
-        padded: `padded(x, width)` appends zeros to x `[N, n]`: `[N, width]`.
-    """
-
-    rows: Callable[[Any, tuple[int, ...]], Any]
-    join: Callable[[list[Any]], Any]
-    floats: Callable[[Any], Any]
-    is_float: Callable[[Any], bool]
-    only: Callable[[Any, Any], Any]
-    taken: Callable[[Any, int], Any]
-    mean: Callable[[Any, Any], Any]
-    share: Callable[[Any], Any]
-    padded: Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,15 +70,24 @@ class Inputs:
     Attributes:
         tensors: The input of each net, `[N, *shape]`, where N counts rows and, in lists, places.
         taken: For each list which places are taken, boolean `[N, M]`.
+
+    Args:
+        dtype: The dtype of the model's weights.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
         self.tensors: list[Any] = []
         self.taken: list[Any] = []
 
 
 def read(
-    parts: Sequence[ObservationPart | Items], obs: Any, flat: Any, ops: Ops, hots: Sequence[Callable[[Any], Any]]
+    parts: Sequence[ObservationPart | Items],
+    obs: Any,
+    flat: Any,
+    ops: TensorOps,
+    dtype: Any,
+    hots: Sequence[Callable[[Any], Any]],
 ) -> Inputs:
     """Find the input of every net.
 
@@ -111,16 +95,17 @@ def read(
         parts: The parts of the observation.
         obs: Observations as models see them: a tensor, or a structure of tensors.
         flat: The same encoded, `[B, size]`; None where they came as structures.
-        ops: The framework's operations.
+        ops: The framework's tensor operations.
+        dtype: The dtype of the model's weights.
         hots: The one-hot codecs.
     """
-    found = Inputs()
+    found = Inputs(dtype)
     _read(parts, obs, flat, ops, hots, None, found)
     return found
 
 
 def _read(
-    parts: Sequence[ObservationPart | Items], obs: Any, flat: Any, ops: Ops, hots: Any, around: Any, found: Inputs
+    parts: Sequence[ObservationPart | Items], obs: Any, flat: Any, ops: TensorOps, hots: Any, around: Any, found: Inputs
 ) -> None:
     for part in parts:
         x = obs
@@ -137,7 +122,7 @@ def _read(
             _read(part.parts, x.values, items, ops, hots, ops.rows(taken, ()), found)
             continue
         if part.codec is not None:
-            x = packed(x, part.codec, ops) if flat is None else flat[:, slice(*(part.columns or ()))]
+            x = packed(x, part.codec, ops, found.dtype) if flat is None else flat[:, slice(*(part.columns or ()))]
         elif part.hot is not None and _are_integers(x, part, ops):
             x = hots[part.hot](ops.rows(x, part.integers))
         elif part.depth:
@@ -146,7 +131,7 @@ def _read(
         found.tensors.append(x if around is None else ops.only(around, x))
 
 
-def _are_integers(x: Any, part: ObservationPart, ops: Ops) -> bool:
+def _are_integers(x: Any, part: ObservationPart, ops: TensorOps) -> bool:
     """Whether a Discrete or MultiDiscrete came as integers rather than as one-hots."""
     shape, axes = x.shape, part.depth + 1
     if len(shape) - axes != len(part.integers):
@@ -156,7 +141,11 @@ def _are_integers(x: Any, part: ObservationPart, ops: Ops) -> bool:
 
 
 def features(
-    parts: Sequence[ObservationPart | Items], inputs: Inputs, nets: Sequence[Any], ops: Ops, is_training: Any = False
+    parts: Sequence[ObservationPart | Items],
+    inputs: Inputs,
+    nets: Sequence[Any],
+    ops: TensorOps,
+    is_training: Any = False,
 ) -> Any:
     """Return the features of all parts side by side, `[N, F]`.
 
@@ -164,7 +153,7 @@ def features(
         parts: The parts of the observation.
         inputs: What `read` returned.
         nets: A net for each part.
-        ops: The framework's operations.
+        ops: The framework's tensor operations.
         is_training: Handed on to the nets.
     """
     found = []
@@ -172,11 +161,19 @@ def features(
         if isinstance(part, Items):
             taken = inputs.taken[part.index]
             if part.parts:
-                found.append(ops.mean(features(part.parts, inputs, nets, ops, is_training), taken))
-            found.append(ops.share(taken))
+                found.append(_mean(features(part.parts, inputs, nets, ops, is_training), taken, ops))
+            found.append(ops.mean(ops.cast(taken, inputs.dtype), axis=1, keepdims=True))
         else:
             found.append(nets[part.index]({"obs": inputs.tensors[part.index], "is_training": is_training})[0])
-    return found[0] if len(found) == 1 else ops.join(found)
+    return found[0] if len(found) == 1 else ops.side_by_side(found)
+
+
+def _mean(features: Any, taken: Any, ops: TensorOps) -> Any:
+    """Average features `[N * M, F]` over the places taken, `[N, F]`; 0 over none."""
+    places = taken.shape[1]
+    kept = ops.rows(ops.only(ops.rows(taken, ()), features), (places, features.shape[1]))
+    count = ops.sum(ops.cast(taken, features.dtype), axis=1, keepdims=True)
+    return ops.sum(kept, axis=1) / ops.clip(count, 1, max(places, 1))
 
 
 def width(parts: Sequence[ObservationPart | Items], nets: Sequence[Any]) -> int:
@@ -195,41 +192,44 @@ def nets_of(parts: Sequence[ObservationPart | Items]) -> Iterator[ObservationPar
             yield part
 
 
-def packed(values: Any, codec: Preprocessor, ops: Ops) -> Any:
+def packed(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
     """Encode what `codec.restore` made, `[N, size]`: for observations that come as structures.
 
     Args:
         values: A tensor, or a structure of tensors; axes before those of the codec count as rows.
         codec: The preprocessor, of a size that is not 0.
-        ops: The framework's operations.
+        ops: The framework's tensor operations.
+        dtype: The dtype to encode in.
     """
     if not codec.structured:
-        return ops.floats(ops.rows(values, (codec.size,)))
+        return ops.cast(ops.rows(values, (codec.size,)), dtype)
     if isinstance(values, Mapping):
         values = tuple(values[key] for key in codec.info.keys)
     if isinstance(values, tuple):
         pairs = zip(values, codec.children, strict=True)
-        return ops.join([packed(value, child, ops) for value, child in pairs if child.size])
+        return ops.side_by_side([packed(value, child, ops, dtype) for value, child in pairs if child.size])
     if isinstance(values, RepeatedValues):
-        (child,), lengths = codec.children, ops.floats(ops.rows(values.lengths, (1,)))
+        (child,), lengths = codec.children, ops.cast(ops.rows(values.lengths, (1,)), dtype)
         if codec.size == 1:
             return lengths
-        return ops.join([lengths, ops.rows(packed(values.values, child, ops), (codec.size - 1,))])
+        return ops.side_by_side([lengths, ops.rows(packed(values.values, child, ops, dtype), (codec.size - 1,))])
     if isinstance(values, OneOfValues):
-        return _packed_branches(values, codec, ops)
+        return _packed_branches(values, codec, ops, dtype)
     # Text and Graph: a leaf of the plan for each tensor, called `<path>.<name>`.
     leaves = [(leaf.path.rpartition(".")[2], leaf.stop - leaf.start) for leaf in codec.leaves()]
-    return ops.join([ops.floats(ops.rows(getattr(values, name), (size,))) for name, size in leaves if size])
+    return ops.side_by_side(
+        [ops.cast(ops.rows(getattr(values, name), (size,)), dtype) for name, size in leaves if size]
+    )
 
 
-def _packed_branches(values: OneOfValues, codec: Preprocessor, ops: Ops) -> Any:
+def _packed_branches(values: OneOfValues, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
     """Encode a OneOf: in each row the values of the branch that its tag says."""
     count = len(codec.children)
-    tag = ops.floats(ops.rows(values.tag, (count,)))
+    tag = ops.cast(ops.rows(values.tag, (count,)), dtype)
     found = ops.padded(tag, codec.size)
     for i, (branch, child) in enumerate(zip(values.branches, codec.children, strict=True)):
         if child.size:
-            one = ops.only(tag[:, i] > 0.5, packed(branch, child, ops))
+            one = ops.only(tag[:, i] > 0.5, packed(branch, child, ops, dtype))
             # Behind the columns of the tag.
-            found = found + ops.padded(ops.join([tag * 0.0, one]), codec.size)
+            found = found + ops.padded(ops.side_by_side([tag * 0.0, one]), codec.size)
     return found

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlcatalog.frameworks import tensor_ops
 from rlcatalog.models import last_values
 from rlcatalog.observations import is_structure
 from rlcatalog.tf import DenseStack, OutputLayers, TFModelV2, tf
 from rlcatalog_complex_input.building import NetsInside, build_nets, plan_for
 from rlcatalog_complex_input.config import ending
-from rlcatalog_complex_input.parts import Inputs, Ops, features, read, width
+from rlcatalog_complex_input.parts import Inputs, features, read, width
 from rlcatalog_complex_input.planning import Net, OneHot
+
+_OPS = tensor_ops("tf")
 
 
 class ComplexInputNetwork(NetsInside, TFModelV2):
@@ -39,7 +42,8 @@ class ComplexInputNetwork(NetsInside, TFModelV2):
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         flat = input_dict["obs_flat"] if self._from_columns else None
-        inputs = read(self._parts, input_dict["obs"], None if is_structure(flat) else flat, OPS, self._hots)
+        flat = None if is_structure(flat) else flat
+        inputs = read(self._parts, input_dict["obs"], flat, _OPS, tf.float32, self._hots)
         is_training = input_dict.get("is_training", False)
         found = self.hidden(self._joined(self.nets, inputs, is_training))
         if self.outputs is None:
@@ -50,7 +54,7 @@ class ComplexInputNetwork(NetsInside, TFModelV2):
         return self.outputs(found), state
 
     def _joined(self, nets: list[Any], inputs: Inputs, is_training: Any) -> Any:
-        return features(self._parts, inputs, nets, OPS, is_training)
+        return tf.cast(features(self._parts, inputs, nets, _OPS, is_training), tf.float32)
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
@@ -75,26 +79,3 @@ class _Hot:
         """Set one column per entry."""
         x = tf.reshape(tf.cast(x, tf.int64), [-1, int(self.entries[-1]) + 1])
         return tf.cast(tf.gather(x, self.entries, axis=1) == self.values, tf.float32)
-
-
-def _only(taken: Any, x: Any) -> Any:
-    return tf.where(tf.reshape(taken, [-1] + [1] * (x.shape.rank - 1)), x, tf.zeros([], x.dtype))
-
-
-def _mean(features: Any, taken: Any) -> Any:
-    kept = tf.reshape(_only(tf.reshape(taken, [-1]), features), [-1, taken.shape[1], features.shape[1]])
-    count = tf.reduce_sum(tf.cast(taken, tf.float32), axis=1, keepdims=True)
-    return tf.reduce_sum(kept, axis=1) / tf.maximum(count, 1.0)
-
-
-OPS = Ops(
-    rows=lambda x, shape: tf.reshape(x, [-1, *shape]),
-    join=lambda tensors: tf.concat([tf.cast(tensor, tf.float32) for tensor in tensors], axis=1),
-    floats=lambda x: tf.cast(x, tf.float32),
-    is_float=lambda x: x.dtype.is_floating,
-    only=_only,
-    taken=lambda lengths, places: tf.range(places, dtype=tf.float32) < tf.cast(lengths, tf.float32)[:, None],
-    mean=_mean,
-    share=lambda taken: tf.reduce_mean(tf.cast(taken, tf.float32), axis=1, keepdims=True),
-    padded=lambda x, width: tf.pad(x, [[0, 0], [0, width - x.shape[1]]]),
-)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from rlcatalog.frameworks import tensor_ops
 from rlcatalog.models import last_values
 from rlcatalog.observations import is_structure
 from rlcatalog.torch import DenseStack, OutputLayers, TorchModelV2, dtype_of, flatten_rows
 from rlcatalog_complex_input.building import NetsInside, build_nets, plan_for
 from rlcatalog_complex_input.config import ending
-from rlcatalog_complex_input.parts import Inputs, Ops, features, read, width
+from rlcatalog_complex_input.parts import Inputs, features, read, width
 from rlcatalog_complex_input.planning import OneHot
+
+_OPS = tensor_ops("torch")
 
 
 class ComplexInputNetwork(NetsInside, TorchModelV2):
@@ -51,19 +52,19 @@ class ComplexInputNetwork(NetsInside, TorchModelV2):
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         flat = input_dict["obs_flat"] if self._from_columns else None
-        ops = _ops(dtype_of(self))
-        inputs = read(self._parts, input_dict["obs"], None if is_structure(flat) else flat, ops, list(self.hots))
+        flat = None if is_structure(flat) else flat
+        inputs = read(self._parts, input_dict["obs"], flat, _OPS, dtype_of(self), list(self.hots))
         is_training = input_dict.get("is_training", False)
-        found: Tensor = self.hidden(self._joined(self.nets, inputs, ops, is_training))
+        found: Tensor = self.hidden(self._joined(self.nets, inputs, is_training))
         if self.outputs is None:
             return found, state
         self._features = found
         if self.value_nets is not None and self.value_hidden is not None:
-            self._features = self.value_hidden(self._joined(self.value_nets, inputs, ops, is_training))
+            self._features = self.value_hidden(self._joined(self.value_nets, inputs, is_training))
         return self.outputs(found), state
 
-    def _joined(self, nets: nn.ModuleList, inputs: Inputs, ops: Ops, is_training: Any) -> Tensor:
-        joined: Tensor = features(self._parts, inputs, tuple(nets), ops, is_training)
+    def _joined(self, nets: nn.ModuleList, inputs: Inputs, is_training: Any) -> Tensor:
+        joined: Tensor = features(self._parts, inputs, tuple(nets), _OPS, is_training)
         return joined
 
     def value_function(self) -> Tensor:
@@ -85,32 +86,3 @@ class _Hot(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Set one column per entry."""
         return torch.eq(flatten_rows(x)[:, self.entries], self.values).float()
-
-
-def _only(taken: Tensor, x: Tensor) -> Tensor:
-    return torch.where(taken.reshape(-1, *[1] * (x.dim() - 1)), x, 0)
-
-
-def _taken(lengths: Tensor, places: int) -> Tensor:
-    return torch.arange(places, device=lengths.device) < lengths[:, None]
-
-
-def _mean(features: Tensor, taken: Tensor) -> Tensor:
-    kept = _only(taken.reshape(-1), features).reshape(*taken.shape, features.shape[1])
-    return kept.sum(1) / taken.sum(1, keepdim=True).clamp(min=1)
-
-
-@lru_cache(maxsize=8)
-def _ops(dtype: torch.dtype) -> Ops:
-    """Return the operations for a model whose weights have a dtype."""
-    return Ops(
-        rows=lambda x, shape: x.reshape(-1, *shape),
-        join=lambda tensors: torch.cat(tensors, dim=1),
-        floats=lambda x: x.to(dtype),
-        is_float=lambda x: x.is_floating_point(),
-        only=_only,
-        taken=_taken,
-        mean=_mean,
-        share=lambda taken: taken.to(dtype).mean(1, keepdim=True),
-        padded=lambda x, width: F.pad(x, (0, width - x.shape[1])),
-    )

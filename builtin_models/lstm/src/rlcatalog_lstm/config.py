@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog.config import NameOrCallable, initializer_name, read_config
+from rlcatalog.errors import ModelContractError
 from rlcatalog.models import OutputPlan, Past, memory_outputs
 
 
@@ -108,6 +109,20 @@ def plan(config: Mapping[str, Any], trunk_width: int, past: Past, num_outputs: i
         biases=(biases,) * 4 if biases else tuple(Initial(name, {}) for name in ("zeros", "ones", "zeros", "zeros")),
     )
     return LstmPlan(cell, outputs)
+
+
+def check_lengths(lengths: Sequence[int], steps: int) -> None:
+    """Raise unless the lengths of sequences fit their padding.
+
+    Args:
+        lengths: Their lengths.
+        steps: Length they are padded to.
+
+    Raises:
+        ModelContractError: A length is not between 1 and `steps`.
+    """
+    if min(lengths, default=1) < 1 or max(lengths, default=1) > steps:
+        raise ModelContractError(f"seq_lens: expected lengths from 1 to {steps}, found {lengths[:20]}.")
 
 
 def _initial(own: LstmConfig, values: str) -> Initial | None:

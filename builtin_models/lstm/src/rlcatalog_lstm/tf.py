@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from rlcatalog.models import last_values
 from rlcatalog.tf import OutputLayers, TFModelV2, add_time_dimension, features_of, initial_value, steps_of, tf
-from rlcatalog_lstm.config import CellPlan, Initial, past_of, plan
+from rlcatalog_lstm.config import CellPlan, Initial, check_lengths, past_of, plan
 
 
 class LSTMCell:
@@ -44,6 +46,9 @@ class LSTMCell:
         Returns:
             Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence; with
             `outputs_only`, those at the end of the padding.
+
+        Raises:
+            ModelContractError: A length is not between 1 and T (eagerly).
         """
         if outputs_only:  # the steps run through the padding, which takes less time than to stop at each end
             real = tf.reshape(tf.sequence_mask(seq_lens, steps_of(x, seq_lens)), [-1, 1])
@@ -55,6 +60,8 @@ class LSTMCell:
             return new_h, new_h, new_c
 
         def sequences() -> tuple[Any, Any, Any]:
+            if tf.executing_eagerly():
+                check_lengths(np.asarray(seq_lens).tolist(), int(steps_of(x, seq_lens)))
             return self._sequences(x, h, c, seq_lens, time_major)
 
         if seq_lens is None:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.errors import ModelContractError
 from rlcatalog.models import last_values
 from rlcatalog.torch import (
     OutputLayers,
@@ -21,7 +20,7 @@ from rlcatalog.torch import (
     initialize,
     sequence_mask,
 )
-from rlcatalog_lstm.config import CellPlan, Initial, past_of, plan
+from rlcatalog_lstm.config import CellPlan, Initial, check_lengths, past_of, plan
 
 
 class LSTMCell(nn.Module):
@@ -78,8 +77,7 @@ class LSTMCell(nn.Module):
             x = torch.where(real, x, 0.0)  # padding may be no number, which gradients would spread
         else:
             lengths = seq_lens.tolist()
-            if min(lengths) < 1 or max(lengths) > steps:
-                raise ModelContractError(f"seq_lens: expected lengths from 1 to {steps}, found {lengths[:20]}.")
+            check_lengths(lengths, steps)
             if min(lengths) < steps:
                 return self._packed(x, h, c, lengths, steps)
         timed = add_time_dimension(x, seq_lens, time_major=time_major)

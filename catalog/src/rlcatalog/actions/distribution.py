@@ -46,8 +46,8 @@ class ActionDistribution:
     composite: ClassVar[bool] = False
     #: Whether the class is built around the distribution that the catalog would choose without it.
     wraps_default: ClassVar[bool] = False
-    #: How the adapter reads raw actions: `"values"` (offsets are added, floats brought into their bounds), `"bounded"`
-    #: (floats that lie within their bounds already), `"onehot"` (one-hots, relaxed or not, of a Discrete).
+    #: How the action codec reads raw actions: `"values"` (offsets are added, floats brought into their bounds),
+    #: `"bounded"` (floats that lie within their bounds already), `"onehot"` (one-hots, relaxed or not, of a Discrete).
     raw_kind: ClassVar[str] = "values"
     #: `"exact"` when `entropy` and `kl` have a closed form, else `"estimate"`.
     entropy_kind: ClassVar[str] = "exact"

@@ -1,5 +1,6 @@
 import typing
 
+from .dtypes import HALF as HALF, widened as widened
 from .model import (
     RecurrentNetwork as RecurrentNetwork,
     RecurrentTFModelV2 as RecurrentTFModelV2,

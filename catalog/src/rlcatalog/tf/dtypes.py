@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+#: The half precisions.
 HALF = (tf.float16, tf.bfloat16)
 _SERVED = (*HALF, tf.float32, tf.float64)
 

@@ -1,6 +1,12 @@
 import typing
 
-from .dtypes import dtype_of as dtype_of
+from .dtypes import (
+    HALF as HALF,
+    HIGHEST as HIGHEST,
+    LOWEST as LOWEST,
+    dtype_of as dtype_of,
+    widened as widened,
+)
 from .model import RecurrentNetwork as RecurrentNetwork, TorchModelV2 as TorchModelV2
 from .nn import (
     DenseStack as DenseStack,

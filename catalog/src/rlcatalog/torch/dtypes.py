@@ -15,8 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+#: The half precisions.
 HALF = (torch.float16, torch.bfloat16)
-_SERVED = frozenset({*HALF, torch.float32, torch.float64})
+#: Finite limits by dtype, as tensors: on one row, operations take them faster than numbers.
+LOWEST = {dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype) for dtype in (*HALF, torch.float32, torch.float64)}
+HIGHEST = {dtype: -lowest for dtype, lowest in LOWEST.items()}
+_SERVED = frozenset(LOWEST)
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:

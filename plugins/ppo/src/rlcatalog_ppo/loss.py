@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from rlcatalog.frameworks import TensorOps
 from rlcatalog.policy import Evaluation
 from rlcatalog_ppo.config import PPOConfig
-
-
-class Ops(Protocol):
-    """The few operations that frameworks spell differently."""
-
-    def exp(self, x: Any) -> Any:
-        """Return e to the x."""
-
-    def clip(self, x: Any, low: float, high: float) -> Any:
-        """Return x cut to [low, high]."""
-
-    def minimum(self, x: Any, y: Any) -> Any:
-        """Return the smaller one, element by element."""
-
-    def mean(self, x: Any) -> Any:
-        """Return the mean of all elements."""
-
-    def std(self, x: Any) -> Any:
-        """Return the standard deviation of all elements."""
 
 
 class Losses(NamedTuple):
@@ -39,7 +21,7 @@ class Losses(NamedTuple):
 
 
 def losses(
-    evaluation: Evaluation, batch: Mapping[str, Any], config: PPOConfig, ops: Ops, kl_coeff: Any = None
+    evaluation: Evaluation, batch: Mapping[str, Any], config: PPOConfig, ops: TensorOps, kl_coeff: Any = None
 ) -> Losses:
     """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9), with equation 8's penalty if any.
 
@@ -47,7 +29,7 @@ def losses(
         evaluation: The current policy's view of the minibatch.
         batch: `"logp"`, `"advantage"` and `"target"` of the minibatch, `[B]` each.
         config: Coefficients.
-        ops: The framework's operations.
+        ops: The framework's tensor operations.
         kl_coeff: Weight of the divergence, where the evaluation has one.
     """
     advantage = batch["advantage"]

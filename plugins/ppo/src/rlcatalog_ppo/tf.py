@@ -10,25 +10,11 @@ import numpy as np
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
-from rlcatalog.tf import keras, tf
+from rlcatalog.frameworks import tensor_ops
+from rlcatalog.tf import HALF, keras, tf
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import Moments, loss_inputs
 from rlcatalog_ppo.loss import losses
-
-
-class TFOps:
-    """The operations of `rlcatalog_ppo.loss.Ops`."""
-
-    exp = staticmethod(tf.exp)
-    clip = staticmethod(tf.clip_by_value)
-    minimum = staticmethod(tf.minimum)
-    mean = staticmethod(tf.reduce_mean)
-
-    @staticmethod
-    def std(x: Any) -> Any:
-        """Return the standard deviation of a sample, as PyTorch computes it."""
-        n = tf.cast(tf.size(x), x.dtype)
-        return tf.math.reduce_std(x) * tf.sqrt(n / (n - 1))
 
 
 def seed(value: int) -> None:
@@ -78,7 +64,7 @@ class Optimizer:
         self.policy, self.config = policy, config
         self.model: Any = policy.model
         self.variables = cast(Any, policy.model).trainable_variables()
-        half = {v.dtype.name for v in self.variables if v.dtype in (tf.float16, tf.bfloat16)}
+        half = {v.dtype.name for v in self.variables if v.dtype in HALF}
         if half:
             raise NotServedError(
                 f"PPO: the model's variables are {half.pop()}, in which Keras' Adam cannot compute: 1 - beta_2 and"
@@ -111,7 +97,7 @@ class Optimizer:
             dtype = evaluation.logp.dtype  # float64 where the model is; TensorFlow adds like to like only
             evaluation = replace(evaluation, value=tf.cast(evaluation.value, dtype))
             stored = {name: tf.cast(batch[name], dtype) for name in ("logp", "advantage", "target")}
-            found = losses(evaluation, stored, self.config, TFOps, tf.cast(self.kl_coeff, dtype))
+            found = losses(evaluation, stored, self.config, tensor_ops("tf"), tf.cast(self.kl_coeff, dtype))
             loss = self.model.custom_loss(found.total, loss_inputs(batch))
             if isinstance(loss, list | tuple):
                 loss = tf.add_n([tf.reduce_sum(term) for term in loss])

@@ -8,21 +8,11 @@ import torch
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import before_torch_optimizers
+from rlcatalog.frameworks import before_torch_optimizers, tensor_ops
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import Moments, loss_inputs
 from rlcatalog_ppo.loss import Losses, losses
 from rlcatalog_ppo.rollout import each
-
-
-class TorchOps:
-    """The operations of `rlcatalog_ppo.loss.Ops`."""
-
-    exp = staticmethod(torch.exp)
-    clip = staticmethod(torch.clamp)
-    minimum = staticmethod(torch.minimum)
-    mean = staticmethod(torch.mean)
-    std = staticmethod(torch.std)
 
 
 def seed(value: int) -> None:
@@ -62,7 +52,7 @@ class Optimizer:
         tensors = {name: part if name in ("seq_lens", "state") else each(part, torch.from_numpy)
                    for name, part in batch.items()}  # fmt: skip
         evaluation = self.policy.evaluate(tensors)
-        found = losses(evaluation, tensors, self.config, cast(Any, TorchOps), kl_coeff)
+        found = losses(evaluation, tensors, self.config, tensor_ops("torch"), kl_coeff)
         # One element: RLlib's models go over a list of losses, others add to a scalar.
         loss = self.model.custom_loss(found.total.reshape(1), loss_inputs(tensors))
         if isinstance(loss, list | tuple):

@@ -74,7 +74,7 @@ class CatalogBasePolicy(BasePolicy):
         self.actor_critic = ActorCritic(
             observation_space, action_space, model_config, recurrent=self._recurrent, adapts=self._adapts
         )
-        # "Squashed" actions are unscaled by the policy, which is where the adapter belongs.
+        # "Squashed" actions are unscaled by the policy, which is where the action codec belongs.
         self._squash_output = self.actor_critic.adapts and self._adapts
         self.model = self.actor_critic.model
         before_torch_optimizers()
@@ -93,7 +93,7 @@ class CatalogBasePolicy(BasePolicy):
         return self.actor_critic.policy
 
     def unscale_action(self, scaled_action: Any) -> Any:
-        """Return the environment's actions for raw ones of a Box: what the catalog's adapter makes of them."""
+        """Return the environment's actions for raw ones of a Box: what the catalog's codec makes of them."""
         return self.actor_critic.adapt(scaled_action)
 
     def reset_noise(self, n_envs: int = 1) -> None:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, same_kind
-from rlcatalog.errors import ActionMaskError
+from rlcatalog.actions import same_kind
 from rlcatalog.tf import tf
-from rlcatalog_categorical.plugin import bernoulli_size
+from rlcatalog_categorical.bernoulli.contract import BernoulliContract, wrong_mask
 
 
-class Bernoulli(ActionDistribution):
-    """Independent bits `[B, n]` from a logit each: a bit is 1 with probability sigmoid(logit).
-
-    Args:
-        inputs: Logits `[B, n]`.
-        model: The model that made them, or None.
-    """
+class Bernoulli(BernoulliContract):
+    """Independent bits `[B, n]` from a logit each; see `BernoulliContract`."""
 
     framework_of_class = "tf"
 
@@ -29,11 +22,6 @@ class Bernoulli(ActionDistribution):
         self.log_q = tf.math.log_sigmoid(-self.inputs)
         self._p, self._q = tf.exp(self.log_p), tf.exp(self.log_q)
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return the number of bits."""
-        return bernoulli_size(SpaceInfo.read(action_space, "action"), model_config or {})
-
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
         """Force bits: mask `[B, 2n]`, for each bit whether it may be 0 and whether it may be 1.
@@ -42,10 +30,7 @@ class Bernoulli(ActionDistribution):
             ActionMaskError: The mask has not two columns per bit.
         """
         if mask.shape[-1] != 2 * inputs.shape[-1]:
-            raise ActionMaskError(
-                f"Bernoulli: a mask has two columns per bit (may be 0, may be 1): expected {2 * inputs.shape[-1]}"
-                f" columns, found shape {tuple(mask.shape)}."
-            )
+            raise wrong_mask(inputs, mask)
         allowed = tf.cast(mask, tf.bool)
         inputs = tf.where(allowed[:, ::2], inputs, inputs.dtype.max)
         return tf.where(allowed[:, 1::2], inputs, inputs.dtype.min)

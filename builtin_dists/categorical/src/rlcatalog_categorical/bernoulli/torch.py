@@ -8,20 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, same_kind
-from rlcatalog.errors import ActionMaskError
-from rlcatalog_categorical.plugin import bernoulli_size
-from rlcatalog_categorical.torch import HALF, HIGHEST, LOWEST
+from rlcatalog.actions import same_kind
+from rlcatalog.torch import HALF, HIGHEST, LOWEST
+from rlcatalog_categorical.bernoulli.contract import BernoulliContract, wrong_mask
 
 
-class Bernoulli(ActionDistribution):
-    """Independent bits `[B, n]` from a logit each: a bit is 1 with probability sigmoid(logit).
-
-    Args:
-        inputs: Logits `[B, n]`.
-        model: The model that made them, or None.
-    """
+class Bernoulli(BernoulliContract):
+    """Independent bits `[B, n]` from a logit each; see `BernoulliContract`."""
 
     framework_of_class = "torch"
     last_sample: Tensor
@@ -37,11 +30,6 @@ class Bernoulli(ActionDistribution):
         #: Log probabilities `[B, n]` of 0; finite. Stable, where log(1 - p) would lose small probabilities.
         self.log_q = functional.logsigmoid(-inputs)
 
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return the number of bits."""
-        return bernoulli_size(SpaceInfo.read(action_space, "action"), model_config or {})
-
     @classmethod
     def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Tensor:
         """Force bits: mask `[B, 2n]`, for each bit whether it may be 0 and whether it may be 1.
@@ -50,10 +38,7 @@ class Bernoulli(ActionDistribution):
             ActionMaskError: The mask has not two columns per bit.
         """
         if mask.shape[-1] != 2 * inputs.shape[-1]:
-            raise ActionMaskError(
-                f"Bernoulli: a mask has two columns per bit (may be 0, may be 1): expected {2 * inputs.shape[-1]}"
-                f" columns, found shape {tuple(mask.shape)}."
-            )
+            raise wrong_mask(inputs, mask)
         forbidden = ~mask.bool()
         dtype = inputs.dtype
         return inputs.masked_fill(forbidden[:, ::2], HIGHEST[dtype]).masked_fill(forbidden[:, 1::2], LOWEST[dtype])

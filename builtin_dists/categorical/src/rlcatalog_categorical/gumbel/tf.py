@@ -3,59 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution
-from rlcatalog.config import read_config
-from rlcatalog.errors import ConfigError, ModelContractError
-from rlcatalog.tf import tf
-from rlcatalog_categorical.config import GumbelSoftmaxConfig
-from rlcatalog_categorical.plugin import gumbel_size
+from rlcatalog.tf import tf, widened
+from rlcatalog_categorical.contract import wrong_temperature
+from rlcatalog_categorical.gumbel.contract import GumbelSoftmaxContract, wrong_actions
 
 #: Entries below this are zero to `logp`: their reciprocals, which gradients hold, would soon be infinite.
 _FLOOR = {tf.float32: 1e-30, tf.float64: 1e-290}
 
 
-class GumbelSoftmax(ActionDistribution):
-    """Points of the simplex near its corners `[B, n]`, that gradients flow through; the adapter takes the largest.
-
-    This is the Concrete distribution (Maddison, Mnih and Teh 2016, arXiv 1611.00712; also Jang, Gu and Poole 2016,
-    arXiv 1611.01144): softmax((logits + Gumbel noise) / temperature). Neither its entropy nor its divergences have a
-    closed form. The largest entry is distributed as `Categorical` of the same logits, whatever the temperature.
-
-    Args:
-        inputs: Logits `[B, n]`, unnormalised.
-        model: The model that made them, or None.
-        temperature: Near 0, draws come close to one-hots.
-    """
+class GumbelSoftmax(GumbelSoftmaxContract):
+    """Relaxed one-hots `[B, n]`, that gradients flow through; see `GumbelSoftmaxContract`."""
 
     framework_of_class = "tf"
-    raw_kind = "onehot"
-    entropy_kind = "estimate"
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         if not 0 < temperature < math.inf:
-            raise ConfigError(f"temperature must be positive, found {temperature}.")
+            raise wrong_temperature(temperature)
         super().__init__(tf.convert_to_tensor(inputs), model)
         self.temperature = temperature
-        logits = self.inputs if self.inputs.dtype == tf.float64 else tf.cast(self.inputs, tf.float32)
+        logits = widened(self.inputs)
         #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.
         self.log_probs = tf.maximum(tf.nn.log_softmax(logits), logits.dtype.min)
-
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return n."""
-        return gumbel_size(SpaceInfo.read(action_space, "action"), model_config or {})
-
-    @classmethod
-    def options_for(
-        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
-    ) -> dict[str, Any]:
-        """Return the temperature, where it is not 1."""
-        temperature = read_config(config, GumbelSoftmaxConfig).gumbel_softmax_temperature
-        return {} if temperature == 1.0 else {"temperature": temperature}
 
     def sample(self) -> Any:
         """Draw relaxed one-hots `[B, n]`, anew at each call, without gradient."""
@@ -100,13 +70,11 @@ class GumbelSoftmax(ActionDistribution):
         log_probs = self.log_probs
         dtype, n = log_probs.dtype, log_probs.shape[-1]
         x = tf.convert_to_tensor(actions)
+        given = x.shape
         if n > 1 and (x.shape.rank == 1 or (x.shape.rank == 2 and x.shape[1] == 1)):
             x = tf.one_hot(tf.reshape(tf.cast(x, tf.int64), [-1]), n)
         if not x.shape.is_compatible_with(log_probs.shape):
-            raise ModelContractError(
-                f"GumbelSoftmax: expected one-hots {tuple(log_probs.shape)} or values [{log_probs.shape[0]}], found"
-                f" shape {tuple(x.shape)}."
-            )
+            raise wrong_actions(log_probs.shape, given)
         x = tf.cast(x, dtype)
         inside = x > _FLOOR[dtype]
         count = tf.reduce_sum(tf.cast(inside, dtype), axis=-1)

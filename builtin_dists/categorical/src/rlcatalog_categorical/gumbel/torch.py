@@ -3,64 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution
-from rlcatalog.config import read_config
-from rlcatalog.errors import ConfigError, ModelContractError
-from rlcatalog_categorical.config import GumbelSoftmaxConfig
-from rlcatalog_categorical.plugin import gumbel_size
-from rlcatalog_categorical.torch import HALF, LOWEST
+from rlcatalog.torch import LOWEST, widened
+from rlcatalog_categorical.contract import wrong_temperature
+from rlcatalog_categorical.gumbel.contract import GumbelSoftmaxContract, wrong_actions
 
 #: Entries below this are zero to `logp`: their reciprocals, which gradients hold, would soon be infinite.
 _FLOOR = {torch.float32: 1e-30, torch.float64: 1e-290}
 
 
-class GumbelSoftmax(ActionDistribution):
-    """Points of the simplex near its corners `[B, n]`, that gradients flow through; the adapter takes the largest.
-
-    This is the Concrete distribution (Maddison, Mnih and Teh 2016, arXiv 1611.00712; also Jang, Gu and Poole 2016,
-    arXiv 1611.01144): softmax((logits + Gumbel noise) / temperature). Neither its entropy nor its divergences have a
-    closed form. The largest entry is distributed as `Categorical` of the same logits, whatever the temperature.
-
-    Args:
-        inputs: Logits `[B, n]`, unnormalised.
-        model: The model that made them, or None.
-        temperature: Near 0, draws come close to one-hots.
-    """
+class GumbelSoftmax(GumbelSoftmaxContract):
+    """Relaxed one-hots `[B, n]`, that gradients flow through; see `GumbelSoftmaxContract`."""
 
     framework_of_class = "torch"
     last_sample: Tensor
-    raw_kind = "onehot"
-    entropy_kind = "estimate"
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         if not 0 < temperature < math.inf:
-            raise ConfigError(f"temperature must be positive, found {temperature}.")
-        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
+            raise wrong_temperature(temperature)
+        self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+        self.model = model
         self.temperature = temperature
-        logits = self.inputs.float() if self.inputs.dtype in HALF else self.inputs
+        logits = widened(self.inputs)
         #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.
         self.log_probs = torch.log_softmax(logits, dim=-1).maximum(LOWEST[logits.dtype])
-
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return n."""
-        return gumbel_size(SpaceInfo.read(action_space, "action"), model_config or {})
-
-    @classmethod
-    def options_for(
-        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
-    ) -> dict[str, Any]:
-        """Return the temperature, where it is not 1."""
-        temperature = read_config(config, GumbelSoftmaxConfig).gumbel_softmax_temperature
-        return {} if temperature == 1.0 else {"temperature": temperature}
 
     def sample(self) -> Tensor:
         """Draw relaxed one-hots `[B, n]`, without gradient."""
@@ -105,10 +76,7 @@ class GumbelSoftmax(ActionDistribution):
         if x.numel() == log_probs.shape[0] and n > 1:
             x = functional.one_hot(x.long().reshape(-1), n)
         elif x.shape != log_probs.shape:
-            raise ModelContractError(
-                f"GumbelSoftmax: expected one-hots {tuple(log_probs.shape)} or values [{log_probs.shape[0]}], found"
-                f" shape {tuple(x.shape)}."
-            )
+            raise wrong_actions(log_probs.shape, x.shape)
         x = x.to(log_probs.dtype)
         inside = x > _FLOOR[x.dtype]
         count = inside.sum(dim=-1).to(x.dtype)

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, BoundDistribution, DistPart, same_kind
+from rlcatalog.actions import same_kind
 from rlcatalog.tf import tf
 from rlcatalog_categorical.multi.choice_columns import (
     check_actions,
     check_width,
-    choices,
     layout_of,
     lens_of,
     same_lens,
 )
-from rlcatalog_categorical.plugin import input_lens as lens_of_space, multi_size
+from rlcatalog_categorical.multi.contract import MultiCategoricalContract
 from rlcatalog_categorical.tf import Categorical
 
 
-class MultiCategorical(ActionDistribution):
-    """Independent choices `[B, k]`, each counting from 0; the adapter adds a space's lowest values.
-
-    Args:
-        inputs: Logits `[B, Σ input_lens]`, unnormalised, those of the first choice first.
-        model: The model that made them, or None.
-        input_lens: Number of values of each choice: a list, tuple or array (of any rank, read in C order).
-        action_space: A MultiDiscrete space or a Box of integers to take them from when they are missing.
-    """
+class MultiCategorical(MultiCategoricalContract):
+    """Independent choices `[B, k]`, each counting from 0; see `MultiCategoricalContract`."""
 
     framework_of_class = "tf"
+    choice = Categorical
 
     # Computed at first use.
     _log_probs: Any = None
@@ -48,23 +39,6 @@ class MultiCategorical(ActionDistribution):
         self.logits = tf.reshape(inputs, [-1, len(layout.lens), layout.longest])
 
     @property
-    def input_lens(self) -> tuple[int, ...]:
-        """Number of values of each choice."""
-        return self.layout.lens
-
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return the sum of the numbers of values."""
-        return multi_size(SpaceInfo.read(action_space, "action"), model_config or {})
-
-    @classmethod
-    def options_for(
-        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
-    ) -> dict[str, Any]:
-        """Return `input_lens`."""
-        return {"input_lens": lens_of_space(action)}
-
-    @property
     def log_probs(self) -> Any:
         """Normalised log probabilities `[B, k, longest]`; the lowest finite value in the padding."""
         if self._log_probs is None:
@@ -72,23 +46,6 @@ class MultiCategorical(ActionDistribution):
             self._log_probs = tf.maximum(tf.nn.log_softmax(self.logits), self.logits.dtype.min)
             self._probs = tf.exp(self._log_probs)
         return self._log_probs
-
-    @classmethod
-    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
-        return [DistPart(choice, Categorical, choice.n or 0) for choice in choices(action, options["input_lens"])]
-
-    @classmethod
-    def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join all choices."""
-        return "choices" if cls is MultiCategorical and set(options) == {"input_lens"} else None
-
-    @classmethod
-    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return one MultiCategorical over all choices; a Categorical is one choice."""
-        lens = tuple(n for options, size in members for n in options.get("input_lens", (size,)))
-        return BoundDistribution(MultiCategorical, {"input_lens": lens}), [
-            (i, 0, size) for i, (_, size) in enumerate(members)
-        ]
 
     def sample(self) -> Any:
         """Draw int64 `[B, k]`, anew at each call."""

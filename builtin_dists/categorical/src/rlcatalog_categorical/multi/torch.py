@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, BoundDistribution, DistPart, same_kind
+from rlcatalog.actions import same_kind
+from rlcatalog.torch import HIGHEST, LOWEST
 from rlcatalog_categorical.multi.choice_columns import (
     ChoiceColumns,
     check_actions,
     check_width,
-    choices,
     layout_of,
     lens_of,
     same_lens,
 )
-from rlcatalog_categorical.plugin import input_lens as lens_of_space, multi_size
-from rlcatalog_categorical.torch import HIGHEST, LOWEST, Categorical, race
+from rlcatalog_categorical.multi.contract import MultiCategoricalContract
+from rlcatalog_categorical.torch import Categorical, race
 
 
 @lru_cache(maxsize=256)
@@ -35,17 +33,11 @@ def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) ->
         return index.clamp(max=layout.total - 1), bias
 
 
-class MultiCategorical(ActionDistribution):
-    """Independent choices `[B, k]`, each counting from 0; the adapter adds a space's lowest values.
-
-    Args:
-        inputs: Logits `[B, Σ input_lens]`, unnormalised, those of the first choice first.
-        model: The model that made them, or None.
-        input_lens: Number of values of each choice: a list, tuple or array (of any rank, read in C order).
-        action_space: A MultiDiscrete space or a Box of integers to take them from when they are missing.
-    """
+class MultiCategorical(MultiCategoricalContract):
+    """Independent choices `[B, k]`, each counting from 0; see `MultiCategoricalContract`."""
 
     framework_of_class = "torch"
+    choice = Categorical
     last_sample: Tensor
     #: Normalised log probabilities `[B, k, longest]`; -inf in the padding of shorter choices.
     log_probs: Tensor
@@ -68,40 +60,6 @@ class MultiCategorical(ActionDistribution):
             index, bias = _padding(layout, inputs.dtype, inputs.device)
             logits = inputs.index_select(1, index).add_(bias).view(shape[0], len(layout.lens), layout.longest)
         self.log_probs = logits.log_softmax(-1)
-
-    @property
-    def input_lens(self) -> tuple[int, ...]:
-        """Number of values of each choice."""
-        return self.layout.lens
-
-    @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return the sum of the numbers of values."""
-        return multi_size(SpaceInfo.read(action_space, "action"), model_config or {})
-
-    @classmethod
-    def options_for(
-        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
-    ) -> dict[str, Any]:
-        """Return `input_lens`."""
-        return {"input_lens": lens_of_space(action)}
-
-    @classmethod
-    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
-        return [DistPart(choice, Categorical, choice.n or 0) for choice in choices(action, options["input_lens"])]
-
-    @classmethod
-    def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join all choices."""
-        return "choices" if cls is MultiCategorical and set(options) == {"input_lens"} else None
-
-    @classmethod
-    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return one MultiCategorical over all choices; a Categorical is one choice."""
-        lens = tuple(n for options, size in members for n in options.get("input_lens", (size,)))
-        return BoundDistribution(MultiCategorical, {"input_lens": lens}), [
-            (i, 0, size) for i, (_, size) in enumerate(members)
-        ]
 
     def sample(self) -> Tensor:
         """Draw int64 `[B, k]`, anew at each call."""

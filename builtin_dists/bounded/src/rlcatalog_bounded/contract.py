@@ -1,0 +1,117 @@
+"""The distributions over bounded values as far as no framework is needed: sizes, options, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from rlcatalog import SpaceInfo
+from rlcatalog.actions import ActionDistribution, read_bounds, same_kind
+from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
+from rlcatalog_bounded.plugin import beta_size, dirichlet_size
+
+
+class SharesContract(ActionDistribution):
+    """Shares that sum to 1 along `axis` of `concentration`, a tensor of rank 3; what Beta and Dirichlet have in common.
+
+    Attributes:
+        concentration: `[B, 2, d]` (Beta, axis 1) or `[B, rows, n]` (Dirichlet, axis 2), positive.
+    """
+
+    axis: ClassVar[int]
+    concentration: Any
+
+    @classmethod
+    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+        """Return the inputs as they are: no part could be forbidden, the mask is `[B, 0]`."""
+        if mask.shape[-1]:
+            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
+        return inputs
+
+
+class BetaContract(SharesContract):
+    """Independent values `[B, d]` within bounds: `low + y * (high - low)` with y from a Beta distribution.
+
+    Both concentrations are `1 + softplus(input)`, inputs cut off at ±100, so the density has one mode or is flat.
+    `logp` is the true density, scale included. At a bound, an action is scored as the nearest float32 inside. The
+    deterministic action is the mean.
+
+    Args:
+        inputs: `[B, 2d]`: d first concentrations (towards high), d second ones, both before the softplus. Half
+            precisions are widened to float32.
+        model: The model that made them, or None.
+        low: Lower bounds, a number or `[d]`.
+        high: Upper bounds, a number or `[d]`.
+    """
+
+    raw_kind = "bounded"
+    axis = 1
+    bounds: Any
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return 2d."""
+        return beta_size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
+        """Return the bounds, float32 `[d]`."""
+        low, high = read_bounds(action, cls.__name__)
+        return {"low": low, "high": high}
+
+    def entropy(self) -> Any:
+        """Return the entropy `[B]`, summed over d."""
+        return super().entropy() + self.bounds.log_volume
+
+    def kl(self, other: Any) -> Any:
+        """Return the divergence `[B]`, summed over d; the bounds must be the same."""
+        same_kind(self, other)
+        ours, theirs = self.bounds, other.bounds
+        if ours is not theirs and not (_equal(ours.low, theirs.low) and _equal(ours.high, theirs.high)):
+            raise ModelContractError("Beta.kl() takes a distribution with the same bounds.")
+        return super().kl(other)
+
+
+class DirichletContract(SharesContract):
+    """Points of a simplex, flat `[B, rows * n]`: each row of n values is positive and sums to 1.
+
+    Concentrations are `exp(input) + 1e-7`, inputs cut off at -16 and 7. The density is that of the first n - 1 values
+    of a row, as usual. The deterministic action is the mean (RLlib's, the softmax of the concentrations, is not).
+
+    Args:
+        inputs: `[B, rows * n]`: logs of the concentrations. Half precisions are widened to float32.
+        model: The model that made them, or None.
+        components: n, the size of the simplex's last axis; all values are one row when None.
+    """
+
+    raw_kind = "values"
+    axis = 2
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return the number of values."""
+        return dirichlet_size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
+        """Return the size of the last axis, for a Simplex of several rows."""
+        shape = action.shape or ()
+        return {"components": shape[-1]} if math.prod(shape[:-1]) > 1 else {}
+
+    def kl(self, other: Any) -> Any:
+        """Return the divergence `[B]`, summed over rows; the simplex must be the same."""
+        same_kind(self, other)
+        if self.concentration.shape[1:] != other.concentration.shape[1:]:
+            raise ModelContractError("Dirichlet.kl() takes a distribution over the same simplex.")
+        return super().kl(other)
+
+
+def wrong_components(components: int, size: int) -> ConfigError:
+    """Return what is raised where the inputs are no whole number of rows."""
+    return ConfigError(f"components must divide the number of inputs, found {components} and {size}.")
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two tensors or arrays are the same."""
+    return one.shape == other.shape and bool((one == other).all())

@@ -1,0 +1,44 @@
+"""The deterministic distribution as far as no framework is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlcatalog import SpaceInfo
+from rlcatalog.actions import ActionDistribution
+from rlcatalog.errors import NotServedError
+from rlcatalog_deterministic.plugin import size
+
+
+class DeterministicContract(ActionDistribution):
+    """A point mass: the action is the inputs `[B, d]`; the action codec brings it into its bounds.
+
+    It has no density. By convention its measure is that of the point itself, where the probability is 1: `logp` is 0
+    for every action, which is not compared with the point, and the entropy is 0; `logp` is NaN where the point is.
+    There is no `kl`: it is infinite between any two different points.
+
+    Args:
+        inputs: `[B, d]`: the actions.
+        model: The model that made them, or None.
+    """
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return d."""
+        return size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+        """Return the inputs as they are: a Box has no part that could be forbidden, its mask is `[B, 0]`."""
+        if mask.shape[-1]:
+            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
+        return inputs
+
+    def rsample(self) -> Any:
+        """Return the inputs `[B, d]`, with their gradient."""
+        return self.inputs
+
+    def deterministic_sample(self) -> Any:
+        """Return the inputs `[B, d]`."""
+        self.last_sample = self.inputs
+        return self.last_sample

@@ -1,0 +1,111 @@
+"""The Gaussians as far as no framework is needed: sizes, options, joining, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlcatalog import SpaceInfo
+from rlcatalog.actions import ActionDistribution, BoundDistribution, read_bounds, same_kind
+from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog_gaussian.config import limits
+from rlcatalog_gaussian.plugin import size, squashed_size
+
+
+class _Unmasked(ActionDistribution):
+    @classmethod
+    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+        """Return the inputs as they are: a Box has no part that could be forbidden, its mask is `[B, 0]`."""
+        if mask.shape[-1]:
+            raise NotServedError(f"{cls.__name__} takes no action mask, found one of {mask.shape[-1]} columns.")
+        return inputs
+
+
+class DiagGaussianContract(_Unmasked):
+    """Independent normal values `[B, d]`; raw actions are unbounded, the action codec brings them into their bounds.
+
+    Args:
+        inputs: `[B, 2d]`: means, then log standard deviations. Half precisions are widened to float32.
+        model: The model that made them, or None.
+        log_std_min: Log standard deviations below it are cut off; none when None.
+        log_std_max: Log standard deviations above it are cut off; none when None.
+    """
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return 2d."""
+        return size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
+        """Return the limits of the log standard deviations, where the config gives any."""
+        return limits(config)
+
+    @classmethod
+    def family(cls, options: Mapping[str, Any]) -> Any:
+        """Join normal values whose deviations are limited alike; a subclass may mean something else."""
+        return ("normals", *sorted(options.items())) if DiagGaussianContract in cls.__bases__ else None
+
+    @classmethod
+    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
+        """Return one DiagGaussian: the means of all, then the log standard deviations of all."""
+        means = [(i, 0, size // 2) for i, (_, size) in enumerate(members)]
+        deviations = [(i, size // 2, size) for i, (_, size) in enumerate(members)]
+        options = members[0][0]
+        return BoundDistribution(cls, options) if options else cls, means + deviations
+
+
+class SquashedGaussianContract(_Unmasked):
+    """Independent normal values u, squashed into bounds: `low + (tanh(u) + 1) / 2 * (high - low)`, `[B, d]`.
+
+    Raw actions lie within the bounds, and `logp` is their true density, Jacobian and scale included: RLlib leaves the
+    term `log((high - low) / 2)` out. A stored action is scored as the number it is, by inverting the squashing; at a
+    bound, as the nearest float32 inside. The very tensor that `rsample` returned is scored from its normal value
+    instead: near the bounds, where numbers are sparse, this alone keeps the gradient of the draw. There is no closed
+    form for the entropy; `entropy_estimate` is made in the same way.
+
+    Args:
+        inputs: `[B, 2d]`: means, then log standard deviations. Half precisions are widened to float32.
+        model: The model that made them, or None.
+        low: Lower bounds, a number or `[d]`.
+        high: Upper bounds, a number or `[d]`.
+        log_std_min: Log standard deviations below it are cut off; RLlib's -5 when None.
+        log_std_max: Log standard deviations above it are cut off; RLlib's 2 when None.
+    """
+
+    raw_kind = "bounded"
+    entropy_kind = "estimate"
+
+    bounds: Any
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        """Return 2d."""
+        return squashed_size(SpaceInfo.read(action_space, "action"), model_config or {})
+
+    @classmethod
+    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[Any] = ()) -> dict[str, Any]:
+        """Return the bounds, float32 `[d]`, and the limits of the log standard deviations that the config gives."""
+        low, high = read_bounds(action, cls.__name__)
+        return {"low": low, "high": high, **limits(config)}
+
+    def kl(self, other: Any) -> Any:
+        """Return the divergence `[B]`, which is that of the normal values: a bijection leaves it as it is.
+
+        Raises:
+            ModelContractError: The other distribution is of another kind or has other bounds.
+        """
+        same_kind(self, other)
+        ours, theirs = self.bounds, other.bounds
+        if ours is not theirs and not (_equal(ours.low, theirs.low) and _equal(ours.high, theirs.high)):
+            raise ModelContractError("SquashedGaussian.kl() takes a distribution with the same bounds.")
+        return self._kl(other)
+
+    def _kl(self, other: Any) -> Any:
+        """Return the divergence `[B]` of the normal values."""
+        raise NotImplementedError
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two tensors or arrays are the same."""
+    return one.shape == other.shape and bool((one == other).all())
