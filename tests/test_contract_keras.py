@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +13,7 @@ from gymnasium import spaces
 from gymnasium.spaces import Discrete, Tuple
 
 from rlcatalog.errors import StaleOutputError
+from rlcatalog.policy import load
 from rlcatalog.tf import TFModelV2, normc_initializer
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -111,6 +116,99 @@ def test_variables_are_found_wherever_they_stand(catalog):
     policy.act(observations())
     policy.act(observations(), explore=False)
     assert list(policy.model.get_weights()) == names
+
+
+class Slots:
+    __slots__ = ("scale",)
+
+
+class Parts:
+    """Holds layers and variables; a class of no framework."""
+
+    def __init__(self):
+        self.bias = tf.Variable([0.5, -0.5])
+        self.nested = {"dense": [tf.keras.layers.Dense(2)], "slots": Slots()}
+        self.nested["slots"].scale = tf.Variable(2.0)
+        self.optimizer = tf.keras.optimizers.Adam()
+        self.optimizer.build([tf.Variable(1.0)])  # its variables are no weights
+
+
+class HoldsParts(TFModelV2):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.parts = Parts()
+
+    def forward(self, input_dict, state, seq_lens):
+        nested = self.parts.nested
+        self._value = nested["slots"].scale * tf.reduce_sum(input_dict["obs"], axis=1)
+        return nested["dense"][0](input_dict["obs"]) + self.parts.bias, state
+
+    def value_function(self):
+        return self._value
+
+
+def test_variables_of_objects_of_any_class_are_trained_saved_and_restored(catalog, tmp_path):
+    catalog.register_model("holder", HoldsParts)
+    policy, obs = catalog.build(BOX, TWO, {"custom_model": "holder"}), observations()
+    names = ["parts.bias", "parts.nested.dense.0.weight", "parts.nested.dense.0.bias", "parts.nested.slots.scale"]
+    assert sorted(policy.model.get_weights()) == sorted(names)
+    with tf.GradientTape() as tape:
+        found = policy.evaluate({"obs": policy.preprocess(obs), "raw_action": np.zeros((len(obs), 1), np.int64)})
+        loss = tf.reduce_sum(found.logp + tf.square(found.value))
+    variables = policy.model.trainable_variables(as_dict=True)
+    assert all(grad is not None for grad in tape.gradient(loss, variables).values())
+    for variable in variables.values():
+        variable.assign_add(tf.ones_like(variable))
+    before = policy.act(obs, explore=False)
+    policy.save(tmp_path)
+    after = load(catalog, tmp_path).act(obs, explore=False)
+    np.testing.assert_array_equal(after.dist_inputs, before.dist_inputs)
+    np.testing.assert_array_equal(after.value, before.value)
+
+
+LEGACY = """
+import gymnasium as gym, numpy as np, rlcatalog
+from rlcatalog.tf import TFModelV2, tf
+
+class Net(TFModelV2):
+    def __init__(self, *args):
+        super().__init__(*args)
+        hidden = tf.keras.layers.Dense(5, activation="tanh")
+        self.net = tf.keras.Sequential([hidden, tf.keras.layers.Dense(self.num_outputs)])
+        self.rest = {"norm": tf.keras.layers.LayerNormalization(), "value": [tf.keras.layers.Dense(1)]}
+
+    def forward(self, input_dict, state, seq_lens):
+        self.seen = self.rest["norm"](input_dict["obs"])
+        return self.net(self.seen), state
+
+    def value_function(self):
+        return self.rest["value"][0](self.seen)[:, 0]
+
+assert tf.keras.layers.Dense.__module__.startswith("tf_keras")
+space, obs = gym.spaces.Box(-1, 1, (3,), np.float32), np.float32([[0.1, -0.5, 0.9]])
+one, other = (rlcatalog.build(space, gym.spaces.Discrete(2), {"custom_model": Net}, "tf") for _ in range(2))
+shapes = {name: weight.shape for name, weight in one.model.get_weights().items()}
+assert shapes == {
+    "net.0.weight": (5, 3), "net.0.bias": (5,), "net.1.weight": (2, 5), "net.1.bias": (2,),
+    "rest.norm.gamma": (3,), "rest.norm.beta": (3,), "rest.value.0.weight": (1, 3), "rest.value.0.bias": (1,),
+}, shapes
+assert len(one.model.trainable_variables()) == 8
+other.model.set_weights(one.model.get_weights())
+mine, theirs = (policy.act(obs, explore=False) for policy in (one, other))
+assert (mine.dist_inputs == theirs.dist_inputs).all() and (mine.value == theirs.value).all()
+kernel, bias = one.model.get_weights()["rest.value.0.weight"], one.model.get_weights()["rest.value.0.bias"]
+seen = (obs - obs.mean()) / np.sqrt(obs.var() + 1e-3)
+np.testing.assert_allclose(mine.value, (seen @ kernel.T + bias)[:, 0], rtol=1e-4)
+print("done")
+"""
+
+
+def test_layers_of_legacy_keras_keep_their_weights():
+    pytest.importorskip("tf_keras")
+    done = subprocess.run(
+        [sys.executable, "-c", LEGACY], env={**os.environ, "TF_USE_LEGACY_KERAS": "1"}, capture_output=True, text=True
+    )
+    assert done.stdout.strip().endswith("done"), done.stderr[-2000:]
 
 
 def test_a_value_of_a_keras_model_outside_its_trace_is_refused(catalog):

@@ -15,10 +15,10 @@ from rlcatalog.models import ModelV2, check_weights, inner_model
 from rlcatalog.tf.dtypes import dtype_of
 from rlcatalog.tf.ops import flatten_rows
 from rlcatalog.tf.sequences import Padding, steps_of
-from rlcatalog.tf.variables import Found, VariableHolder, find, raw
+from rlcatalog.tf.variables import Found, find, raw
 
 
-class TFModelV2(ModelV2, VariableHolder):
+class TFModelV2(ModelV2):
     """Base class of TensorFlow models; Keras models, layers and raw variables may be attributes.
 
     Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. Variables are found by walking

@@ -11,7 +11,6 @@ import tensorflow as tf
 from rlcatalog.config import INITIALIZERS, activation_name, initializer_name
 from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
 from rlcatalog.tf.ops import flatten_rows
-from rlcatalog.tf.variables import VariableHolder
 
 ACTIVATIONS: dict[str, Callable[[Any], Any] | None] = {
     "linear": None,
@@ -112,7 +111,7 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
     return tf.cast(x, tf.float32), new_state
 
 
-class Dense(VariableHolder):
+class Dense:
     """One linear layer whose variables exist from the start.
 
     The kernel is stored `[in, out]`, as TensorFlow multiplies; its canonical form is PyTorch's `[out, in]`.
@@ -137,7 +136,7 @@ class Dense(VariableHolder):
         yield "bias", self.bias, None
 
 
-class DenseStack(VariableHolder):
+class DenseStack:
     """Dense layers with their activations.
 
     Args:
@@ -163,7 +162,7 @@ class DenseStack(VariableHolder):
         return x
 
 
-class FreeLogStd(VariableHolder):
+class FreeLogStd:
     """Appends a trained vector, the same for every row, to the means: the `free_log_std` option.
 
     Args:
@@ -179,7 +178,7 @@ class FreeLogStd(VariableHolder):
         return tf.concat([means, log_std], axis=1)
 
 
-class OutputLayers(VariableHolder):
+class OutputLayers:
     """Logits and value: the outermost layers of a model.
 
     Args:

@@ -1,24 +1,22 @@
 """Variables of a TensorFlow model, found under stable names.
 
 A name is the path of attributes and indices that leads to the variable, as in PyTorch's `state_dict`; the counters in
-Keras' own names ("dense_3") differ from one instance to the next.
+Keras' own names ("dense_3") differ from one instance to the next. Lists, dicts and objects of any class are looked
+into. An object whose variables have another canonical layout than their own defines `canonical()`, which yields name,
+variable and the axes that turn its value into that layout, or None.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-
-class VariableHolder:
-    """Base of models, and of layers that are no Keras layers: their attributes are searched for variables.
-
-    One whose variables have another canonical layout than their own defines `canonical()`, which yields name, variable
-    and the axes that turn its value into that layout, or None.
-    """
+from rlcatalog.observations import Preprocessor
 
 
 class Found(NamedTuple):
@@ -49,21 +47,12 @@ def find(model: Any) -> list[Found]:
 def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
     """Whether a Keras layer, wherever `find` looks, has yet to make its variables at its first call."""
     visited = set() if _visited is None else _visited
-    if isinstance(value, str | int | float | type(None)) or id(value) in visited:
+    if isinstance(value, _PLAIN) or id(value) in visited:
         return False
     visited.add(id(value))
-    keras = sys.modules.get("keras")
-    if keras is not None and isinstance(value, keras.layers.Layer):
+    if _is_layer(value):
         return not value.built
-    if isinstance(value, list | tuple):
-        parts = list(value)
-    elif isinstance(value, dict):
-        parts = list(value.values())
-    elif isinstance(value, VariableHolder | tf.Module):
-        parts = list(vars(value).values())
-    else:
-        return False
-    return any(unbuilt(part, visited) for part in parts)
+    return any(unbuilt(part, visited) for _, part in _parts(value))
 
 
 def raw(variable: Any) -> Any:
@@ -71,42 +60,73 @@ def raw(variable: Any) -> Any:
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
+#: What holds no variables of a model. A preprocessor leads to the catalog that made it.
+_PLAIN = (str, bytes, int, float, type(None), type, np.ndarray, types.FunctionType, types.ModuleType, Preprocessor)
+#: Packages whose objects are not looked into, but for layers, modules and variables: they hold the variables of
+#: optimisers and of caches.
+_CLOSED = frozenset({"tensorflow", "keras", "tf_keras", "numpy", "gymnasium", "torch"})
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a list, dict or object holds, by name."""
+    if isinstance(value, list | tuple):
+        yield from ((str(index), item) for index, item in enumerate(value))
+    elif isinstance(value, Mapping):
+        yield from ((str(key), item) for key, item in value.items())
+    elif isinstance(value, tf.Module) or type(value).__module__.partition(".")[0] not in _CLOSED:
+        for name, item in _attributes(value):
+            # What was added afterwards, and TensorFlow's own bookkeeping.
+            if name != "_registered" and not name.startswith("_self_"):
+                yield name, item
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    yield from list(getattr(value, "__dict__", {}).items())
+    for cls in type(value).__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if not name.startswith("__") and hasattr(value, name):
+                yield name, getattr(value, name)
+
+
 def _walk(value: Any, path: str, visited: set[int]) -> Iterator[Found]:
     if isinstance(value, tf.Variable):
         yield Found(path, value, None)
         return
-    if isinstance(value, str | int | float | type(None)) or id(value) in visited:
+    if isinstance(value, _PLAIN) or id(value) in visited:
         return
     visited.add(id(value))
     keras = sys.modules.get("keras")
     if hasattr(value, "canonical"):
         for name, variable, axes in value.canonical():
             yield Found(_join(path, name), raw(variable), axes)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _walk(item, _join(path, str(index)), visited)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _walk(item, _join(path, str(key)), visited)
     elif keras is not None and isinstance(value, keras.Variable):
         yield Found(path, value.value, None)
-    elif keras is not None and isinstance(value, keras.layers.Layer):
-        yield from _keras(value, path, visited, keras)
-    elif isinstance(value, VariableHolder | tf.Module):
-        for name, item in vars(value).items():
-            if name == "_registered" or name.startswith("_self_"):  # added afterwards; TensorFlow's own bookkeeping
-                continue
+    elif _is_layer(value):
+        yield from _layer(value, path, visited)
+    else:
+        for name, item in _parts(value):
             yield from _walk(item, _join(path, name), visited)
 
 
-def _keras(layer: Any, path: str, visited: set[int], keras: Any) -> Iterator[Found]:
-    if isinstance(layer, keras.Model):
+def _kerases() -> list[Any]:
+    """Return Keras and legacy Keras, as far as they are loaded."""
+    return [module for name in ("keras", "tf_keras") if (module := sys.modules.get(name)) is not None]
+
+
+def _is_layer(value: Any) -> bool:
+    return any(isinstance(value, keras.layers.Layer) for keras in _kerases())
+
+
+def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[Found]:
+    if any(isinstance(layer, keras.Model) for keras in _kerases()):
         for index, inner in enumerate(layer.layers):
             yield from _walk(inner, _join(path, str(index)), visited)
-    dense = isinstance(layer, keras.layers.Dense)
-    names = [variable.name for variable in layer.weights]
-    for index, variable in enumerate(layer.weights):
-        name = variable.name if names.count(variable.name) == 1 else str(index)
+    dense = any(isinstance(layer, keras.layers.Dense) for keras in _kerases())
+    weights = layer.weights if layer.built else []
+    own = [variable.name.rpartition("/")[2].partition(":")[0] for variable in weights]  # legacy: dense_3/kernel:0
+    for index, (name, variable) in enumerate(zip(own, weights, strict=True)):
+        name = name if own.count(name) == 1 else str(index)
         is_kernel = dense and name == "kernel"
         yield Found(_join(path, "weight" if is_kernel else name), raw(variable), (1, 0) if is_kernel else None)
 
