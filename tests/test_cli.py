@@ -134,7 +134,7 @@ def test_train_and_evaluate(tmp_path):
     assert config["parts"] == {
         "preprocessor": "none", "filter": "MeanStdFilter", "action_dist": "categorical", "trunk": "fcnet",
     }  # fmt: skip
-    assert (out / "policy" / "filter.safetensors").is_file()
+    assert list((out / "policy").glob("filter-*.safetensors"))
     printed = rlcatalog("evaluate", str(out), "--episodes", "4").stdout
     assert float(printed.strip().rpartition("mean return ")[2]) > 0
     assert "pass --env ID" in rlcatalog("evaluate", str(out / "policy"), code=1).stderr

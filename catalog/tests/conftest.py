@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -174,6 +175,17 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def arrays() -> Callable[..., Path]:
+    """Return the one file of a saved policy with its weights, or another role: `arrays(directory, "filter")`."""
+
+    def find(directory: Path, role: str = "weights") -> Path:
+        (found,) = directory.glob(f"{role}-*.safetensors")
+        return found
+
+    return find
+
+
+@pytest.fixture
 def same_policy() -> Callable[[Policy, Policy, Any], None]:
     """Check that two policies answer observations alike: `same_policy(a, b, obs)`."""
 
@@ -190,12 +202,17 @@ def same_policy() -> Callable[[Policy, Policy, Any], None]:
 
 @pytest.fixture
 def edit() -> Callable[..., dict[str, Any]]:
-    """Change keys of a saved manifest and return the manifest as it was: `edit(directory, framework="tf")`."""
+    """Change keys of a saved manifest and return the manifest as it was: `edit(directory, framework="tf")`.
+
+    It is signed anew, as whoever forges one would.
+    """
 
     def change(directory: Path, **changes: Any) -> dict[str, Any]:
         path = directory / "policy.json"
         manifest: dict[str, Any] = json.loads(path.read_text())
-        path.write_text(json.dumps({**manifest, **changes}))
+        changed = {key: value for key, value in {**manifest, **changes}.items() if key != "checksum"}
+        text = json.dumps(changed, sort_keys=True, separators=(",", ":"))
+        path.write_text(json.dumps({**changed, "checksum": hashlib.sha256(text.encode()).hexdigest()}))
         return manifest
 
     return change

@@ -62,11 +62,11 @@ def filters(module, entry_point, plugin):
     )
 
 
-def test_statistics_of_a_filter_come_back(directory, filters, same_policy):
+def test_statistics_of_a_filter_come_back(directory, filters, arrays, same_policy):
     policy = catalog_of(filters.own).build(BOX, TWO, {"observation_filter": "counting"})
     policy.preprocess(observations(BOX, seed=3), update=True)
     policy.save(directory)
-    assert (directory / "filter.safetensors").is_file()
+    assert arrays(directory, "filter").is_file()
     back = loading.load(catalog_of(filters.own), directory)
     assert back.filter.n == 5
     np.testing.assert_array_equal(back.filter.total, policy.filter.total)
@@ -78,11 +78,12 @@ def test_a_filter_is_pinned(directory, filters):
     assert type(loading.load(catalog_of(filters.own, filters.other), directory).filter) is Counting
 
 
-def test_statistics_of_a_filter_are_not_forgotten_silently(directory, filters, edit):
+def test_statistics_of_a_filter_are_not_forgotten_silently(directory, filters, arrays, edit):
     catalog_of(filters.own).build(BOX, TWO, {"observation_filter": "counting"}).save(directory)
     manifest = edit(directory)
-    edit(directory, files={"weights.safetensors": manifest["files"]["weights.safetensors"]})
-    with pytest.raises(SavedPolicyError, match=r"filter\.safetensors"):
+    weights = arrays(directory).name
+    edit(directory, files={weights: manifest["files"][weights]})
+    with pytest.raises(SavedPolicyError, match=r"incomplete; missing: \['filter-"):
         loading.load(catalog_of(filters.own), directory)
 
 

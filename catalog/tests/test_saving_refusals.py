@@ -51,8 +51,10 @@ def test_a_manifest_that_is_no_text(written, refused):
 
 
 def test_another_format_version(written, edit, refused):
-    edit(written, format_version=2, rlcatalog="9.9")
-    refused(written, r"format version 2; this rlcatalog \([\d.]+\) reads version 1. It was written by rlcatalog 9\.9")
+    edit(written, format_version=3, rlcatalog="9.9")
+    refused(
+        written, r"format version 3; this rlcatalog \([\d.]+\) reads version 2 and 1. It was written by rlcatalog 9\.9"
+    )
 
 
 NEEDED = ["framework", "config", "parts", "preprocessors", "versions", "observation_space", "action_space", "files"]
@@ -77,23 +79,23 @@ def test_a_manifest_with_nonsense_in_it_is_refused(written, key, value, edit):
 
 
 @pytest.mark.parametrize("keep", [0, 4, 100, -1])
-def test_truncated_weights(written, keep, refused):
-    path = written / "weights.safetensors"
+def test_truncated_weights(written, keep, arrays, refused):
+    path = arrays(written)
     path.write_bytes(path.read_bytes()[:keep])
-    refused(written, r"weights\.safetensors: truncated or changed since it was saved")
+    refused(written, r"weights-\w+\.safetensors: .*truncated or changed since it was saved")
 
 
-def test_changed_weights(written, refused):
-    path = written / "weights.safetensors"
+def test_changed_weights(written, arrays, refused):
+    path = arrays(written)
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(bytes(data))
-    refused(written, r"weights\.safetensors: truncated or changed")
+    refused(written, r"weights-\w+\.safetensors: truncated or changed")
 
 
-def test_missing_weights(written, refused):
-    (written / "weights.safetensors").unlink()
-    refused(written, r"weights\.safetensors: cannot be read")
+def test_missing_weights(written, arrays, refused):
+    arrays(written).unlink()
+    refused(written, r"weights-\w+\.safetensors: cannot be read")
 
 
 def test_weights_that_are_no_safetensors(written, edit, refused):
@@ -101,22 +103,23 @@ def test_weights_that_are_no_safetensors(written, edit, refused):
     import pickle
 
     data = pickle.dumps({"hidden": np.zeros(3)})
-    (written / "weights.safetensors").write_bytes(data)
-    edit(written, files={"weights.safetensors": hashlib.sha256(data).hexdigest()})
-    refused(written, r"weights\.safetensors: not a safetensors file")
+    digest = hashlib.sha256(data).hexdigest()
+    (written / f"weights-{digest[:16]}.safetensors").write_bytes(data)
+    edit(written, files={f"weights-{digest[:16]}.safetensors": digest})
+    refused(written, r"weights-\w+\.safetensors: not a safetensors file")
 
 
 def test_weights_of_another_model(written, edit, refused):
     edit(written, config={"fcnet_hiddens": [9]})
-    said = refused(written, r"weights\.safetensors: FullyConnectedNetwork: these weights belong to another model")
+    said = refused(written, r"weights-\w+\.safetensors: FullyConnectedNetwork: these weights belong to another model")
     assert "hidden.layers.0.weight: (8, 3) instead of (9, 3)" in said
 
 
 @pytest.mark.parametrize("name", ["evil.bin", "weights.pkl", "../weights.safetensors", "/weights.safetensors"])
-def test_a_file_the_format_does_not_know(written, name, edit, refused):
-    (written.parent / "weights.safetensors").write_bytes((written / "weights.safetensors").read_bytes())
+def test_a_file_the_format_does_not_know(written, name, arrays, edit, refused):
+    (written.parent / "weights.safetensors").write_bytes(arrays(written).read_bytes())
     manifest = edit(written)
-    digest = manifest["files"]["weights.safetensors"]
+    (digest,) = manifest["files"].values()
     edit(written, files={**manifest["files"], name: digest})
     refused(written, "unknown file")
 

@@ -77,20 +77,20 @@ def test_the_functions_of_the_package(directory, same_policy):
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("order", [("torch", "tf"), ("tf", "torch")], ids="-".join)
-def test_the_weights_file_is_of_no_framework(directory, case, order, edit, same_policy):
+def test_the_weights_file_is_of_no_framework(directory, case, order, arrays, edit, same_policy):
     source, target = build(case, order[0]), build(case, order[1])
     source.save(directory)
-    target.model.set_weights(load_file(directory / "weights.safetensors"))
+    target.model.set_weights(load_file(arrays(directory)))
     same_policy(source, target, observations(CASES[case][0]))
     # The manifest decides which framework a policy comes back in; its weights do not.
     edit(directory, framework=order[1])
     same_policy(source, loading.load(catalog_of(), directory), observations(CASES[case][0]))
 
 
-def test_saving_again_writes_the_same_bytes(directory, tmp_path):
+def test_saving_again_writes_the_same_bytes(directory, arrays, tmp_path):
     build("nested").save(directory)
     loading.load(catalog_of(), directory).save(tmp_path / "again")
-    for file in ("policy.json", "weights.safetensors"):
+    for file in ("policy.json", arrays(directory).name):
         assert (tmp_path / "again" / file).read_bytes() == (directory / file).read_bytes()
 
 
@@ -175,10 +175,10 @@ def test_tensorflow_is_what_tf_policies_hold():
 # --- what is written -------------------------------------------------------------------------------------------------
 
 
-def test_names_and_numbers_alone(directory):
+def test_names_and_numbers_alone(directory, arrays):
     policy = build("nested")
     policy.save(directory)
-    assert sorted(path.name for path in directory.iterdir()) == ["policy.json", "weights.safetensors"]
+    assert sorted(path.name for path in directory.iterdir()) == ["policy.json", arrays(directory).name]
     manifest = json.loads((directory / "policy.json").read_text())
     assert manifest["format"] == "rlcatalog-policy"
     assert manifest["parts"] == {"trunk": "rlcatalog-fcnet/fcnet"}
@@ -192,7 +192,7 @@ def test_names_and_numbers_alone(directory):
     }
     assert set(manifest["versions"]) == {"rlcatalog-fcnet", "rlcatalog-gaussian", "rlcatalog-preprocessors"}
     # A safetensors file: the length of a JSON header, the header, raw numbers. No pickle opcode stands at its start.
-    data = (directory / "weights.safetensors").read_bytes()
+    data = arrays(directory).read_bytes()
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     end = max(entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__")

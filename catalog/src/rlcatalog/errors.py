@@ -33,6 +33,10 @@ class LoadOrderWarning(CatalogWarning, RuntimeWarning):
     """TensorFlow was imported before triton, which may end the process at PyTorch's optimisers."""
 
 
+class SavedPolicyWarning(CatalogWarning):
+    """A saved policy holds weights or statistics that are not finite."""
+
+
 # --- plugins -------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, Rank, Request, SpaceInfo, Stage, hookimpl
@@ -48,11 +49,14 @@ def describe(request: Request) -> list[Stage]:
     if request.num_outputs is None or request.action is None:
         return [Stage("features", None if request.trunk_width is None else (request.trunk_width,))]
     widths, count = hidden_widths(request.action, request.config), len(action_codec(request.action).paths)
+    weights = [widths[0], *((n + 1) * m for n, m in pairwise(widths))]  # of the first what each part has at least
+    hidden = zip(widths, weights, strict=True)
     return [
         Stage("value", ()),
-        *(Stage(f"hidden {i} of the conditionals, masked", (width,)) for i, width in enumerate(widths, 1)),
-        Stage(f"logits of {count} parts, and context", (request.num_outputs,)),
-    ]
+        *(Stage(f"hidden {i} of the conditionals, masked", (n,), m) for i, (n, m) in enumerate(hidden, 1)),
+        Stage(f"logits of {count} parts, and context", (request.num_outputs,),
+              (request.trunk_width or 0) * request.num_outputs),
+    ]  # fmt: skip
 
 
 @hookimpl

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Size = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 
+#: How many numbers the memory of one episode may hold; no machine that trains with more is known.
+MOST_HELD = 1 << 26
+
 #: Added to the variance in every layer normalisation, the same in both frameworks.
 EPSILON = 1e-5
 
@@ -42,6 +45,12 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
     attention_use_n_prev_rewards: Annotated[Count, Meta(description="how many previous rewards the units see")] = 0
 
     @property
+    def unit_weights(self) -> int:
+        """How many weights one unit has, but for biases and scales: attention, dense layers and two gates."""
+        dim, inner = self.attention_dim, self.attention_num_heads * self.attention_head_dim
+        return dim * (5 * inner + 2 * self.attention_position_wise_mlp_dim + 12 * dim)
+
+    @property
     def slots(self) -> int:
         """Number of past steps the memory holds: enough for acting and for training."""
         return max(self.attention_memory_inference, self.attention_memory_training)
@@ -62,6 +71,24 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
         return [DenseSpec(width, "relu", weights="xavier_uniform") for width in widths]
 
 
+def sizes_of(options: Mapping[str, Any]) -> AttentionConfig:
+    """Return the sizes of the transformer by itself, given as its keyword arguments; others are left out."""
+    given = {f"attention_{name.removeprefix('attention_')}": value for name, value in options.items()}
+    return AttentionConfig(**{"attention_num_heads": 2, **{name: value for name, value in given.items()
+                                                           if name in AttentionConfig.__struct_fields__}})  # fmt: skip
+
+
+def _checked(own: AttentionConfig) -> AttentionConfig:
+    """Return sizes, unless the memory they ask for is beyond measure."""
+    if (held := own.attention_num_transformer_units * (own.slots + 1) * own.attention_dim) > MOST_HELD:
+        raise ConfigError(
+            f"attention_num_transformer_units={own.attention_num_transformer_units} with {own.slots} past steps of"
+            f" attention_dim={own.attention_dim}: the memory of one episode would hold {held} numbers, and {MOST_HELD}"
+            " are the most. Take fewer units, or a shorter attention_memory_inference and attention_memory_training."
+        )
+    return own
+
+
 def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionConfig, OutputPlan]:
     """Read the transformer around a trunk, and its end, from a model config.
 
@@ -72,7 +99,7 @@ def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionC
     Raises:
         ConfigError: A key that a memory has no place for; see `rlcatalog.models.memory_outputs`.
     """
-    own = read_config(config, AttentionConfig)
+    own = _checked(read_config(config, AttentionConfig))
     return own, memory_outputs(config, own.attention_dim, num_outputs, "use_attention")
 
 
@@ -94,7 +121,8 @@ def net_plan(
             "GTrXLNet with post_fcnet_hiddens: it has no dense layers for them to stand behind. Leave"
             " post_fcnet_hiddens out, or set use_attention, where they stand between trunk and units."
         )
-    own = read_config(msgspec.structs.asdict(sizes), AttentionConfig)  # a struct's constructor checks nothing
+    # A struct's constructor checks nothing.
+    own = _checked(read_config(msgspec.structs.asdict(sizes), AttentionConfig))
     return own, memory_outputs(config, own.attention_dim, num_outputs, "GTrXLNet")
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
+
+if TYPE_CHECKING:
+    from rlcatalog_attention.config import AttentionConfig
 
 
 def match(request: Request) -> Match | NoMatch:
@@ -23,14 +28,25 @@ def describe(request: Request) -> list[Stage]:
     if past.width:
         width = None if request.trunk_width is None else (request.trunk_width + past.width,)
         stages.append(Stage(f"features, {past.actions} past actions, {past.rewards} past rewards", width))
-    stages.append(Stage("input (linear)", (own.attention_dim,)))
-    stages += [
-        Stage(f"unit {i} ({own.attention_num_heads} x {own.attention_head_dim})", (own.attention_dim,))
-        for i in range(1, own.attention_num_transformer_units + 1)
+    return [*stages, *_units((request.trunk_width or 0) + past.width, own), *outputs.stages()]
+
+
+def describe_net(request: Request) -> list[Stage]:
+    """Return the same of the transformer by itself; its sizes are keyword arguments."""
+    from rlcatalog_attention.config import net_plan, sizes_of
+
+    own, outputs = net_plan(request.config, request.num_outputs, sizes_of(request.config["custom_model_config"]))
+    return [*_units(request.encoded_size, own), *outputs.stages()]
+
+
+def _units(inputs: int, own: AttentionConfig) -> list[Stage]:
+    dim = own.attention_dim
+    name = f"({own.attention_num_heads} x {own.attention_head_dim})"
+    units = range(1, own.attention_num_transformer_units + 1)
+    return [
+        Stage("input (linear)", (dim,), (inputs + 1) * dim),
+        *(Stage(f"unit {i} {name}", (dim,), own.unit_weights) for i in units),
     ]
-    if request.num_outputs is not None and outputs.logits is not None:
-        stages += [Stage("value", ()), Stage(f"logits ({outputs.logits.label})", (request.num_outputs,))]
-    return stages
 
 
 @hookimpl
@@ -54,6 +70,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             name="gtrxl",
             targets={"torch": "rlcatalog_attention.torch:GTrXLNet", "tf": "rlcatalog_attention.tf:GTrXLNet"},
             summary="the gated transformer by itself, on encoded observations",
+            describe=describe_net,
             reads=("free_log_std",),
         ),
     ]

@@ -56,11 +56,7 @@ def stages(request: Request) -> list[Stage]:
     width = None if found is None else _described(found.parts, found.nets, described)
     layers = ending(request.config, width or 0, request.num_outputs)
     described.append(Stage("features side by side", None if width is None else (width,)))
-    described += [Stage(f"post_fcnet {i} ({spec.label})", (spec.size,)) for i, spec in enumerate(layers.hidden, 1)]
-    if layers.logits is not None:
-        described.append(Stage("value", ()))
-        described.append(Stage(f"logits ({layers.logits.label})", (layers.outputs,)))
-    return described
+    return described + layers.stages("post_fcnet")
 
 
 def _described(parts: Sequence[ObservationPart | Items], nets: Sequence[Net], into: list[Stage]) -> int | None:
@@ -75,7 +71,7 @@ def _described(parts: Sequence[ObservationPart | Items], nets: Sequence[Net], in
         else:
             net = nets[part.index]
             own = _own_stages(net)
-            into += [Stage(f"{part.path}: {stage.name}", stage.shape) for stage in own]
+            into += [replace(stage, name=f"{part.path}: {stage.name}") for stage in own]
             # A net without stages hands its input on.
             width = math.prod(part.shape) if not own else own[-1].shape[-1] if own[-1].shape else None
         widths.append(width)

@@ -23,12 +23,7 @@ def describe(request: Request) -> list[Stage]:
     """Return the stages and their shapes."""
     from rlcatalog_fcnet.config import plan
 
-    layers = plan(request.config, request.encoded_size, request.num_outputs)
-    stages = [Stage(f"hidden {i} ({spec.label})", (spec.size,)) for i, spec in enumerate(layers.hidden, 1)]
-    if layers.logits is not None:
-        stages.append(Stage("value", ()))
-        stages.append(Stage(f"logits ({layers.logits.label})", (layers.outputs,)))
-    return stages
+    return plan(request.config, request.encoded_size, request.num_outputs).stages()
 
 
 @hookimpl

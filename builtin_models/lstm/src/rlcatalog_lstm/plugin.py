@@ -22,11 +22,9 @@ def describe(request: Request) -> list[Stage]:
         added = [name for name, n in (("previous action", past.actions), ("previous reward", past.rewards)) if n]
         shape = None if request.trunk_width is None else (layers.cell.inputs,)
         stages.append(Stage(f"with {' and '.join(added)}", shape))
-    stages.append(Stage("cell (lstm)", (layers.cell.size,)))
-    if layers.outputs.logits is not None:
-        stages.append(Stage("value", ()))
-        stages.append(Stage(f"logits ({layers.outputs.logits.label})", (layers.outputs.outputs,)))
-    return stages
+    cell = layers.cell
+    return [*stages, Stage("cell (lstm)", (cell.size,), 4 * cell.size * (cell.inputs + cell.size + 1)),
+            *layers.outputs.stages()]  # fmt: skip
 
 
 @hookimpl

@@ -63,11 +63,12 @@ def describe(request: Request) -> list[Stage]:
         ShownMask(request.action, request.obs.children[request.obs.keys.index(found.mask)])
     if outputs.logits is None:
         return [Stage("features", None if request.trunk_width is None else (request.trunk_width,))]
-    stages = [Stage("value", ())]
-    if found.embeddings is None:
-        stages.append(Stage(f"logits ({outputs.logits.label})", (outputs.outputs,)))
-    else:
-        stages += [Stage("intent (linear)", (found.size,)), Stage("logits (dot products)", (found.actions,))]
+    stages = outputs.stages()
+    if found.embeddings is not None:
+        stages[-1:] = [
+            Stage("intent (linear)", (found.size,), outputs.logits_weights),
+            Stage("logits (dot products)", (found.actions,)),
+        ]
     if found.mask is not None or found.listed:
         stages.append(Stage("masked", (request.num_outputs or 0,)))
     return stages

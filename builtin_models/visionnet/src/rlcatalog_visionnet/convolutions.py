@@ -86,6 +86,11 @@ class ConvSpec:
         return (rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)
 
     @property
+    def weight_count(self) -> int:
+        """How many weights it has."""
+        return (self.kernel[0] * self.kernel[1] * self.inputs + 1) * self.channels
+
+    @property
     def label(self) -> str:
         """What it is, for tables: `8x8/4 same, relu`."""
         stride = str(self.stride[0]) if self.stride[0] == self.stride[1] else by(self.stride)
@@ -101,6 +106,11 @@ class PoolSpec:
     size_in: Pair
 
     @property
+    def weight_count(self) -> int:
+        """How many weights it has: none."""
+        return 0
+
+    @property
     def size(self) -> Pair:
         """Height and width of the output."""
         return -(-self.size_in[0] // 2), -(-self.size_in[1] // 2)
@@ -113,6 +123,11 @@ class ResidualSpec:
     activation: Any
     first: ConvSpec
     second: ConvSpec
+
+    @property
+    def weight_count(self) -> int:
+        """How many weights it has."""
+        return self.first.weight_count + self.second.weight_count
 
     @property
     def channels(self) -> int:

@@ -36,15 +36,10 @@ def describe(request: Request) -> list[Stage]:
             convs += 2
             name = f"residual: conv {convs - 1}, conv {convs} ({layer.second.label})"
         shape = (layer.channels, *layer.size) if layers.channels_first else (*layer.size, layer.channels)
-        stages.append(Stage(name, shape))
-    dense = layers.output
-    stages.append(Stage("features", (dense.inputs,)))
-    stages += [Stage(f"hidden {i} ({spec.label})", (spec.size,)) for i, spec in enumerate(dense.hidden, 1)]
-    if request.num_outputs is not None:
-        stages.append(Stage("value", ()))
-        last = layers.logits or dense.logits
-        assert last is not None
-        stages.append(Stage(f"logits ({last.label})", (request.num_outputs,)))
+        stages.append(Stage(name, shape, layer.weight_count))
+    stages += [Stage("features", (layers.output.inputs,)), *layers.output.stages()]
+    if layers.logits is not None:
+        stages[-1] = Stage(f"logits ({layers.logits.label})", stages[-1].shape, layers.logits.weight_count)
     return stages
 
 

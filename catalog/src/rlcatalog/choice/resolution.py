@@ -117,7 +117,7 @@ def model_stages(
         if isinstance(part.declaration, ModelSpec) and part.declaration.describe is not None:
             asked = request if unclaimed is None or part.declaration.slot == "head" else unclaimed.request(request)
             found = part.ask("describe", replace(asked, num_outputs=outputs, trunk_width=width), returns=_stages)
-        stages += [Stage(f"{part.name}: {stage.name}", stage.shape) for stage in found]
+        stages += [replace(stage, name=f"{part.name}: {stage.name}") for stage in found]
         last = found[-1].shape if found else None
         width = last[-1] if last else None
     return stages

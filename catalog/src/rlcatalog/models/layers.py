@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlcatalog.config import KernelConfig, activation_name, initializer_name, read_config
 from rlcatalog.errors import ConfigError
+from rlcatalog.plugins import Stage
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,23 @@ class OutputPlan:
     def features(self) -> int:
         """Width of what the logits and the value layer read."""
         return self.hidden[-1].size if self.hidden else self.inputs
+
+    def stages(self, name: str = "hidden") -> list[Stage]:
+        """Return the layers as `explain` shows them: the dense ones under a name, then value and logits."""
+        widths = itertools.pairwise([self.inputs, *(spec.size for spec in self.hidden)])
+        found = [
+            Stage(f"{name} {i} ({spec.label})", (spec.size,), (n + 1) * m)
+            for i, (spec, (n, m)) in enumerate(zip(self.hidden, widths, strict=True), 1)
+        ]
+        if self.logits is not None:
+            found.append(Stage("value", (), self.features + 1))
+            found.append(Stage(f"logits ({self.logits.label})", (self.outputs,), self.logits_weights))
+        return found
+
+    @property
+    def logits_weights(self) -> int:
+        """How many weights the output layer has."""
+        return 0 if self.logits is None else (self.features + 1) * self.logits.size
 
 
 def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:

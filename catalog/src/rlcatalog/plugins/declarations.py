@@ -57,10 +57,13 @@ class Stage:
     Attributes:
         name: What the step is, such as `hidden 1 (tanh)`.
         shape: Shape of its output for one observation, or None when it is known only after building.
+        weights: How many weights it has, or a part of them: never more than there are, 0 where that is not known.
+            Loading refuses a config that asks for more than a file holds before anything is built.
     """
 
     name: str
     shape: tuple[int, ...] | None
+    weights: int = 0
 
 
 @dataclass(frozen=True)

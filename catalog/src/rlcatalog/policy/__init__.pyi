@@ -3,8 +3,8 @@ from .contract import Engine as Engine, Evaluation as Evaluation, Step as Step
 from .encoder import Encoder as Encoder
 from .history import Views as Views
 from .loading import load as load, read_manifest as read_manifest
+from .manifest import Manifest as Manifest
 from .policy import Policy as Policy
-from .saving import Manifest as Manifest
 from .sequences import (
     chop_into_sequences as chop_into_sequences,
     lengths_of as lengths_of,

@@ -1,24 +1,41 @@
-"""Policies restored: what was written is checked, and the parts that were chosen are found again by name."""
+"""Policies restored: what was written is checked, and the parts that were chosen are found again by name.
+
+Memory is bounded by the lengths of the files, and by fixed limits where these are small. `policy.json` is read up to a
+limit; the header of the weights has to agree with their file's length; the weights that the parts announce for the
+config (`Stage.weights`) have to be in the header before a model is built, and the model's own names, shapes and dtypes
+have to be those of the header before an array is read. Not bounded is what a part builds without announcing it, as a
+custom class may; what it raises, for want of memory too, is a `SavedPolicyError`.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import math
 import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
-from rlcatalog._version import __version__
-from rlcatalog.choice import Pins
-from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError
+from rlcatalog.choice import Pins, Resolution
+from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning
+from rlcatalog.models import check_weights
+from rlcatalog.policy.files import RegularFile
+from rlcatalog.policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
 from rlcatalog.policy.policy import Policy
-from rlcatalog.policy.saving import FILTER, FORMAT, FORMAT_VERSION, MANIFEST, WEIGHTS, Manifest
-from rlcatalog.spaces import space_from_json, space_to_json
+from rlcatalog.policy.tensors import Array, TensorFile
+from rlcatalog.spaces import MOST_ENTRIES, space_from_json, space_to_json
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
+
+#: A model of so many weights is built whatever the file holds, so that an error can say which of them differ.
+_SMALL = 1 << 22
+
+#: How often reading begins anew where a writer has been faster; once is enough for one save.
+_ATTEMPTS = 10
 
 
 def load(
@@ -26,25 +43,24 @@ def load(
 ) -> Policy:
     """Restore a policy from a directory; see `rlcatalog.load`."""
     source = Path(directory)
-    manifest = read_manifest(source)
-    tensors = {name: _tensors(source / name, digest) for name, digest in manifest.files.items()}
-    obs_space = _space(manifest, "observation_space", source, obs_space)
-    action_space = _space(manifest, "action_space", source, action_space)
-    pins = Pins(manifest.parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
-    try:
-        pins.check(catalog.registry)  # a missing plugin is named before its config keys are
-        resolution = catalog.resolve(obs_space, action_space, manifest.config, manifest.framework, pins=pins)
-        policy = Policy(catalog, resolution, obs_space, action_space)
-    except CatalogError as error:
-        versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
-        error.args = (f"{source}: this policy cannot be restored here. {error} (It was saved with {versions}.)",)
-        raise
-    try:
-        policy.model.set_weights(tensors[WEIGHTS])
-    except ModelContractError as error:
-        raise SavedPolicyError(f"{source / WEIGHTS}: {error}") from error
-    if policy.filter is not None:
-        policy.filter.set_state(tensors[FILTER])
+    with _opened(source) as (manifest, files):
+        tensors = {role: TensorFile(file) for role, file in files.items()}
+        obs_space = _space(manifest, "observation_space", source, obs_space)
+        action_space = _space(manifest, "action_space", source, action_space)
+        with _restoring(source, manifest):
+            policy = _built(catalog, manifest, obs_space, action_space, tensors[WEIGHTS])
+        arrays = {}
+        for role, found in tensors.items():
+            with _damage(found):
+                if role == WEIGHTS:
+                    _check(policy, found)
+                arrays[role] = found.read(manifest.files[found.file.path.name])
+                _warn_of_non_finite(found, arrays[role])
+        with _damage(tensors[WEIGHTS]):
+            policy.model.set_weights(arrays[WEIGHTS])
+        if policy.filter is not None:
+            with _damage(tensors[FILTER]):
+                policy.filter.set_state(arrays[FILTER])
     return policy
 
 
@@ -54,58 +70,141 @@ def read_manifest(source: Path) -> Manifest:
     Raises:
         SavedPolicyError: The folder holds none, or it is damaged.
     """
-    path = source / MANIFEST
-    if not path.is_file():
-        raise SavedPolicyError(f"{source}: not a saved policy; it has no {MANIFEST}.")
+    file = _open(source)
     try:
-        data = msgspec.json.decode(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise SavedPolicyError(f"{path}: truncated or not JSON: {error}") from error
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise SavedPolicyError(f"{path}: not written by rlcatalog (no format {FORMAT!r} in it).")
-    if data.get("format_version") != FORMAT_VERSION:
+        return decode(file, source)
+    finally:
+        file.close()
+
+
+def _open(source: Path) -> RegularFile:
+    try:
+        return RegularFile(source / MANIFEST)
+    except FileNotFoundError:
+        raise SavedPolicyError(f"{source}: not a saved policy; it has no {MANIFEST}.") from None
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
+    """Open the files of a save, all of one; where a writer removes one before that, reading begins anew."""
+    former = None
+    for _ in range(_ATTEMPTS):
+        with ExitStack() as stack:
+            manifest, files = read_manifest(source), {}
+            for role in (WEIGHTS, FILTER):
+                name = manifest.file(role)
+                if name is None:
+                    continue
+                try:
+                    files[role] = RegularFile(source / name)
+                except FileNotFoundError as error:
+                    if manifest == former:  # nobody writes: it is missing
+                        raise SavedPolicyError(f"{source / name}: cannot be read: {error}") from error
+                    break
+                stack.callback(files[role].close)
+            else:
+                yield manifest, files
+                return
+        former = manifest
+    raise SavedPolicyError(f"{source}: was written {_ATTEMPTS} times while it was read; read it when that is over.")
+
+
+@contextmanager
+def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
+    """Name the folder and what it was saved with, whatever is raised while parts are found and built."""
+    versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
+    saved = f"(It was saved with {versions}.)"
+    try:
+        yield
+    except CatalogError as error:
+        error.args = (f"{source}: this policy cannot be restored here. {error} {saved}",)
+        raise
+    except Exception as error:  # values that a part takes for granted, such as a size that no memory holds
         raise SavedPolicyError(
-            f"{path}: format version {data.get('format_version')!r}; this rlcatalog ({__version__})"
-            f" reads version {FORMAT_VERSION}. It was written by rlcatalog {data.get('rlcatalog')}."
+            f"{source}: this policy cannot be restored here. {type(error).__name__}: {error} {saved}"
+        ) from error
+
+
+@contextmanager
+def _damage(tensors: TensorFile) -> Iterator[None]:
+    """Name the file whatever its arrays make a part raise."""
+    try:
+        yield
+    except SavedPolicyError as error:
+        if str(tensors.file.path) not in str(error):
+            error.args = (f"{tensors.file.path}: {error}",)
+        raise
+    except ModelContractError as error:
+        raise SavedPolicyError(f"{tensors.file.path}: {error}") from error
+    except Exception as error:
+        raise SavedPolicyError(f"{tensors.file.path}: {type(error).__name__}: {error}") from error
+
+
+def _built(catalog: Catalog, manifest: Manifest, obs_space: Any, action_space: Any, weights: TensorFile) -> Policy:
+    pins = Pins(manifest.parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
+    pins.check(catalog.registry)  # a missing plugin is named before its config keys are
+    resolution = catalog.resolve(obs_space, action_space, manifest.config, manifest.framework, pins=pins)
+    _check_announced(resolution, weights)
+    return Policy(catalog, resolution, obs_space, action_space)
+
+
+def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
+    """Raise where the config asks for more than the file of the weights holds.
+
+    Raises:
+        SavedPolicyError: The file belongs to a smaller model, or observations are encoded into too many values.
+    """
+    encoded = math.prod(resolution.preprocessor.shape)
+    if encoded > max(MOST_ENTRIES, weights.elements):
+        raise SavedPolicyError(f"its observations are encoded into {encoded} values; {MOST_ENTRIES} are the most.")
+    announced = [stage.weights for stage in resolution.shapes if stage.weights]
+    if sum(announced) > max(_SMALL, weights.elements) or len(announced) > max(1000, len(weights.tensors)):
+        raise SavedPolicyError(
+            f"{weights.file.path} holds {weights.elements} weights in {len(weights.tensors)} arrays, and the config"
+            f" asks for a model of {sum(announced)} or more in {len(announced)} layers."
         )
-    missing = [name for name in Manifest.__struct_fields__ if name not in data]
-    if missing:
-        raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
-    try:
-        manifest = msgspec.convert(data, Manifest)
-    except msgspec.ValidationError as error:
-        raise SavedPolicyError(f"{path}: damaged: {error}") from error
-    needed = {WEIGHTS, FILTER} if "filter" in manifest.parts else {WEIGHTS}
-    if missing := sorted(needed - set(manifest.files)):
-        raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
-    if unknown := sorted(set(manifest.files) - needed):  # it names files of its own directory alone
-        raise SavedPolicyError(f"{path}: unknown file {unknown[0]!r} in it.")
-    return manifest
 
 
-def _tensors(path: Path, digest: str) -> dict[str, np.ndarray[Any, Any]]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load as from_bytes
+def _check(policy: Policy, tensors: TensorFile) -> None:
+    """Raise unless names, shapes and dtypes are the model's."""
+    have = policy.model.get_weights()
+    # Strides of zero: shapes without memory, for a header may say anything.
+    shapes = {name: np.broadcast_to(np.zeros((), info.dtype), info.shape) for name, info in tensors.tensors.items()}
+    check_weights(policy.model, {name: array.shape for name, array in have.items()}, shapes)
+    wrong = [
+        f"{name}: {tensors.tensors[name].dtype} instead of {array.dtype}"
+        for name, array in have.items()
+        if array.dtype != tensors.tensors[name].dtype
+    ]
+    if wrong:
+        raise SavedPolicyError(f"weights of another dtype than the model's: {'; '.join(wrong)}.")
 
+
+def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> None:
+    found = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+    if found:
+        warnings.warn(
+            f"{tensors.file.path}: not all values are finite, in {', '.join(found)}. Acting with such a policy fails,"
+            " or its actions mean nothing.",
+            SavedPolicyWarning,
+            stacklevel=4,
+        )
+
+
+def _shown(written: Any) -> Any:
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise SavedPolicyError(f"{path}: truncated or changed since it was saved (its checksum differs).")
-    try:
-        return dict(from_bytes(data))
-    except SafetensorError as error:
-        raise SavedPolicyError(f"{path}: not a safetensors file: {error}") from error
+        return space_from_json(written)
+    except Exception:  # too large, or damaged: then as it stands
+        return written
 
 
 def _space(manifest: Manifest, key: str, source: Path, given: Any) -> Any:
     written = getattr(manifest, key)
     if given is not None:
         if written is not None and space_to_json(given) != written:
-            raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {space_from_json(written)}, not {given}.")
+            raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {_shown(written)}, not {given}.")
         return given
     try:
         return space_from_json(written)
-    except (KeyError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError) as error:
+    except Exception as error:  # Gymnasium's spaces raise what they come across
         raise SavedPolicyError(f"{source / MANIFEST}: its {key} cannot be read: {error}") from error

@@ -280,8 +280,11 @@ class Policy:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write names and versions of the parts, the non-default config, weights and filter statistics; no pickle.
 
+        A policy saved there before stays whole until this one is: whatever happens in between, one of them loads.
+
         Raises:
-            SavedPolicyError: The config holds a class or a callable.
+            SavedPolicyError: The config holds a class, a callable or another value that would not come back as it is;
+                or the files cannot be written.
         """
         save(self, directory)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,10 @@ from gymnasium import spaces
 from rlcatalog.spaces.action_codecs import codec_of_class
 from rlcatalog.spaces.extra import Repeated, Simplex
 from rlcatalog.spaces.info import KINDS, SpaceInfo
+
+#: How many entries the Boxes and Simplexes of a space may have in all to be made from data. An array of bounds stands
+#: behind each, whose size a few digits can name; larger spaces are given to `load(observation_space=…)`.
+MOST_ENTRIES = 1 << 25
 
 
 def space_to_json(space: Any) -> Any:
@@ -22,17 +27,41 @@ def space_from_json(data: Any) -> Any:
     """Rebuild a space from `space_to_json`.
 
     Raises:
-        ValueError: The data is None (a plugin's own kind) or malformed, or its kind is not known here.
+        ValueError: The data is None (a plugin's own kind), malformed or too large, or its kind is not known here.
     """
     if data is None:
         raise ValueError("it has a kind of a plugin's own; pass it to load(observation_space=…, action_space=…)")
-    kind = data["kind"]
+    if (entries := _entries(data)) > MOST_ENTRIES:
+        raise ValueError(
+            f"it has {entries} entries, and at most {MOST_ENTRIES} are made from a file; pass it to"
+            " load(observation_space=…, action_space=…)"
+        )
+    return _from_json(data)
+
+
+def _from_json(data: Any) -> Any:
+    if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
+        raise ValueError(f"expected a table with a kind, found {data!r}")
+    kind, children = data["kind"], data.get("children", ())
     if kind in _BUILDERS:
-        return _BUILDERS[kind](data, [space_from_json(child) for child in data.get("children", ())])
+        if len(children) < _CHILDREN.get(kind, 0):
+            raise ValueError(f"{kind} without what it consists of")
+        return _BUILDERS[kind](data, [_from_json(child) for child in children])
     codec = codec_of_class(kind)
     if codec is None:
         raise ValueError(f"unknown kind of space {kind!r}; the plugin that declares it is not loaded here")
     return codec.space_from_json(data)
+
+
+def _entries(data: Any) -> int:
+    """Return how many entries arrays have that are made for a space: those of shapes, and of a MultiBinary's `n`."""
+    if not isinstance(data, dict):
+        return 0
+    shape = data.get("n") if data.get("kind") == "multi_binary" else data.get("shape")
+    sizes = shape if isinstance(shape, list) else [shape]
+    own = math.prod(sizes) if shape is not None and all(type(n) is int and n >= 0 for n in sizes) else 0
+    children = data.get("children")
+    return own + sum(map(_entries, children) if isinstance(children, list) else ())
 
 
 def _to_json(info: SpaceInfo) -> dict[str, Any] | None:
@@ -103,6 +132,10 @@ _BUILDERS: dict[str, Callable[[Any, list[Any]], Any]] = {
     "repeated": lambda data, children: Repeated(children[0], data["n"]),
     "simplex": lambda data, _: Simplex(data["shape"], data["concentration"], np.dtype(data["dtype"])),
 }  # fmt: skip
+
+
+#: Kinds that consist of another space → of how many at least.
+_CHILDREN = {"sequence": 1, "graph": 1, "repeated": 1}
 
 
 def _pack(bound: np.ndarray[Any, Any]) -> Any:

@@ -1,0 +1,148 @@
+"""Files of a saved folder: written whole or not at all, and read without following what is no file.
+
+A file becomes visible by one `os.replace` of a synced temporary file, so that a process that is killed leaves the
+former one. Whoever writes holds the folder's lock, which the system gives back when the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rlcatalog.errors import SavedPolicyError
+
+#: What temporary files end with; the lock's holder may remove those it finds, since their writers are gone.
+TEMPORARY = ".rlcatalog-tmp"
+
+# Windows has none of these: no links are planted there without rights, and no file blocks a reader.
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+@contextmanager
+def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of a folder, which leaves no file behind and ends with the process.
+
+    Where the system has no `flock` (Windows), or the file system none, nothing is locked.
+
+    Args:
+        folder: The folder.
+        wait: Wait for another holder; else raise at once.
+
+    Raises:
+        BlockingIOError: Another process, or another place in this one, holds it, and `wait` is not set.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
+                raise
+        yield
+    finally:
+        os.close(handle)
+
+
+def write_file(folder: Path, name: str, data: bytes) -> None:
+    """Write a file whole: readers find the former one or this one, also after a crash of the machine.
+
+    A link under this name is replaced; what it points at is left alone.
+
+    Raises:
+        OSError: It cannot be written; a former file of this name is as it was.
+    """
+    temporary = folder / f".{name}-{secrets.token_hex(8)}{TEMPORARY}"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY, 0o666)
+    try:
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(handle, left[: 1 << 26]) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(temporary, folder / name)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Write a folder's list of names to the disk, where the system can."""
+    with suppress(OSError):  # Windows opens no folders, and some file systems sync none
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+class RegularFile:
+    """A file opened for reading, once it is known to be one: no link, pipe, device or folder.
+
+    It stays readable where a writer removes its name.
+
+    Args:
+        path: Its path.
+
+    Attributes:
+        path: Its path.
+        size: Its length in bytes.
+
+    Raises:
+        FileNotFoundError: There is none.
+        SavedPolicyError: It is something else, or cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._handle = os.open(path, os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _BINARY)
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:
+            what = "a link, which is not followed" if path.is_symlink() else str(error)
+            raise SavedPolicyError(f"{path}: cannot be read: {what}.") from error
+        found = os.fstat(self._handle)
+        if not stat.S_ISREG(found.st_mode):
+            self.close()
+            raise SavedPolicyError(f"{path}: cannot be read: it is no regular file.")
+        self.size = found.st_size
+
+    def read(self, size: int | None = None) -> bytes:
+        """Return the first bytes of the file, all of it where `size` is None.
+
+        Raises:
+            SavedPolicyError: It cannot be read, or has become shorter.
+        """
+        wanted, parts = self.size if size is None else size, []
+        try:
+            os.lseek(self._handle, 0, os.SEEK_SET)
+            while wanted and (part := os.read(self._handle, min(wanted, 1 << 26))):
+                parts.append(part)
+                wanted -= len(part)
+        except OSError as error:
+            raise SavedPolicyError(f"{self.path}: cannot be read: {error}") from error
+        if wanted:
+            raise SavedPolicyError(f"{self.path}: truncated or changed since it was saved (it has become shorter).")
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Close it; closing again does nothing."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
