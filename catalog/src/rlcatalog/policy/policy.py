@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,9 @@ class Policy:
         self._looks_back = bool(self.views)
         self._carries = self._looks_back or bool(self.memory)
         self._engine: Engine = frameworks()[self.framework].load("engine")(self)
+        #: A model remembers its last pass: whoever runs it reads what it remembers before another thread runs it again.
+        #: A trace that runs it within a pass of the same thread may pass.
+        self._passing = threading.RLock()
 
     @property
     def has_value(self) -> bool:
@@ -142,19 +146,22 @@ class Policy:
 
     def _step(self, encoded: Array, state: State | None, prev_reward: Any, mask: Array | None, explore: bool) -> Step:
         if not self._carries:
-            raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
+            with self._passing:
+                raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
             check_finite(logp, inputs, encoded)
             return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, None)
         memory, history, _, past = self._carried(state, len(encoded))
         if not self._looks_back:
-            raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
+            with self._passing:
+                raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
             check_finite(logp, inputs, encoded)
             state = self._next(memory, returned, past, history, {})
             return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
         history = self.views.rewarded(history, prev_reward)
         seen = self.views.see(history, encoded)
         shown = {name: seen[name] for name in self.views.acting}
-        raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
+        with self._passing:
+            raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
         check_finite(logp, inputs, encoded)
         state = self._next(memory, returned, past, self.views.after(history, encoded, raw), seen)
         return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
@@ -176,10 +183,13 @@ class Policy:
         if not self.has_value:
             raise NotServedError(f"values: {type(self.model).__name__} has no value_function().")
         if not self._carries:
-            return self._engine.values(encoded, {}, ())
+            with self._passing:
+                return self._engine.values(encoded, {}, ())
         memory, history, *_ = self._carried(state, len(encoded))
         seen = self.views.see(self.views.rewarded(history, prev_reward), encoded) if self._looks_back else {}
-        return self._engine.values(encoded, {name: seen[name] for name in self.views.acting}, memory)
+        shown = {name: seen[name] for name in self.views.acting}
+        with self._passing:
+            return self._engine.values(encoded, shown, memory)
 
     def _next(
         self, memory: tuple[Array, ...], returned: tuple[Array, ...], past: tuple[Array, ...], history: Any, seen: Any
@@ -206,11 +216,12 @@ class Policy:
         if self.filter is None:
             return encoded
         rows = np.asarray(update)
-        if not rows.ndim:
-            return self.filter(encoded, update=bool(update))
-        if rows.any():
-            self.filter(encoded[rows], update=True)
-        return self.filter(encoded)
+        with self._passing:  # it reads its statistics, and writes new ones
+            if not rows.ndim:
+                return self.filter(encoded, update=bool(update))
+            if rows.any():
+                self.filter(encoded[rows], update=True)
+            return self.filter(encoded)
 
     def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
         """Return the action masks in a batch of observations, boolean `[B, m]`, or None where they hold none.
@@ -239,7 +250,8 @@ class Policy:
             ModelContractError: A view is missing, or the lengths do not add up to the rows.
             NoClosedFormError: `"dist_inputs"` are given, and the distribution has no closed form for its divergence.
         """
-        return self._engine.evaluate(batch)
+        with self._passing:
+            return self._engine.evaluate(batch)
 
     def initial_state(self, batch_size: int) -> Any:
         """Return the state at the start of `batch_size` episodes, or None where nothing is carried."""
@@ -274,7 +286,8 @@ class Policy:
 
     def to(self, device: str) -> Policy:
         """Move the policy to a device (`"cpu"`, `"cuda"`, …) and return it."""
-        self._engine.to(device)
+        with self._passing:
+            self._engine.to(device)
         return self
 
     def save(self, directory: str | os.PathLike[str]) -> None:
