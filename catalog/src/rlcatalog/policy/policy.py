@@ -18,7 +18,7 @@ from rlcatalog.observations import make_filter
 from rlcatalog.policy.contract import Engine, Evaluation, Step
 from rlcatalog.policy.encoder import Encoder
 from rlcatalog.policy.history import Views
-from rlcatalog.policy.non_finite import check_finite
+from rlcatalog.policy.non_finite import check_observations, check_rows, check_step
 from rlcatalog.policy.saving import save
 from rlcatalog.policy.state import Memory, State
 from rlcatalog.policy.stepper import Stepper
@@ -118,7 +118,8 @@ class Policy:
         Raises:
             ObservationError: An observation does not lie in the space.
             ActionMaskError: The mask has the wrong shape, or a row allows nothing.
-            NonFiniteError: The parameters of an action's distribution are NaN.
+            NonFiniteError: An observation, a past reward, a value or a parameter of an action's distribution is NaN or
+                infinite.
         """
         own = None
         if self.masks.key is not None:
@@ -126,6 +127,7 @@ class Policy:
             obs = self.encoder.seen(obs)
         encoded = self.preprocessor.encode_batch(obs)
         if self.filter is not None:
+            check_observations(encoded, self.preprocessor)  # it may cut them to its bounds
             encoded = self.filter(encoded)
         if mask is not None or (own is not None and len(own) != len(encoded)):
             own = self.masks.matrix(own if mask is None else mask, len(encoded))
@@ -148,13 +150,13 @@ class Policy:
         if not self._carries:
             with self._passing:
                 raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
-            check_finite(logp, inputs, encoded)
+            check_step(logp, value, inputs, encoded, self.preprocessor)
             return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, None)
         memory, history, _, past = self._carried(state, len(encoded))
         if not self._looks_back:
             with self._passing:
                 raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
-            check_finite(logp, inputs, encoded)
+            check_step(logp, value, inputs, encoded, self.preprocessor)
             state = self._next(memory, returned, past, history, {})
             return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
         history = self.views.rewarded(history, prev_reward)
@@ -162,7 +164,7 @@ class Policy:
         shown = {name: seen[name] for name in self.views.acting}
         with self._passing:
             raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
-        check_finite(logp, inputs, encoded)
+        check_step(logp, value, inputs, encoded, self.preprocessor, history.t)
         state = self._next(memory, returned, past, self.views.after(history, encoded, raw), seen)
         return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
 
@@ -179,17 +181,22 @@ class Policy:
 
         Raises:
             NotServedError: The model has no value branch.
+            NonFiniteError: A value is NaN or infinite.
         """
         if not self.has_value:
             raise NotServedError(f"values: {type(self.model).__name__} has no value_function().")
         if not self._carries:
-            with self._passing:
-                return self._engine.values(encoded, {}, ())
+            return self._valued(encoded, {}, ())
         memory, history, *_ = self._carried(state, len(encoded))
         seen = self.views.see(self.views.rewarded(history, prev_reward), encoded) if self._looks_back else {}
         shown = {name: seen[name] for name in self.views.acting}
+        return self._valued(encoded, shown, memory)
+
+    def _valued(self, encoded: Array, shown: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
         with self._passing:
-            return self._engine.values(encoded, shown, memory)
+            value = self._engine.values(encoded, shown, memory)
+        check_rows(value, "its value estimate", "look at its observation, and at the model's weights")
+        return value
 
     def _next(
         self, memory: tuple[Array, ...], returned: tuple[Array, ...], past: tuple[Array, ...], history: Any, seen: Any
@@ -211,8 +218,13 @@ class Policy:
         Args:
             obs: A batch of observations, or a list of single ones.
             update: Whether the filter learns from them first; booleans `[B]`: from which.
+
+        Raises:
+            ObservationError: An observation does not lie in the space.
+            NonFiniteError: One holds a number that is NaN or infinite; the filter has learned nothing from the batch.
         """
         encoded = self.preprocessor.transform_batch(self.encoder.seen(obs))
+        check_observations(encoded, self.preprocessor)
         if self.filter is None:
             return encoded
         rows = np.asarray(update)
