@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import os
+from importlib import import_module
 
 import pytest
 from hypothesis import settings
@@ -24,10 +25,9 @@ pytest_plugins = ["frameworks", "learning"]  # tests/support
 
 
 @pytest.fixture(autouse=True)
-def _tables_as_before():
+def _tables_as_before(monkeypatch):
     """The tables of frameworks and action codecs are the process's: after each test they are as they were."""
-    before = [(table, dict(table)) for table in (frameworks(), action_codecs())]
-    yield
-    for table, entries in before:
-        table.clear()
-        table.update(entries)
+    frameworks(), action_codecs()  # they are filled at the first question
+    for name in ("rlcatalog.frameworks.table", "rlcatalog.spaces.action_codecs"):
+        module = import_module(name)
+        monkeypatch.setattr(module, "_TABLE", module._TABLE)

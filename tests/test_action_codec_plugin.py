@@ -252,7 +252,7 @@ def test_a_policy_is_saved_and_loaded_without_being_told_the_space(catalog, whic
 
 def test_a_saved_policy_says_that_its_plugin_is_missing(catalog, tmp_path):
     catalog.build(OBS, SPACES["nested"], SMALL).save(tmp_path / "policy")
-    action_codecs().pop(KIND)
+    CODEC.leave()
     with pytest.raises(SavedPolicyError, match=r"unknown kind of space .*Permutation.*the plugin that declares it"):
         load(isolated_catalog(*PARTS), tmp_path / "policy")
 

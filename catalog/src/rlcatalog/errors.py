@@ -114,7 +114,15 @@ class ActionMaskError(CatalogError, ValueError):
 
 
 class NonFiniteError(CatalogError, FloatingPointError):
-    """A model's outputs are NaN, so that there is nothing to draw an action from."""
+    """An observation, a reward, what a model made of them, or a loss is NaN or infinite.
+
+    Attributes:
+        row: The row of the batch, counted from 0: a vector environment's index; None where there is none.
+    """
+
+    def __init__(self, message: str = "", row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
 
 
 class StaleOutputError(CatalogError, RuntimeError):

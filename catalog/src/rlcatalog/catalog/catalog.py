@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -61,6 +62,8 @@ class Catalog:
         environ = os.environ if environ is None else environ
         named = environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
         self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
+        #: Held while the catalog changes; lookups go on beside it, with what was there before or after.
+        self._changing = threading.RLock()
         self.registry = Registry()
         self.slots = Slots(self.registry, self.prefer)
         self._schema: Schema | None = None
@@ -94,10 +97,12 @@ class Catalog:
         """
         if isinstance(component, Declaration):
             component = Component(component, "", "")
-        self.registry.add_in_process(component, override)
-        self.slots = Slots(self.registry, self.prefer)
-        self._schema = None
-        self._cache.clear()
+        with self._changing:
+            self.registry.add_in_process(component, override)
+            self.slots = Slots(self.registry, self.prefer)
+            self._schema = None
+            # Last, and a new one: a lookup that began before this keeps what it finds in the old one.
+            self._cache = LookupCache()
 
     def register_model(self, name: str, cls: type, *, override: bool = False) -> None:
         """Register a model class under a name for `custom_model`."""
@@ -116,9 +121,11 @@ class Catalog:
     @property
     def schema(self) -> Schema:
         """The table of config keys."""
-        if self._schema is None:
-            self._schema = Schema(self.registry)
-        return self._schema
+        schema = self._schema
+        if schema is None:
+            with self._changing:  # or it would be made of what was there before a change, and kept after it
+                schema = self._schema = self._schema or Schema(self.registry)
+        return schema
 
     def parse_config(self, config: Mapping[str, Any] | None) -> ModelConfig:
         """Check and complete a model config (see `Schema.parse`)."""
@@ -360,7 +367,19 @@ class Catalog:
         return wrap(self.registry.active("env_wrapper"), env, self.parse_config(config).values)
 
 
+_making = threading.RLock()
+
+
 @cache
-def default_catalog() -> Catalog:
-    """Return the catalog of the process, made at the first call."""
+def _default() -> Catalog:
     return Catalog()
+
+
+def default_catalog() -> Catalog:
+    """Return the catalog of the process, made at the first call; of several threads' first calls one makes it."""
+    with _making:
+        return _default()
+
+
+#: For tests: the next call makes another.
+default_catalog.cache_clear = _default.cache_clear  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ class LookupCache:
     """
 
     def __init__(self, size: int = 64) -> None:
-        self._size, self._found = size, 0
+        self._size, self._found, self._filling = size, 0, threading.Lock()
         self._entries: dict[tuple[Any, ...], list[tuple[Any, Any, tuple[Any, ...]]]] = {}
 
     def recall(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any, find: Callable[[], T]) -> T:
@@ -34,18 +35,14 @@ class LookupCache:
         for known, found, _ in self._entries.get(key, ()):
             if same(known, config):
                 return found  # type: ignore[no-any-return]
-        found = find()
-        if self._found >= self._size:
-            self.clear()
-        self._found += 1
-        # The spaces stand in the entry: their ids stay theirs as long as it is remembered.
-        self._entries.setdefault(key, []).append((_snapshot(config), found, spaces))
+        found, snapshot = find(), _snapshot(config)
+        with self._filling:
+            if self._found >= self._size:
+                self._entries, self._found = {}, 0
+            self._found += 1
+            # The spaces stand in the entry: their ids stay theirs as long as it is remembered.
+            self._entries.setdefault(key, []).append((snapshot, found, spaces))
         return found
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._entries.clear()
-        self._found = 0
 
 
 def _snapshot(value: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import threading
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -48,14 +49,18 @@ class Framework(NamedTuple):
             self.load("before")()
 
 
-#: Name → framework, in the order in which one is looked for; the kernel's own are entered at the first question.
+#: Name → framework, in the order in which one is looked for; the kernel's own are entered at the first question. It is
+#: replaced, never changed: other threads may be going over it.
 _TABLE: dict[str, Framework] = {}
+_CHANGING = threading.RLock()
 
 
 def frameworks() -> Mapping[str, Framework]:
     """Return name → framework: the kernel's own, and those of the plugins that any catalog has loaded."""
+    global _TABLE
     if not _TABLE:
-        _TABLE.update({spec.name: spec.framework() for spec in provided.frameworks()})
+        with _CHANGING:
+            _TABLE = _TABLE or {spec.name: spec.framework() for spec in provided.frameworks()}
     return _TABLE
 
 
@@ -65,18 +70,22 @@ def add_framework(framework: Framework) -> bool:
     Raises:
         DuplicateNameError: One of its names is another one's.
     """
-    for other in frameworks().values():
-        taken = {framework.name, *framework.aliases} & {other.name, *other.aliases}
-        if taken and other != framework:
-            raise DuplicateNameError(f"framework {min(taken)!r} is known already; call this one something else.")
-    is_new = framework.name not in _TABLE
-    _TABLE[framework.name] = framework
+    global _TABLE
+    with _CHANGING:
+        for other in frameworks().values():
+            taken = {framework.name, *framework.aliases} & {other.name, *other.aliases}
+            if taken and other != framework:
+                raise DuplicateNameError(f"framework {min(taken)!r} is known already; call this one something else.")
+        is_new = framework.name not in _TABLE
+        _TABLE = {**_TABLE, framework.name: framework}
     return is_new
 
 
 def forget_framework(name: str) -> None:
     """Take a framework out of the table."""
-    del _TABLE[name]
+    global _TABLE
+    with _CHANGING:
+        _TABLE = {known: framework for known, framework in _TABLE.items() if known != name}
 
 
 def framework_name(framework: str) -> str:

@@ -85,8 +85,8 @@ class Registry:
                     " Register yours under another name, or pass override=True to shadow it."
                 )
             old.shadowed_by = "this process"
-            self._shadowed.append(old)
-        self._active[key] = component
+            self._shadowed = [*self._shadowed, old]
+        self._active = {**self._active, key: component}  # another thread may be going over the old one
 
     def _check_name(self, component: Component) -> None:
         old = self._active.get((component.kind, component.name))
@@ -120,7 +120,8 @@ class Registry:
 
     def active(self, kind: str) -> list[Component]:
         """Return the components of a kind that lookups see, sorted by name."""
-        return [self._active[key] for key in sorted(self._active) if key[0] == kind]
+        active = self._active
+        return [active[key] for key in sorted(active) if key[0] == kind]
 
     def __iter__(self) -> Iterator[Component]:
         everything = [*self._active.values(), *self._shadowed]

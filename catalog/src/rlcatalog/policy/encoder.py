@@ -9,6 +9,7 @@ import numpy as np
 from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ActionMaskError
+from rlcatalog.policy.non_finite import check_observations
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
@@ -40,8 +41,15 @@ class Encoder:
         return self.masks.without(obs) if self._mask_apart else obs
 
     def encode(self, obs: Any) -> Array:
-        """Encode one observation into a fresh array of the preprocessor's shape."""
-        return self.preprocessor.transform(self.seen(obs))
+        """Encode one observation into a fresh array of the preprocessor's shape.
+
+        Raises:
+            ObservationError: It does not lie in the space.
+            NonFiniteError: It holds a number that is NaN or infinite.
+        """
+        encoded = self.preprocessor.transform(self.seen(obs))
+        check_observations(encoded[None], self.preprocessor)
+        return encoded
 
     def mask_of(self, obs: Any, mask: Any = None, *, over: bool = False) -> Array:
         """Return the action mask that goes with one observation, boolean `[m]`.

@@ -14,6 +14,7 @@ import numpy as np
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.models import ViewRequirement
+from rlcatalog.policy.non_finite import check_rows
 
 Array = np.ndarray[Any, Any]
 
@@ -152,7 +153,8 @@ class Views:
         """Return the history with the rewards `[B]` of the last step.
 
         Raises:
-            ModelContractError: The model asks for rewards, and there are none.
+            ModelContractError: The model asks for rewards, and there is not one for each row.
+            NonFiniteError: One is NaN or infinite.
         """
         if not self.reads_rewards:
             return history
@@ -161,7 +163,15 @@ class Views:
             if begun.any():
                 raise ModelContractError(f"{self._who} asks for past rewards: pass prev_reward=, the last step's.")
             return history
-        reward = np.where(begun, np.asarray(reward, np.float32), np.float32(0))
+        given = np.asarray(reward)
+        if given.shape != begun.shape or given.dtype.kind not in "biuf":
+            raise ModelContractError(
+                f"prev_reward: expected {len(begun)} numbers, one for each row, found shape {given.shape},"
+                f" dtype {given.dtype}."
+            )
+        with np.errstate(over="ignore"):  # what float32 cannot hold is found below
+            reward = np.where(begun, given.astype(np.float32), np.float32(0))
+        check_rows(reward, "prev_reward", "look at the environment's reward", history.t)
         return history._replace(windows={**history.windows, "rewards": _pushed(history.windows["rewards"], reward)})
 
     def see(self, history: History, obs: Array) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Check of numbers that are none: nobody acts upon them in silence."""
+"""Checks of numbers that are none: nobody acts upon them, or learns from them, in silence.
+
+Each is one sum of products over an array that is there already: finite only where all of its numbers are, and it
+takes a third of the time of `isfinite`. Where it is not, which large numbers may cause too, there is a closer look.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +12,126 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import NonFiniteError
+from rlcatalog.observations import Preprocessor
 
 Array = np.ndarray[Any, Any]
 
 
-def check_finite(logp: Array, inputs: Array, encoded: Array) -> None:
-    """Raise where an action was drawn from a distribution whose parameters are no numbers.
+def check_step(
+    logp: Array, value: Array | None, inputs: Array, encoded: Array, preprocessor: Preprocessor, t: Array | None = None
+) -> None:
+    """Raise where an action was drawn from numbers that are none, or beside a value that is none.
 
     Args:
         logp: Log densities of the actions `[B]`.
+        value: Value estimates `[B]`, or None.
         inputs: What the distributions were made of `[B, n]`.
         encoded: The observations `[B, ...]`.
+        preprocessor: Knows what stands where in them.
+        t: Number of steps taken in each episode `[B]`, where it is counted.
 
     Raises:
-        NonFiniteError: A log density is NaN.
+        NonFiniteError: Some number is NaN or infinite.
     """
-    # A sum of squares is NaN where one of them is; at every step, this takes a third of isnan's time.
-    if not math.isnan(np.vdot(logp, logp)):
+    if (
+        math.isfinite(np.vdot(logp, logp if value is None else value))
+        and math.isfinite(np.vdot(inputs, inputs))
+        and (encoded.dtype.kind != "f" or math.isfinite(np.vdot(encoded, encoded)))
+    ):
         return
-    row = int(np.flatnonzero(np.isnan(logp.reshape(len(logp), -1)).any(axis=1))[0])
-    finite = np.isfinite(np.asarray(encoded[row], np.float64)).all()
-    why = (
-        "its observation is finite: look at the model's weights, and at past steps if it has a memory"
-        if finite
-        else "its observation holds values that are not finite: mend it in the environment"
-    )
-    values = ", ".join(f"{value:.6g}" for value in np.ravel(inputs[row])[:8])
-    more = ", …" if np.size(inputs[row]) > 8 else ""
-    raise NonFiniteError(
-        f"row {row} of {len(logp)}: the log density of its action is NaN; the parameters of its distribution are"
-        f" [{values}{more}], and {why}."
-    )
+    for found, what in ((logp, "the log density of its action"), (value, "its value estimate"),
+                        (inputs, "a parameter of its action's distribution")):  # fmt: skip
+        row = None if found is None else _first_row(found)
+        if found is None or row is None:
+            continue
+        said = f"{what} is {_shown(_wrong(found[row])[0])}"
+        values = ", ".join(f"{number:.6g}" for number in np.ravel(inputs[row])[:8])
+        more = ", …" if np.size(inputs[row]) > 8 else ""
+        place = place_of(preprocessor, encoded[row])
+        why = (
+            "its observation is finite: look at the model's weights, and at past steps if it has a memory; to forbid an"
+            " action, a logit is the lowest finite number"
+            if place is None
+            else f"its observation holds values that are not finite: {place}; mend it in the environment"
+        )
+        raise NonFiniteError(
+            f"row {row} of {len(logp)}: {said}; the parameters of its distribution are [{values}{more}], and"
+            f" {why}{_after(t, row)}.",
+            row,
+        )
+    check_observations(encoded, preprocessor, t)
+
+
+def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | None = None) -> None:
+    """Raise where an encoded observation holds numbers that are none.
+
+    Args:
+        encoded: The observations `[B, ...]`.
+        preprocessor: Knows what stands where in them.
+        t: Number of steps taken in each episode `[B]`, where it is counted.
+
+    Raises:
+        NonFiniteError: One is NaN or infinite; the message names its row and where in the observation it stands.
+    """
+    if encoded.dtype.kind != "f" or math.isfinite(np.vdot(encoded, encoded)):
+        return
+    row = _first_row(encoded)
+    if row is not None:
+        raise NonFiniteError(
+            f"row {row} of {len(encoded)}: its observation holds values that are not finite:"
+            f" {place_of(preprocessor, encoded[row])}; mend it in the environment{_after(t, row)}.",
+            row,
+        )
+
+
+def check_rows(found: Array, what: str, why: str, t: Array | None = None) -> None:
+    """Raise where a row of numbers `[B, ...]` holds one that is none.
+
+    Args:
+        found: The numbers.
+        what: What one is called: `"its value estimate"`.
+        why: What to do about it.
+        t: Number of steps taken in each episode `[B]`, where it is counted.
+
+    Raises:
+        NonFiniteError: One is NaN or infinite.
+    """
+    if math.isfinite(np.vdot(found, found)):
+        return
+    row = _first_row(found)
+    if row is not None:
+        wrong = _shown(_wrong(found[row])[0])
+        raise NonFiniteError(f"row {row} of {len(found)}: {what} is {wrong}: {why}{_after(t, row)}.", row)
+
+
+def place_of(preprocessor: Preprocessor, encoded: Array) -> str | None:
+    """Return the first number of an encoded observation that is none and where it stands, or None where all are."""
+    values, places = _wrong(encoded)
+    if not len(places):
+        return None
+    at = int(places[0])
+    for leaf in preprocessor.leaves():
+        if leaf.start <= at < leaf.stop:
+            index = ", ".join(str(int(i)) for i in np.unravel_index(at - leaf.start, leaf.shape)) if leaf.shape else ""
+            return f"{_shown(values)} at {leaf.path}{f'[{index}]' if index else ''}"
+    return f"{_shown(values)} at {preprocessor.info.path}"
+
+
+def _wrong(row: Any) -> tuple[Any, Array]:
+    """Return the first number of a row that is none, and the places of all."""
+    flat = np.ravel(row)
+    places = np.flatnonzero(~np.isfinite(flat))
+    return (flat[places[0]] if len(places) else None), places
+
+
+def _first_row(found: Array) -> int | None:
+    rows = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1)) if found.size else ()
+    return int(rows[0]) if len(rows) else None
+
+
+def _shown(value: Any) -> str:
+    return "NaN" if np.isnan(value) else f"{value}"
+
+
+def _after(t: Array | None, row: int) -> str:
+    return "" if t is None else f" (after {int(t[row])} steps of its episode)"

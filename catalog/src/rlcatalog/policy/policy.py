@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from rlcatalog.observations import make_filter
 from rlcatalog.policy.contract import Engine, Evaluation, Step
 from rlcatalog.policy.encoder import Encoder
 from rlcatalog.policy.history import Views
-from rlcatalog.policy.non_finite import check_finite
+from rlcatalog.policy.non_finite import check_observations, check_rows, check_step
 from rlcatalog.policy.saving import save
 from rlcatalog.policy.state import Memory, State
 from rlcatalog.policy.stepper import Stepper
@@ -84,6 +85,9 @@ class Policy:
         self._looks_back = bool(self.views)
         self._carries = self._looks_back or bool(self.memory)
         self._engine: Engine = frameworks()[self.framework].load("engine")(self)
+        #: A model remembers its last pass: whoever runs it reads what it remembers before another thread runs it again.
+        #: A trace that runs it within a pass of the same thread may pass.
+        self._passing = threading.RLock()
 
     @property
     def has_value(self) -> bool:
@@ -114,7 +118,8 @@ class Policy:
         Raises:
             ObservationError: An observation does not lie in the space.
             ActionMaskError: The mask has the wrong shape, or a row allows nothing.
-            NonFiniteError: The parameters of an action's distribution are NaN.
+            NonFiniteError: An observation, a past reward, a value or a parameter of an action's distribution is NaN or
+                infinite.
         """
         own = None
         if self.masks.key is not None:
@@ -122,6 +127,7 @@ class Policy:
             obs = self.encoder.seen(obs)
         encoded = self.preprocessor.encode_batch(obs)
         if self.filter is not None:
+            check_observations(encoded, self.preprocessor)  # it may cut them to its bounds
             encoded = self.filter(encoded)
         if mask is not None or (own is not None and len(own) != len(encoded)):
             own = self.masks.matrix(own if mask is None else mask, len(encoded))
@@ -142,20 +148,23 @@ class Policy:
 
     def _step(self, encoded: Array, state: State | None, prev_reward: Any, mask: Array | None, explore: bool) -> Step:
         if not self._carries:
-            raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
-            check_finite(logp, inputs, encoded)
+            with self._passing:
+                raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
+            check_step(logp, value, inputs, encoded, self.preprocessor)
             return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, None)
         memory, history, _, past = self._carried(state, len(encoded))
         if not self._looks_back:
-            raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
-            check_finite(logp, inputs, encoded)
+            with self._passing:
+                raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
+            check_step(logp, value, inputs, encoded, self.preprocessor)
             state = self._next(memory, returned, past, history, {})
             return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
         history = self.views.rewarded(history, prev_reward)
         seen = self.views.see(history, encoded)
         shown = {name: seen[name] for name in self.views.acting}
-        raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
-        check_finite(logp, inputs, encoded)
+        with self._passing:
+            raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
+        check_step(logp, value, inputs, encoded, self.preprocessor, history.t)
         state = self._next(memory, returned, past, self.views.after(history, encoded, raw), seen)
         return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
 
@@ -172,14 +181,22 @@ class Policy:
 
         Raises:
             NotServedError: The model has no value branch.
+            NonFiniteError: A value is NaN or infinite.
         """
         if not self.has_value:
             raise NotServedError(f"values: {type(self.model).__name__} has no value_function().")
         if not self._carries:
-            return self._engine.values(encoded, {}, ())
+            return self._valued(encoded, {}, ())
         memory, history, *_ = self._carried(state, len(encoded))
         seen = self.views.see(self.views.rewarded(history, prev_reward), encoded) if self._looks_back else {}
-        return self._engine.values(encoded, {name: seen[name] for name in self.views.acting}, memory)
+        shown = {name: seen[name] for name in self.views.acting}
+        return self._valued(encoded, shown, memory)
+
+    def _valued(self, encoded: Array, shown: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
+        with self._passing:
+            value = self._engine.values(encoded, shown, memory)
+        check_rows(value, "its value estimate", "look at its observation, and at the model's weights")
+        return value
 
     def _next(
         self, memory: tuple[Array, ...], returned: tuple[Array, ...], past: tuple[Array, ...], history: Any, seen: Any
@@ -201,16 +218,22 @@ class Policy:
         Args:
             obs: A batch of observations, or a list of single ones.
             update: Whether the filter learns from them first; booleans `[B]`: from which.
+
+        Raises:
+            ObservationError: An observation does not lie in the space.
+            NonFiniteError: One holds a number that is NaN or infinite; the filter has learned nothing from the batch.
         """
         encoded = self.preprocessor.transform_batch(self.encoder.seen(obs))
+        check_observations(encoded, self.preprocessor)
         if self.filter is None:
             return encoded
         rows = np.asarray(update)
-        if not rows.ndim:
-            return self.filter(encoded, update=bool(update))
-        if rows.any():
-            self.filter(encoded[rows], update=True)
-        return self.filter(encoded)
+        with self._passing:  # it reads its statistics, and writes new ones
+            if not rows.ndim:
+                return self.filter(encoded, update=bool(update))
+            if rows.any():
+                self.filter(encoded[rows], update=True)
+            return self.filter(encoded)
 
     def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
         """Return the action masks in a batch of observations, boolean `[B, m]`, or None where they hold none.
@@ -239,7 +262,8 @@ class Policy:
             ModelContractError: A view is missing, or the lengths do not add up to the rows.
             NoClosedFormError: `"dist_inputs"` are given, and the distribution has no closed form for its divergence.
         """
-        return self._engine.evaluate(batch)
+        with self._passing:
+            return self._engine.evaluate(batch)
 
     def initial_state(self, batch_size: int) -> Any:
         """Return the state at the start of `batch_size` episodes, or None where nothing is carried."""
@@ -274,7 +298,8 @@ class Policy:
 
     def to(self, device: str) -> Policy:
         """Move the policy to a device (`"cpu"`, `"cuda"`, …) and return it."""
-        self._engine.to(device)
+        with self._passing:
+            self._engine.to(device)
         return self
 
     def save(self, directory: str | os.PathLike[str]) -> None:

@@ -6,6 +6,7 @@ The kernel's own are declared in `rlcatalog/plugin.py`; a further one comes with
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -14,15 +15,18 @@ from rlcatalog import provided
 from rlcatalog.errors import DuplicateNameError, PluginError
 from rlcatalog.spaces.info import KINDS, SpaceInfo
 
-#: Kind (a name of `KINDS`, or the qualified name of a class) → import path of the codec's class.
+#: Kind (a name of `KINDS`, or the qualified name of a class) → import path of the codec's class. It is replaced, never
+#: changed: other threads may be going over it.
 _TABLE: dict[str, str] = {}
+_CHANGING = threading.RLock()
 
 
 def action_codecs() -> Mapping[str, str]:
     """Return kind → import path: the kernel's own, and those of the plugins that any catalog has loaded."""
+    global _TABLE
     if not _TABLE:
-        for spec in provided.action_codecs():
-            _TABLE.update(dict.fromkeys(spec.kinds, spec.target))
+        with _CHANGING:
+            _TABLE = _TABLE or {kind: spec.target for spec in provided.action_codecs() for kind in spec.kinds}
     return _TABLE
 
 
@@ -32,21 +36,25 @@ def add_action_codec(kinds: Sequence[str], target: str) -> bool:
     Raises:
         DuplicateNameError: One of the kinds has another codec.
     """
-    table = action_codecs()
-    for kind in kinds:
-        if table.get(kind, target) != target:
-            raise DuplicateNameError(
-                f"actions of the kind {kind!r} have a codec already, {table[kind]}; declare a space class of your own."
-            )
-    is_new = not set(kinds) <= set(table)
-    _TABLE.update(dict.fromkeys(kinds, target))
+    global _TABLE
+    with _CHANGING:
+        table = action_codecs()
+        for kind in kinds:
+            if table.get(kind, target) != target:
+                raise DuplicateNameError(
+                    f"actions of the kind {kind!r} have a codec already, {table[kind]}; declare a space class of your"
+                    " own."
+                )
+        is_new = not set(kinds) <= set(table)
+        _TABLE = {**table, **dict.fromkeys(kinds, target)}
     return is_new
 
 
 def forget_action_codec(kinds: Sequence[str]) -> None:
     """Take the codec of some kinds out of the table."""
-    for kind in kinds:
-        del _TABLE[kind]
+    global _TABLE
+    with _CHANGING:
+        _TABLE = {kind: target for kind, target in _TABLE.items() if kind not in kinds}
 
 
 def codec_class(info: SpaceInfo) -> Any:

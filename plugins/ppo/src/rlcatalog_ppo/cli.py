@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +11,9 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import rlcatalog
-from rlcatalog.cli import key_values
+from rlcatalog.cli import json_line, key_values
 from rlcatalog.config import plain
-from rlcatalog.errors import ConfigError, SavedPolicyError
+from rlcatalog.errors import ConfigError, NonFiniteError, SavedPolicyError
 from rlcatalog.policy import Manifest, read_manifest
 from rlcatalog_ppo import run_folder
 
@@ -54,8 +53,14 @@ def train(
     with _progress() as progress, (folder / run_folder.METRICS).open("w", encoding="utf-8") as metrics:
         task = progress.add_task(f"training on {env_id}", total=steps, value="-")
         while not results or results[-1]["timesteps_total"] < steps:
-            results.append(algo.train())
-            metrics.write(json.dumps(results[-1]) + "\n")
+            try:
+                results.append(algo.train())
+            except NonFiniteError as error:
+                algo.save(folder / run_folder.POLICY)
+                raise NonFiniteError(
+                    f"{error} The policy as it was before is in {folder / run_folder.POLICY}."
+                ) from error
+            metrics.write(json_line(results[-1]))
             metrics.flush()
             mean = results[-1]["episode_return_mean"]
             progress.update(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from rlcatalog import Policy
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import ModelContractError, NonFiniteError
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.rollout import each
 
@@ -37,7 +37,11 @@ class Optimizer(Protocol):
     """What a framework does."""
 
     def step(self, batch: dict[str, Any], lr: float, kl_coeff: float) -> tuple[Any, dict[str, Any]]:
-        """Improve the weights on a minibatch; return `FIGURES` and the model's metrics."""
+        """Improve the weights on a minibatch; return `FIGURES` and the model's metrics.
+
+        Raises:
+            NonFiniteError: The loss or its gradient is not finite; the weights stay as they were.
+        """
 
     def means(self, figures: list[Any]) -> list[float]:
         """Return the means of the figures of several steps."""
@@ -72,6 +76,9 @@ class Learner:
 
         Returns:
             Means of `FIGURES` over the last pass, the learning rate, and under `model` the model's metrics.
+
+        Raises:
+            NonFiniteError: A loss or its gradient is not finite; the weights are those after the last step before it.
         """
         figures: list[Any] = []
         metrics: dict[str, Any] = {}
@@ -128,6 +135,21 @@ def loss_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `custom_loss` is given: the minibatch, with RLlib's names beside ours."""
     renamed = {"actions": "raw_action", "rewards": "reward", "advantages": "advantage", "action_logp": "logp"}
     return {**batch, **{theirs: batch[ours] for theirs, ours in renamed.items()}}
+
+
+def not_finite(loss: float, figures: Sequence[float]) -> NonFiniteError:
+    """Return the error for a minibatch whose loss, or the norm of whose gradient, is not finite.
+
+    Args:
+        loss: What was to be minimised.
+        figures: Its `FIGURES`.
+    """
+    shown = ", ".join(f"{name} {value:.6g}" for name, value in zip(FIGURES, figures, strict=True))
+    return NonFiniteError(
+        f"PPO: the loss of a minibatch is {loss:.6g} and the norm of its gradient {figures[-1]:.6g}; no step was taken,"
+        f" and the weights are the last good ones. Of this minibatch: {shown}. Scale rewards that are large, lower"
+        " lr, or set grad_clip."
+    )
 
 
 def _detached(value: Any) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rlcatalog import Policy
-from rlcatalog.errors import NotServedError
+from rlcatalog.errors import NonFiniteError, NotServedError
 from rlcatalog.policy import State, autoreset_of
 from rlcatalog_ppo.rollout_columns import Ahead, Sequences
 
@@ -70,12 +71,26 @@ class Rollout:
         """Return the generalised advantage estimates `[T, N]` (Schulman et al. 2016, equation 16)."""
         advantages = np.zeros_like(self.value)
         next_value, running = self.last_value, np.zeros_like(self.last_value)
-        for t in range(len(advantages) - 1, -1, -1):
-            goes_on = 1.0 - self.done[t]
-            delta = self.reward[t] + self.bootstrap[t] + gamma * next_value * goes_on - self.value[t]
-            running = delta + gamma * lambda_ * goes_on * running
-            advantages[t], next_value = running, self.value[t]
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too large is found when it is to be learned from
+            for t in range(len(advantages) - 1, -1, -1):
+                goes_on = 1.0 - self.done[t]
+                delta = self.reward[t] + self.bootstrap[t] + gamma * next_value * goes_on - self.value[t]
+                running = delta + gamma * lambda_ * goes_on * running
+                advantages[t], next_value = running, self.value[t]
         return advantages
+
+    def _check(self, advantages: Array) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            wrong = np.argwhere(~np.isfinite(advantages + self.value).T)
+        if len(wrong):
+            i, t = (int(place) for place in wrong[0])
+            raise NonFiniteError(
+                f"environment {i} of {advantages.shape[1]}, step {t} of the rollout: its advantage is"
+                f" {advantages[t, i]}, with a reward of {self.reward[t, i]:.6g} and a value estimate of"
+                f" {self.value[t, i]:.6g}; its rewards reach {np.abs(self.reward[:, i]).max():.6g}."
+                " Scale the rewards, or mend them in the environment.",
+                i,
+            )
 
     def batch(self, gamma: float, lambda_: float, dist_inputs: bool = False) -> dict[str, Any]:
         """Return the rows to learn from, environment after environment, with their sequences if any.
@@ -84,8 +99,12 @@ class Rollout:
             gamma: Discount.
             lambda_: Lambda of the advantage estimate.
             dist_inputs: Whether the distributions' parameters are wanted.
+
+        Raises:
+            NonFiniteError: An advantage is NaN or infinite.
         """
         advantages = self.advantages(gamma, lambda_)
+        self._check(advantages)
         columns: dict[str, Any] = {
             "obs": self.obs,
             "raw_action": self.raw_action,
@@ -150,13 +169,20 @@ class Collector:
         self._returns, self._lengths = np.zeros(n), np.zeros(n, np.int64)
         self._ahead = Ahead(policy)
         obs, _ = envs.reset(seed=seed)
-        self._encoded, self._mask = policy.preprocess(obs, update=True), policy.action_mask(obs)
+        with self._named():
+            self._encoded = policy.preprocess(obs, update=True)
+        self._mask = policy.action_mask(obs)
         self._state, self._rewards = policy.initial_state(n), np.zeros(n, np.float32)
         #: Where the next step does nothing but begin an episode.
         self._idle = np.zeros(n, bool)
 
     def collect(self, length: int) -> Rollout:
-        """Take `length` steps in every environment."""
+        """Take `length` steps in every environment.
+
+        Raises:
+            NonFiniteError: An environment returned a reward or an observation that is NaN or infinite, or the policy
+                made such numbers of one; the message names it, and the step of its episode.
+        """
         policy = self.policy
         steps: list[dict[str, Any]] = []
         sequences = Sequences(policy, self.envs.num_envs) if policy.memory else None
@@ -170,11 +196,14 @@ class Collector:
             columns["views"] = {**columns.get("views", {}), **policy.views.look_ahead(later, columns["done"])}
         if sequences is not None:
             columns |= sequences.arrays()
-        return Rollout(**columns, last_value=policy.values(self._encoded, self._state, prev_reward=self._rewards))
+        with self._named():
+            last_value = policy.values(self._encoded, self._state, prev_reward=self._rewards)
+        return Rollout(**columns, last_value=last_value)
 
     def _step(self, sequences: Sequences | None) -> dict[str, Any]:
         policy, encoded, mask, idle = self.policy, self._encoded, self._mask, self._idle
-        step = policy.act_encoded(encoded, self._state, prev_reward=self._rewards, mask=mask)
+        with self._named():
+            step = policy.act_encoded(encoded, self._state, prev_reward=self._rewards, mask=mask)
         row: dict[str, Any] = {
             "obs": encoded,
             "raw_action": step.raw_action,
@@ -190,7 +219,7 @@ class Collector:
             row["idle"] = idle
         observed, reward, terminated, truncated, info = self.envs.step(step.action)
         ended, cut = terminated | truncated, truncated & ~terminated
-        self._rewards = reward.astype(np.float32)
+        self._rewards = self._rewarded(reward)
         row |= {"reward": self._rewards, "done": ended, "bootstrap": np.zeros(len(ended), np.float32)}
         self._returns += reward
         self._lengths += ~idle
@@ -210,17 +239,46 @@ class Collector:
             sequences.step(ended | idle)
         return row
 
+    @contextmanager
+    def _named(self, rows: Array | None = None) -> Iterator[None]:
+        """Name the environment, and the step of its episode, in an error about a row; of some rows, by indices."""
+        try:
+            yield
+        except NonFiniteError as error:
+            if error.row is None:
+                raise
+            i = error.row if rows is None else int(rows[error.row])
+            where = f"environment {i} of {len(self._lengths)}, after {self._lengths[i]} steps of its episode"
+            raise NonFiniteError(f"{where}: {error}", i) from error
+
+    def _rewarded(self, reward: Array) -> Array:
+        with np.errstate(over="ignore"):
+            rewards = np.asarray(reward).astype(np.float32)
+        wrong = np.flatnonzero(~np.isfinite(rewards))
+        if len(wrong):
+            i = int(wrong[0])
+            raise NonFiniteError(
+                f"environment {i} of {len(rewards)}, step {self._lengths[i] + 1} of its episode: its reward is"
+                f" {reward[i]}, which is no finite float32. Mend it in the environment.",
+                i,
+            )
+        return rewards
+
     def _last(self, observed: Any, wanted: Array, info: dict[str, Any]) -> Array:
         """Return the last observations `[k]` of some episodes, encoded."""
         if self.autoreset == "same_step":
-            return self.policy.preprocess([info["final_obs"][i] for i in np.flatnonzero(wanted)])
-        return self.policy.preprocess(observed)[wanted]
+            places = np.flatnonzero(wanted)
+            with self._named(places):
+                return self.policy.preprocess([info["final_obs"][i] for i in places])
+        with self._named():
+            return self.policy.preprocess(observed)[wanted]
 
     def _bootstrap(self, last: Array, state: State | None, cut: Array) -> Array | float:
         if not len(last):
             return 0.0
         state = None if state is None else state.rows(cut)
-        return self.gamma * self.policy.values(last, state, prev_reward=self._rewards[cut])
+        with self._named(np.flatnonzero(cut)):
+            return self.gamma * self.policy.values(last, state, prev_reward=self._rewards[cut])
 
     def _finish(self, ended: Array, observed: Any) -> Any:
         """Note the episodes that ended; return what is observed now, first observations where it falls to us."""
@@ -236,11 +294,14 @@ class Collector:
         policy = self.policy
         if self.autoreset != "next_step" or not ended.any():
             self._idle = np.zeros(len(ended), bool)
-            self._encoded, self._mask = policy.preprocess(observed, update=True), policy.action_mask(observed)
+            with self._named():
+                self._encoded = policy.preprocess(observed, update=True)
+            self._mask = policy.action_mask(observed)
             return
         # The actions chosen now do nothing in episodes that are over: they are chosen for what was seen before.
         before, self._idle = self._encoded, ended
-        self._encoded = policy.preprocess(observed, update=~ended)
+        with self._named():
+            self._encoded = policy.preprocess(observed, update=~ended)
         self._encoded[ended] = before[ended]
         self._mask = policy.action_mask(observed, idle=ended)
 

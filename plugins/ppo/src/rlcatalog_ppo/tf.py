@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -13,7 +14,7 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.tf import HALF, keras, tf
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.learner import Moments, loss_inputs
+from rlcatalog_ppo.learner import Moments, loss_inputs, not_finite
 from rlcatalog_ppo.loss import losses
 
 
@@ -82,15 +83,21 @@ class Optimizer:
         self.kl_coeff.assign(kl_coeff)
         tensors = tf.nest.map_structure(tf.convert_to_tensor, batch)
         if not self.config.eager_tracing:
-            return self._step(tensors)[0], self.model.metrics()
+            loss, figures, _ = self._step(tensors)
+            return self._checked(loss, figures), self.model.metrics()
         if self._traced is None:
             signature = tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), tensors)
             self._traced = tf.function(self._step, input_signature=[signature], autograph=False)
-        figures, traced = self._traced(tensors)
+        loss, figures, traced = self._traced(tensors)
         metrics = self.model.metrics()
-        return figures, {name: traced.get(name, value) for name, value in metrics.items()}
+        return self._checked(loss, figures), {name: traced.get(name, value) for name, value in metrics.items()}
 
-    def _step(self, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _checked(self, loss: Any, figures: Any) -> Any:
+        if not (math.isfinite(loss) and math.isfinite(figures[-1])):
+            raise not_finite(float(loss), figures.numpy().tolist())
+        return figures
+
+    def _step(self, batch: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self.variables)
             evaluation = self.policy.evaluate(batch)
@@ -107,14 +114,19 @@ class Optimizer:
         if self.config.grad_clip is not None:
             scale = tf.minimum(self.config.grad_clip / (norm + 1e-6), 1.0)  # 1e-6 as PyTorch has it
             gradients = [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
-        self.optimizer.apply(gradients, self.variables)
+        loss = tf.cast(tf.reduce_sum(loss), tf.float32)
+        usable = tf.math.is_finite(tf.cast(norm, tf.float32)) & tf.math.is_finite(loss)
+        tf.cond(usable, lambda: self._apply(gradients), lambda: None)
         ratio = tf.exp(found.log_ratio)
         kl = tf.reduce_mean(ratio - 1 - found.log_ratio)
         clipped = tf.reduce_mean(tf.cast(tf.abs(ratio - 1) > self.config.clip_param, tf.float32))
         figures = [found.policy_loss, found.vf_loss, found.entropy, kl, clipped, norm]
         figures = tf.stack([tf.cast(figure, tf.float32) for figure in figures])
         # A metric that is a tensor of this trace has no value outside of it.
-        return figures, {name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)}
+        return loss, figures, {name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)}
+
+    def _apply(self, gradients: list[Any]) -> None:
+        self.optimizer.apply(gradients, self.variables)
 
     def get_state(self) -> Moments:
         """Return the optimiser's state."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import torch
@@ -10,7 +11,7 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import before_torch_optimizers, tensor_ops
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.learner import Moments, loss_inputs
+from rlcatalog_ppo.learner import Moments, loss_inputs, not_finite
 from rlcatalog_ppo.loss import Losses, losses
 from rlcatalog_ppo.rollout import each
 
@@ -58,9 +59,13 @@ class Optimizer:
         if isinstance(loss, list | tuple):
             loss = torch.stack([term.sum() for term in loss])
         self.optimizer.zero_grad()
-        loss.sum().backward()
+        loss = loss.sum()
+        loss.backward()
         limit = self.config.grad_clip if self.config.grad_clip is not None else float("inf")
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
+        if not (math.isfinite(norm.item()) and math.isfinite(loss.item())):
+            self.optimizer.zero_grad()
+            raise not_finite(loss.item(), self._figures(found, norm).tolist())
         self.optimizer.step()
         return self._figures(found, norm), self.model.metrics()
 

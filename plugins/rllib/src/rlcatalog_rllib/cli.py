@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlcatalog.cli import key_values
+from rlcatalog.cli import json_line, key_values
 from rlcatalog.errors import ConfigError, UnknownNameError, nearest
 
 #: Name of an algorithm → its config class.
@@ -64,7 +64,7 @@ def train_rllib(
             while done < steps:
                 row = _row(trained.train())
                 done = row["timesteps_total"]
-                metrics.write(json.dumps(row) + "\n")
+                metrics.write(json_line(row))
                 metrics.flush()
                 print(f"{done} steps, mean return {row['episode_return_mean']}")
         export(trained).save(folder / "policy")
