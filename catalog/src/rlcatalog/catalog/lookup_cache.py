@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rlcatalog.config import same
+from rlcatalog.config import same, snapshot
 
 T = TypeVar("T")
 
@@ -39,18 +39,10 @@ class LookupCache:
             self.clear()
         self._found += 1
         # The spaces stand in the entry: their ids stay theirs as long as it is remembered.
-        self._entries.setdefault(key, []).append((_snapshot(config), found, spaces))
+        self._entries.setdefault(key, []).append((snapshot(config), found, spaces))
         return found
 
     def clear(self) -> None:
         """Forget everything."""
         self._entries.clear()
         self._found = 0
-
-
-def _snapshot(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _snapshot(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_snapshot(item) for item in value)
-    return value.copy() if type(value).__module__ == "numpy" else value
