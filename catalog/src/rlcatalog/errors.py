@@ -7,7 +7,9 @@ All derive from `CatalogError` and from the built-in type a caller would expect,
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
 
 
 class CatalogError(Exception):
@@ -143,5 +145,74 @@ class SavedPolicyError(CatalogError, ValueError):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `" Did you mean 'x'?"` for the known name nearest to `name`, or an empty string."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    found = difflib.get_close_matches(name[:_LONGEST], list(known), n=1, cutoff=0.6)
     return f" Did you mean {found[0]!r}?" if found else ""
+
+
+# --- what others wrote, in a message -------------------------------------------------------------------------------
+
+_LONGEST = 300
+
+
+def shown(value: Any, length: int = _LONGEST) -> str:
+    """Return a value as messages show it: its repr where that is short and well, on one line, and never an error.
+
+    Args:
+        value: Anything: what holds itself, is nested without end, or has a repr that fails.
+        length: Most characters.
+    """
+    found = ""
+    for piece in _pieces(value, length, 0):
+        found += piece
+        if len(found) > length:
+            break
+    return one_line(found, length)
+
+
+def reason(error: BaseException) -> str:
+    """Return an error's type and text as messages show them, whatever its `str` does."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be read)"
+    return f"{type(error).__name__}: {one_line(text, 3 * _LONGEST)}"
+
+
+def one_line(text: str, length: int = _LONGEST) -> str:
+    """Return a text on one line, cut to a length, with escapes for what cannot be printed."""
+    if len(text) > length:
+        text = text[: length - 3] + "..."
+    if not text.isprintable():
+        text = " ".join(text.split())
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text
+
+
+def _pieces(value: Any, length: int, level: int) -> Iterator[str]:
+    """Yield a value's repr in pieces, so that whoever has read enough can stop."""
+    try:
+        if isinstance(value, str | bytes):
+            yield repr(value[:length]) + ("..." if len(value) > length else "")
+        elif level > 20:
+            yield "..."
+        elif isinstance(value, Mapping):
+            yield "{"
+            for index, key in enumerate(islice(value, length)):
+                yield ", " if index else ""
+                yield from _pieces(key, length, level + 1)
+                yield ": "
+                yield from _pieces(value[key], length, level + 1)
+            yield "}"
+        elif isinstance(value, list | tuple | set | frozenset) and len(value):
+            yield "[" if isinstance(value, list) else "(" if isinstance(value, tuple) else "{"
+            for index, item in enumerate(islice(value, length)):
+                yield ", " if index else ""
+                yield from _pieces(item, length, level + 1)
+            if isinstance(value, tuple):
+                yield ",)" if len(value) == 1 else ")"
+            else:
+                yield "]" if isinstance(value, list) else "}"
+        else:
+            yield repr(value)
+    except Exception:
+        yield f"<{type(value).__qualname__} that cannot be shown>"

@@ -11,7 +11,7 @@ from msgspec import Meta
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import action_codec
 from rlcatalog.config import NameOrCallable, activation_name, read_config
-from rlcatalog.errors import ConfigError, UnsupportedSpaceError, nearest
+from rlcatalog.errors import ConfigError, UnsupportedSpaceError, nearest, shown
 
 
 class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.autoregressive_mask is not None and not callable(self.autoregressive_mask):
             raise ConfigError(
                 "autoregressive_mask: expected a function (path, earlier) -> boolean mask [B, n] or None, found"
-                f" {self.autoregressive_mask!r}."
+                f" {shown(self.autoregressive_mask)}."
             )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcatalog.errors import ConfigError, nearest
+from rlcatalog.errors import ConfigError, nearest, shown
 
 Pair = tuple[int, int]
 #: One entry of `conv_filters`: channels, kernel, stride; the last two as (height, width).
@@ -159,8 +159,8 @@ def read_filters(value: Any) -> list[Filter] | str | None:
     key = "config key 'conv_filters'"
     if isinstance(value, str):
         if value not in PRESETS:
-            raise ConfigError(f"{key}: unknown preset {value!r}.{nearest(value, PRESETS)} Known: {', '.join(PRESETS)};"
-                              " or give a list of [channels, kernel, stride].")  # fmt: skip
+            raise ConfigError(f"{key}: unknown preset {shown(value)}.{nearest(value, PRESETS)} Known:"
+                              f" {', '.join(PRESETS)}; or give a list of [channels, kernel, stride].")  # fmt: skip
         return value
     if not value:
         raise ConfigError(f"{key}: an empty list has no convolution; give at least one [channels, kernel, stride],"
@@ -171,7 +171,7 @@ def read_filters(value: Any) -> list[Filter] | str | None:
         kernel, stride = (_pair(part) for part in parts[1:]) if len(parts) == 3 else (None, None)
         if kernel is None or stride is None or not _positive(parts[0]):
             raise ConfigError(f"{key}: entry {i} must be [channels, kernel, stride], whole numbers from 1 on, kernel"
-                              f" and stride one number or [height, width]; found {entry!r}.")  # fmt: skip
+                              f" and stride one number or [height, width]; found {shown(entry)}.")  # fmt: skip
         found.append((parts[0], kernel, stride))
     return found
 

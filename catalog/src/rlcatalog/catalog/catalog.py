@@ -25,11 +25,21 @@ from rlcatalog.choice import (
     wrap,
 )
 from rlcatalog.config import KernelConfig, ModelConfig, Schema, keys_of, plain
-from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.errors import ModelContractError, UnsupportedSpaceError, shown
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import ModelPart, assemble
 from rlcatalog.observations import Preprocessor, Unclaimed
-from rlcatalog.plugins import Component, Declaration, PluginRecord, Registry, Request, load_plugins, normalize, scan
+from rlcatalog.plugins import (
+    Component,
+    Declaration,
+    PluginRecord,
+    Registry,
+    Request,
+    call_target,
+    load_plugins,
+    normalize,
+    scan,
+)
 from rlcatalog.policy import Policy
 from rlcatalog.spaces import SpaceInfo
 
@@ -261,13 +271,17 @@ class Catalog:
     def _preprocessor(self, info: SpaceInfo, options: Mapping[str, Any], check: str, pins: Pins | None) -> Preprocessor:
         component = self.slots.preprocessor(Request(info, config=options), pins).component
         assert component is not None
-        cls = component.load("numpy")
-        made: Preprocessor
-        if cls.__init__ is Preprocessor.__init__:
+        arguments: dict[str, Any] = {}
+        if component.load("numpy").__init__ is Preprocessor.__init__:
             find_child = partial(self.child_preprocessor, pins=pins)
-            made = cls(info.space, options, check=check, info=info, find_child=find_child)
-        else:  # a custom class with a constructor in RLlib's form
-            made = cls(info.space, dict(options))
+            arguments = {"check": check, "info": info, "find_child": find_child}
+        made = call_target(component, "numpy", info.space, options if arguments else dict(options), **arguments)
+        if not isinstance(made, Preprocessor):
+            raise ModelContractError(
+                f"preprocessor {component.name!r} ({component.provider}) must be a subclass of rlcatalog.Preprocessor,"
+                f" its target makes {shown(made)}."
+            )
+        if not arguments:  # a custom class with a constructor in RLlib's form
             made.set_check(check)
         made.component, made.made_by = component, self
         return made

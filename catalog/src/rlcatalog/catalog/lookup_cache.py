@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rlcatalog.config import same
+from rlcatalog.config import same, snapshot
 
 T = TypeVar("T")
 
@@ -35,19 +35,16 @@ class LookupCache:
         for known, found, _ in self._entries.get(key, ()):
             if same(known, config):
                 return found  # type: ignore[no-any-return]
-        found, snapshot = find(), _snapshot(config)
+        found, known = find(), snapshot(config)
         with self._filling:
             if self._found >= self._size:
                 self._entries, self._found = {}, 0
             self._found += 1
             # The spaces stand in the entry: their ids stay theirs as long as it is remembered.
-            self._entries.setdefault(key, []).append((snapshot, found, spaces))
+            self._entries.setdefault(key, []).append((known, found, spaces))
         return found
 
-
-def _snapshot(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _snapshot(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_snapshot(item) for item in value)
-    return value.copy() if type(value).__module__ == "numpy" else value
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._filling:
+            self._entries, self._found = {}, 0

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlcatalog.choice.selection import Verdict, verdict
-from rlcatalog.errors import CatalogError, ModelContractError, PluginError
-from rlcatalog.plugins import Component, Request
+from rlcatalog.errors import ModelContractError, shown
+from rlcatalog.plugins import Component, Request, call_target
 from rlcatalog.spaces import SpaceInfo
 
 #: Where an environment notes which component made it, so that wrapping twice is wrapping once.
@@ -35,7 +35,7 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
         single = " Wrap the single environments: gymnasium.make_vec(id, wrappers=[rlcatalog.wrap_env])." * hasattr(
             env, "single_observation_space"
         )
-        raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {env!r}.{single}")
+        raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {shown(env)}.{single}")
     verdicts = []
     for component in components:
         if component.name in _applied(env):
@@ -45,26 +45,16 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
         verdicts.append(found)
         if found.rank is None:
             continue
-        wrapped = _call(component, env, config)
+        wrapped = call_target(component, "numpy", env, config)
         if not isinstance(wrapped, gymnasium.Env):
             raise ModelContractError(
-                f"env_wrapper {component.name!r} ({component.provider}) must return an environment, found {wrapped!r}."
+                f"env_wrapper {component.name!r} ({component.provider}) must return an environment, found"
+                f" {shown(wrapped)}."
             )
         if wrapped is not env:
             setattr(wrapped, _MARK, component.name)
         env = wrapped
     return env, verdicts
-
-
-def _call(component: Component, env: Any, config: Mapping[str, Any]) -> Any:
-    try:
-        return component.load("numpy")(env, config)
-    except CatalogError:
-        raise  # about the environment or the config, not about the plugin
-    except Exception as error:
-        raise PluginError(
-            f"env_wrapper {component.name!r} ({component.provider}) raised {type(error).__name__}: {error}"
-        ) from error
 
 
 def _applied(env: Any) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins import ActionDistSpec, Component, ModelSpec, PreprocessorSpec
@@ -15,7 +15,7 @@ def in_process_model(cls: Any, name: str | None = None) -> Component:
     framework: Any = getattr(cls, "framework_of_class", None)
     if not isinstance(cls, type) or framework not in frameworks():
         raise ModelContractError(
-            f"custom model {cls!r} must be a registered name or a subclass of rlcatalog.torch.TorchModelV2 or"
+            f"custom_model: {shown(cls)} must be a registered name or a subclass of rlcatalog.torch.TorchModelV2 or"
             " rlcatalog.tf.TFModelV2."
         )
     spec = ModelSpec(
@@ -28,8 +28,7 @@ def in_process_dist(cls: Any, name: str | None = None) -> Component:
     """Describe an action-distribution class of the running program."""
     if not hasattr(cls, "required_model_output_shape") or not hasattr(cls, "logp"):
         raise ModelContractError(
-            f"custom action distribution {cls!r} must be a registered name or a subclass of"
-            " rlcatalog.ActionDistribution."
+            f"custom_action_dist: {shown(cls)} must be a registered name or a subclass of rlcatalog.ActionDistribution."
         )
     framework: Any = getattr(cls, "framework_of_class", None)
     served: list[str] = [framework] if framework in frameworks() else list(frameworks())
@@ -48,7 +47,7 @@ def in_process_preprocessor(cls: Any, name: str | None = None) -> Component:
     """Describe a preprocessor class of the running program."""
     if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
         raise ModelContractError(
-            f"custom preprocessor {cls!r} must be a registered name or a subclass of rlcatalog.Preprocessor."
+            f"custom_preprocessor: {shown(cls)} must be a registered name or a subclass of rlcatalog.Preprocessor."
         )
     spec = PreprocessorSpec(name or cls.__name__, {"numpy": _path(cls)}, _first_line(cls))
     return Component(spec, "", "", objects={"numpy": cls})

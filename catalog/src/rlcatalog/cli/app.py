@@ -12,7 +12,7 @@ import typer
 
 from rlcatalog.catalog import default_catalog
 from rlcatalog.cli.arguments import key_values, make_env
-from rlcatalog.errors import CatalogError, CatalogWarning, UnknownNameError, nearest
+from rlcatalog.errors import CatalogError, CatalogWarning, UnknownNameError, nearest, one_line, shown
 from rlcatalog.plugins import public_index
 
 _JSON = typer.Option("--json", help="Print JSON for machines instead of tables.")
@@ -31,7 +31,7 @@ def list_parts(
     if kind is not None and not components:
         kinds = sorted({c.kind for c in catalog.components()})
         if kind not in kinds:
-            raise UnknownNameError(f"Nothing of kind {kind!r} is installed. Kinds: {', '.join(kinds) or 'none'}.")
+            raise UnknownNameError(f"Nothing of kind {shown(kind)} is installed. Kinds: {', '.join(kinds) or 'none'}.")
     if as_json:
         plugins = [
             {"name": r.name, "distribution": r.distribution, "version": r.version, "status": r.status, "error": r.error}
@@ -83,6 +83,9 @@ def explain(
     print_explanation(env_id, found)
 
 
+#: Characters of a line of an error: whatever was typed, the terminal stays readable.
+_LONGEST = 2_000
+
 #: The kernel's own commands.
 _OWN: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain}
 
@@ -109,8 +112,8 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
     called = next((argument for argument in argv if not argument.startswith("-")), None)
     known = [*_OWN, *registry.names(["command"])]
     if called is not None and called not in known:
-        registry.explain_missing(f"command {called!r}", public_index.provider_of("command", called))
-        raise UnknownNameError(f"Unknown command {called!r}.{nearest(called, known)} Known: {', '.join(known)}.")
+        registry.explain_missing(f"command {shown(called)}", public_index.provider_of("command", called))
+        raise UnknownNameError(f"Unknown command {shown(called)}.{nearest(called, known)} Known: {', '.join(known)}.")
     for component in registry.active("command"):
         if component.name not in _OWN:
             if component.name == called:
@@ -125,13 +128,15 @@ def _placeholder() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line; an error of ours is one readable line and exit status 1."""
+    """Run the command line; an error of ours, or of a file that cannot be used, is readable and exit status 1."""
     arguments = sys.argv[1:] if argv is None else list(argv)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a name that cannot be written ends nothing
     previous, warnings.showwarning = warnings.showwarning, _show
     try:
         make_app(arguments)(arguments)
-    except CatalogError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (CatalogError, OSError) as error:
+        print("\n".join(one_line(line, _LONGEST) for line in f"error: {error}".splitlines()), file=sys.stderr)
         sys.exit(1)
     finally:
         warnings.showwarning = previous

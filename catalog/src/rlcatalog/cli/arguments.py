@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rlcatalog.errors import ConfigError, UnknownNameError
+from rlcatalog.errors import ConfigError, UnknownNameError, reason, shown
 
 
 def key_values(options: list[str], option: str) -> dict[str, Any]:
@@ -16,16 +16,19 @@ def key_values(options: list[str], option: str) -> dict[str, Any]:
         option: The option's name, for messages.
 
     Raises:
-        ConfigError: One has no `=`, or a key stands twice.
+        ConfigError: One has no `=`, a key stands twice, or a value is nested too deep.
     """
     found: dict[str, Any] = {}
     for text in options:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ConfigError(f"{option}: expected KEY=VALUE, found {text!r}.")
+            raise ConfigError(f"{option}: expected KEY=VALUE, found {shown(text)}.")
         if key in found:
-            raise ConfigError(f"{option}: {key!r} is given twice.")
-        found[key] = _value(value)
+            raise ConfigError(f"{option}: {shown(key)} is given twice.")
+        try:
+            found[key] = _value(value)
+        except RecursionError:
+            raise ConfigError(f"{option}: the value of {shown(key)} is nested too deep.") from None
     return found
 
 
@@ -46,9 +49,9 @@ def make_env(env_id: str, **arguments: Any) -> Any:
 
     try:
         return gymnasium.make(env_id, **arguments)
-    except (gymnasium.error.Error, ImportError) as error:
+    except (Exception, SystemExit) as error:  # of Gymnasium about the id, of a module it names, of the environment
         hint = ""
         if isinstance(error, gymnasium.error.UnregisteredEnv) and ":" not in env_id:
             hint = f" Where a package registers it when imported, name the package: PACKAGE:{env_id}."
-        text = f"Environment {env_id!r} cannot be made: {type(error).__name__}: {error}{hint}"
+        text = f"Environment {shown(env_id)} cannot be made: {reason(error)}{hint}"
         raise UnknownNameError(text) from error

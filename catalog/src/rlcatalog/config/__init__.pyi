@@ -12,4 +12,4 @@ from .names import (
     initializer_name as initializer_name,
 )
 from .schema import ModelConfig as ModelConfig, Schema as Schema
-from .values import plain as plain, same as same
+from .values import plain as plain, same as same, snapshot as snapshot

@@ -64,4 +64,6 @@ def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
 
 def _converted(config: Mapping[str, Any], struct: type[S]) -> S:
     rows = {row.name: row for row in keys_of(struct, "")}
-    return struct(**{key: convert(plain(config[key]), rows[key]) for key in rows if key in config})
+    return struct(
+        **{key: convert(plain(config[key], f"model config key {key!r}"), rows[key]) for key in rows if key in config}
+    )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.errors import ConfigError, ConfigTypeError
+from rlcatalog.errors import ConfigError, ConfigTypeError, one_line, reason, shown
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,16 @@ def convert(value: Any, row: Key, what: str = "model config key") -> Any:
     except msgspec.ValidationError as error:
         wrong_type = str(error).startswith("Expected `") and ", got" in str(error)
         kind = ConfigTypeError if wrong_type else ConfigError
-        text = str(error).replace("`", "'").replace("at '$", f"at '{row.name}").rstrip(".")
+        text = one_line(str(error)).replace("`", "'").replace("at '$", f"at '{row.name}").rstrip(".")
         known = ", ".join(map(repr, _choices(row.type))) if text.startswith("Invalid enum value") else ""
         raise kind(
-            f"{what} {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found {value!r}."
-            f"{f' Known: {known}.' if known else ''} Default: {row.default!r}."
+            f"{what} {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found {shown(value)}."
+            f"{f' Known: {known}.' if known else ''} Default: {shown(row.default)}."
         ) from None
+    except Exception as error:  # text with half a surrogate pair, numbers that compare with nothing
+        raise ConfigError(
+            f"{what} {row.name!r} ({row.meaning}): {shown(value)} cannot be used: {reason(error)}."
+        ) from error
 
 
 def _choices(kind: Any) -> list[Any]:

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Iterable
 from typing import Any
 
-from rlcatalog.errors import ConfigError, nearest
+from rlcatalog.errors import ConfigError, nearest, shown
 
 #: Activation names. RLlib's spellings ("ReLU", "swish", "Tanh") are found whatever their case.
 ACTIVATIONS = (
@@ -55,7 +58,7 @@ def activation_name(value: Any, key: str = "activation") -> Any:
         name = ACTIVATION_ALIASES.get(name, name)
         if name in ACTIVATIONS:
             return name
-    raise ConfigError(f"config key {key!r}: unknown activation {value!r}.{nearest(str(value).lower(), ACTIVATIONS)}"
+    raise ConfigError(f"config key {key!r}: unknown activation {shown(value)}.{_nearest(value, ACTIVATIONS)}"
                       f" Known: {', '.join(ACTIVATIONS)}, None, or a callable of the framework.")  # fmt: skip
 
 
@@ -80,10 +83,10 @@ def initializer_name(value: Any, config: dict[str, Any] | None = None, key: str 
         raise ConfigError(f"config key {key + '_config'!r} has no {key!r} to go with; name the initialiser.")
     if value is None or callable(value):
         return value
-    name = value.lower().rstrip("_") if isinstance(value, str) else value
-    name = INITIALIZER_ALIASES.get(name, name) if isinstance(name, str) else name
+    name = value.lower().rstrip("_") if isinstance(value, str) else ""
+    name = INITIALIZER_ALIASES.get(name, name)
     if name not in INITIALIZERS:
-        raise ConfigError(f"config key {key!r}: unknown initialiser {value!r}.{nearest(str(value), INITIALIZERS)}"
+        raise ConfigError(f"config key {key!r}: unknown initialiser {shown(value)}.{_nearest(value, INITIALIZERS)}"
                           f" Known: {', '.join(INITIALIZERS)}, None, or a callable of the framework.")  # fmt: skip
     if "bias" in key and name in MATRIX_INITIALIZERS:
         known = ", ".join(sorted(set(INITIALIZERS) - MATRIX_INITIALIZERS))
@@ -91,8 +94,14 @@ def initializer_name(value: Any, config: dict[str, Any] | None = None, key: str 
     unknown = sorted(set(config or {}) - set(INITIALIZERS[name]))
     if unknown:
         takes = ", ".join(INITIALIZERS[name]) or "no arguments"
-        raise ConfigError(f"config key {key + '_config'!r}: {name!r} takes {takes}; found {unknown}.")
+        raise ConfigError(f"config key {key + '_config'!r}: {name!r} takes {takes}; found {shown(unknown)}.")
     for argument, number in (config or {}).items():
-        if not isinstance(number, int | float):
-            raise ConfigError(f"config key {key + '_config'!r}: {argument!r} must be a number, found {number!r}.")
+        if not isinstance(number, int | float) or not abs(number) < math.inf or abs(number) > sys.float_info.max:
+            raise ConfigError(
+                f"config key {key + '_config'!r}: {argument!r} must be a finite number, found {shown(number)}."
+            )
     return name
+
+
+def _nearest(value: Any, known: Iterable[str]) -> str:
+    return nearest(value.lower(), known) if isinstance(value, str) else ""

@@ -6,7 +6,7 @@ caller, every key is looked up in the one table made of the kernel's keys and th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from rlcatalog.config.kernel_keys import KernelConfig
 from rlcatalog.config.keys import Key, convert, keys_of
 from rlcatalog.config.legacy_keys import ALIASES, IGNORED, REFUSED, SPLIT
 from rlcatalog.config.values import plain, same
-from rlcatalog.errors import CatalogError, ConfigError, ConfigTypeError, UnknownConfigKeyError, nearest
+from rlcatalog.errors import CatalogError, ConfigError, ConfigTypeError, UnknownConfigKeyError, nearest, reason, shown
 from rlcatalog.plugins import Registry, public_index
 
 
@@ -59,11 +59,11 @@ class Schema:
             ConfigError: A value out of range, or a key that is refused.
         """
         if config is not None and not isinstance(config, Mapping):
-            raise ConfigTypeError(f"model config: expected a dict, found {config!r} ({type(config).__name__}).")
+            raise ConfigTypeError(f"model config: expected a dict, found {shown(config)} ({type(config).__name__}).")
         given: dict[str, Any] = {}
         asked: dict[str, str] = {}
-        for key, value in (config or {}).items():
-            names, value = self._canonical(key, plain(value))
+        for key, value in _entries(config):
+            names, value = self._canonical(key, plain(value, f"model config key {shown(key)}"))
             for name in names:
                 if asked.setdefault(name, key) != key:
                     alias = key if key != name else asked[name]
@@ -73,14 +73,27 @@ class Schema:
                 if not same(converted, row.default):
                     given[name] = converted
         values = {**self.defaults(), **given}
-        structs = {
-            struct: struct(**{name: values[name] for name in struct.__struct_fields__})  # type: ignore[attr-defined]
-            for struct in self._structs
-        }
+        structs = {struct: self._struct(struct, values, given) for struct in self._structs}
         return ModelConfig(FlatConfig(values, structs), given)
+
+    def _struct(self, struct: Any, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+        try:
+            return struct(**{name: values[name] for name in struct.__struct_fields__})
+        except CatalogError:
+            raise
+        except Exception as error:
+            keys = ", ".join(f"{name}={shown(given[name])}" for name in struct.__struct_fields__ if name in given)
+            raise ConfigError(
+                f"model config: {struct.__module__}.{struct.__qualname__} cannot be made of"
+                f" {keys or 'its defaults'}: {reason(error)}."
+            ) from error
 
     def _canonical(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
         """Return today's keys for a key, none for one without effect, and the value they take."""
+        if not isinstance(key, str):
+            raise UnknownConfigKeyError(
+                f"Unknown model config key {shown(key)}: keys are text, found {type(key).__name__}."
+            )
         if key in self.keys:
             return (key,), value
         if key in ALIASES:
@@ -96,12 +109,21 @@ class Schema:
             return (), value
         if key in REFUSED:
             raise ConfigError(f"model config key {key!r} is refused: {REFUSED[key]}")
-        owned, *_ = SPLIT.get(key, (str(key),))
+        owned, *_ = SPLIT.get(key, (key,))
         try:
-            self._registry.explain_missing(f"model config key {key!r}", public_index.provider_of("config", owned))
+            self._registry.explain_missing(f"model config key {shown(key)}", public_index.provider_of("config", owned))
         except CatalogError as error:
             raise UnknownConfigKeyError(str(error)) from error
         raise UnknownConfigKeyError(
-            f"Unknown model config key {key!r}.{nearest(str(key), self.keys)}"
+            f"Unknown model config key {shown(key)}.{nearest(key, self.keys)}"
             " `rlcatalog.MODEL_DEFAULTS` lists the keys of the installed packages."
         )
+
+
+def _entries(config: Mapping[str, Any] | None) -> Iterator[tuple[str, Any]]:
+    try:
+        yield from (config or {}).items()
+    except CatalogError:
+        raise
+    except Exception as error:  # a mapping of somebody else's
+        raise ConfigError(f"model config: {type(config).__name__} cannot be read: {reason(error)}.") from error

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.unclaimed import Unclaimed
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Component, call_target
 
 Array = np.ndarray[Any, Any]
 
@@ -60,7 +60,10 @@ def make_filter(
     """
     if component is None:
         return None
-    made = component.load("numpy")(preprocessor, {**options, "claimed": [] if unclaimed is None else unclaimed.paths})
+    options = {**options, "claimed": [] if unclaimed is None else unclaimed.paths}
+    made = call_target(component, "numpy", preprocessor, options)
     if not isinstance(made, Filter):
-        raise ModelContractError(f"filter {component.name!r} must make a rlcatalog.Filter, found {made!r}.")
+        raise ModelContractError(
+            f"filter {component.name!r} ({component.provider}) must make a rlcatalog.Filter, found {shown(made)}."
+        )
     return made

@@ -10,6 +10,7 @@ from rlcatalog.errors import (
     MissingPluginError,
     UnknownNameError,
     nearest,
+    shown,
 )
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import public_index
@@ -134,6 +135,7 @@ class Registry:
             MissingPluginError: The name is known, its package is not usable here.
             UnknownNameError: No such name.
         """
+        asked = shown(name)
         if "/" in name and distribution is None:
             distribution, _, name = name.partition("/")
         distribution = normalize(distribution) if distribution is not None else None
@@ -145,9 +147,9 @@ class Registry:
             return found
         names = [c.name for c in self.active(kind)]
         label = kind.replace("_", " ")
-        self.explain_missing(f"{label} {name!r}", distribution or public_index.provider_of(kind, name))
+        self.explain_missing(f"{label} {asked}", distribution or public_index.provider_of(kind, name))
         have = f"Known: {', '.join(names)}." if names else f"No {label}s are installed. {public_index.install_hint()}"
-        raise UnknownNameError(f"Unknown {label} {name!r}.{nearest(name, names)} {have}")
+        raise UnknownNameError(f"Unknown {label} {asked}.{nearest(name, names)} {have}")
 
     def explain_missing(self, what: str, distribution: str | None) -> None:
         """Raise MissingPluginError when `distribution`, which provides `what`, is not usable; else return.

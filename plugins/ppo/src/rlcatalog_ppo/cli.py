@@ -29,10 +29,10 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="A key of PPO, such as lr=0.0003; repeatable."),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Environment steps to train for.")] = 100_000,
-    seed: Annotated[int, typer.Option(help="Seed of environments, weights and sampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of environments, weights and sampling.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-SEED when missing.")] = None,
     record: Annotated[Path | None, typer.Option(help="Folder to write all experience into, for a Reader.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads; small networks are fastest with one.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,
 ) -> None:
     """Train a policy with PPO; leaves learning_curve.png, metrics.jsonl, config.json and the saved policy."""
     from rlcatalog_ppo.ppo import PPO, set_threads
@@ -77,9 +77,9 @@ def evaluate(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that train wrote, or a saved policy.")],
     episodes: Annotated[int, typer.Option(min=1, help="Fresh episodes to play.")] = 100,
     env: Annotated[str | None, typer.Option(help="Environment, for a policy saved without a run.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the environments.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the environments.")] = 10_000,
     explore: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
-    threads: Annotated[int, typer.Option(min=1, help="Threads; small networks are fastest with one.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,
 ) -> None:
     """Play episodes with a saved policy and print the mean return."""
     from rlcatalog_ppo.environments import maker

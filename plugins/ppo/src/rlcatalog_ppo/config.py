@@ -12,6 +12,7 @@ from rlcatalog.config import convert, keys_of, plain, warn_deprecated
 from rlcatalog.errors import ConfigError, UnknownConfigKeyError, nearest
 
 _Positive = Annotated[int, Meta(ge=1)]
+_Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # what all that draw take
 _Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 _NotNegative = Annotated[float, Meta(ge=0.0)]
 
@@ -22,7 +23,7 @@ class PPOConfig(msgspec.Struct, frozen=True, kw_only=True):
     framework: Annotated[str | None, Meta(description="torch or tf; a custom class decides when missing")] = None
     model: Annotated[dict[str, Any], Meta(description="the model config")] = {}
     env_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the environment")] = {}
-    seed: Annotated[int | None, Meta(description="seed of environments, weights and sampling")] = None
+    seed: Annotated[_Seed | None, Meta(description="seed of environments, weights and sampling")] = None
     num_envs: Annotated[_Positive, Meta(description="environments stepped side by side")] = 8
     rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 128
     num_epochs: Annotated[_Positive, Meta(description="passes over each rollout")] = 10

@@ -36,7 +36,7 @@ def train_rllib(
     steps: Annotated[int, typer.Option(min=1, help="Environment steps to train for.")] = 100_000,
     env_runners: Annotated[int, typer.Option(min=0, help="Processes that gather experience; 0: this one.")] = 2,
     envs: Annotated[int, typer.Option(min=1, help="Environments in each of them.")] = 4,
-    seed: Annotated[int, typer.Option(help="Seed of environments, weights and sampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of environments, weights and sampling.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-ALGO-SEED when missing.")
     ] = None,

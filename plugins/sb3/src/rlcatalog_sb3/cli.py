@@ -33,11 +33,11 @@ def train_sb3(
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Environment steps to train for.")] = 100_000,
     envs: Annotated[int, typer.Option(min=1, help="Environments stepped side by side.")] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of environments, weights and sampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of environments, weights and sampling.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-ALGO-SEED when missing.")
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads; small networks are fastest with one.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,
 ) -> None:
     """Train a policy with Stable-Baselines3; leaves progress.csv, config.json, the algorithm and the saved policy."""
     before_tensorflow()  # see rlcatalog_sb3

@@ -1,0 +1,42 @@
+"""The one place where what a part's code raises becomes an error that names the part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rlcatalog.errors import CatalogError, PluginError, reason
+from rlcatalog.plugins.component import Component
+
+
+def call_target(component: Component, framework: str, *arguments: Any, **options: Any) -> Any:
+    """Call a part's target and return what it makes.
+
+    Raises:
+        CatalogError: It cannot be imported, or refuses the arguments.
+        PluginError: It raised anything else.
+    """
+    target = component.load(framework)
+    with blamed(component):
+        return target(*arguments, **options)
+
+
+@contextmanager
+def blamed(component: Component, what: str = "") -> Iterator[None]:
+    """Run a part's code under its name.
+
+    Args:
+        component: The part.
+        what: What of it runs, where the message should say: a method's name.
+
+    Raises:
+        PluginError: The code raised something that is not ours.
+    """
+    try:
+        yield
+    except CatalogError:
+        raise  # about the environment, the observation or the config, not about the plugin
+    except (Exception, SystemExit) as error:
+        who = f"{component.kind} {component.name!r} ({component.provider})"
+        raise PluginError(f"{who}{what and f': its {what}'} raised {reason(error)}") from error
