@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class CatalogError(Exception):
@@ -29,6 +30,10 @@ class PluginWarning(CatalogWarning):
     """A plugin could not be used; the others work."""
 
 
+class OutrankedWarning(PluginWarning):
+    """A plugin's part is chosen before one that the public index lists."""
+
+
 class LoadOrderWarning(CatalogWarning, RuntimeWarning):
     """TensorFlow was imported before triton, which may end the process at PyTorch's optimisers."""
 
@@ -40,6 +45,18 @@ class PluginError(CatalogError, ImportError):
     """A plugin could not be loaded."""
 
 
+class PartError(PluginError):
+    """A part of a plugin does not do what it declares, found where it is used.
+
+    Attributes:
+        part: The component.
+    """
+
+    def __init__(self, text: str, part: Any = None) -> None:
+        super().__init__(text)
+        self.part = part
+
+
 class IncompatiblePluginError(PluginError):
     """A plugin's metadata asks for another version of rlcatalog."""
 
@@ -49,7 +66,7 @@ class DeclarationError(PluginError, TypeError):
 
 
 class DuplicateNameError(PluginError, ValueError):
-    """Two plugins provide one name (of a component or of a config key) and neither declares an override."""
+    """A plugin claims a name, of a component, config key or command, that is another's."""
 
 
 class MissingPluginError(CatalogError, LookupError):
@@ -68,7 +85,7 @@ class UnknownNameError(CatalogError, KeyError):
 
 
 class AmbiguousChoiceError(CatalogError, ValueError):
-    """Two components match equally well."""
+    """Two components match equally well, or have one name that belongs to neither."""
 
 
 class NoMatchError(CatalogError, LookupError):
@@ -133,3 +150,28 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return `" Did you mean 'x'?"` for the known name nearest to `name`, or an empty string."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean {found[0]!r}?" if found else ""
+
+
+# --- what others wrote, in our messages ------------------------------------------------------------------------------
+
+
+def said(error: BaseException) -> str:
+    """Return an error's type and text; an error of a plugin may have none that can be read."""
+    try:
+        text = str.__str__(str(error))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        text = "its text cannot be read"
+    return f"{type(error).__name__}: {text}" if text else shown(error)
+
+
+def shown(value: Any) -> str:
+    """Return the repr of a plugin's value, cut where it is long; one that cannot be had does not matter."""
+    try:
+        text = str.__str__(repr(value))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return f"<{type(value).__name__} without a repr>"
+    return text if len(text) <= 500 else f"{text[:500]}..."

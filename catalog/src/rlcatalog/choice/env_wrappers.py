@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlcatalog.choice.selection import Verdict, verdict
-from rlcatalog.errors import CatalogError, ModelContractError, PluginError
+from rlcatalog.errors import CatalogError, ModelContractError, PluginError, said, shown
 from rlcatalog.plugins import Component, Request
 from rlcatalog.spaces import SpaceInfo
 
@@ -38,7 +38,7 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
         raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {env!r}.{single}")
     verdicts = []
     for component in components:
-        if component.name in _applied(env):
+        if component.address in _applied(env):
             verdicts.append(Verdict(component, None, "is applied already"))
             continue
         found = verdict(component, Request(SpaceInfo.read(env.observation_space), config=config, env=env))
@@ -48,10 +48,11 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
         wrapped = _call(component, env, config)
         if not isinstance(wrapped, gymnasium.Env):
             raise ModelContractError(
-                f"env_wrapper {component.name!r} ({component.provider}) must return an environment, found {wrapped!r}."
+                f"env_wrapper {component.name!r} ({component.provider}) must return an environment, found"
+                f" {shown(wrapped)}."
             )
         if wrapped is not env:
-            setattr(wrapped, _MARK, component.name)
+            setattr(wrapped, _MARK, component.address)
         env = wrapped
     return env, verdicts
 
@@ -59,12 +60,10 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
 def _call(component: Component, env: Any, config: Mapping[str, Any]) -> Any:
     try:
         return component.load("numpy")(env, config)
-    except CatalogError:
+    except (CatalogError, KeyboardInterrupt):
         raise  # about the environment or the config, not about the plugin
-    except Exception as error:
-        raise PluginError(
-            f"env_wrapper {component.name!r} ({component.provider}) raised {type(error).__name__}: {error}"
-        ) from error
+    except BaseException as error:
+        raise PluginError(f"env_wrapper {component.name!r} ({component.provider}) raised {said(error)}") from error
 
 
 def _applied(env: Any) -> set[str]:
@@ -85,7 +84,7 @@ def check_wrapped(components: Iterable[Component], envs: Any, config: Mapping[st
         for component in components:
             request = Request(SpaceInfo.read(env.observation_space), config=config, env=env)
             found = verdict(component, request)
-            if found.rank is not None and component.name not in _applied(env):
+            if found.rank is not None and component.address not in _applied(env):
                 raise ModelContractError(
                     f"The environments of {type(envs).__name__} lack the wrapper {component.name!r}"
                     f" ({component.provider}: {found.why}). Wrap them when they are made:"

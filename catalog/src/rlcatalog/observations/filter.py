@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import CatalogError, ModelContractError, said, shown
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.unclaimed import Unclaimed
 from rlcatalog.plugins import Component
@@ -60,7 +60,13 @@ def make_filter(
     """
     if component is None:
         return None
-    made = component.load("numpy")(preprocessor, {**options, "claimed": [] if unclaimed is None else unclaimed.paths})
+    make = component.load("numpy")
+    try:
+        made = make(preprocessor, {**options, "claimed": [] if unclaimed is None else unclaimed.paths})
+    except (CatalogError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise component.fault(f"it cannot be made: {said(error)}") from error
     if not isinstance(made, Filter):
-        raise ModelContractError(f"filter {component.name!r} must make a rlcatalog.Filter, found {made!r}.")
+        raise ModelContractError(f"filter {component.name!r} must make a rlcatalog.Filter, found {shown(made)}.")
     return made
