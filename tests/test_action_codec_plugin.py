@@ -282,10 +282,25 @@ def failed(*plugins):
 @pytest.mark.parametrize("kind", ["discrete", KIND])
 def test_a_kind_has_one_codec(kind):
     other = ActionCodecSpec("other", {"numpy": "permutations:Other"}, "", kinds=(kind,))
-    said = failed(("one", PLUGIN), ("two", hooks(rlcatalog_action_codecs=[other], rlcatalog_action_dists=[DIST])))
-    assert set(said) == {"two"}
-    assert f"actions of the kind {kind!r} have a codec already" in said["two"]
-    assert "Other" not in action_codecs()[kind]
+    said = failed(("two", hooks(rlcatalog_action_codecs=[other])), ("one", PLUGIN))
+    if kind == "discrete":
+        assert "actions of the kind 'discrete' have a codec already" in said["two"]
+        assert "Other" not in action_codecs()[kind]
+    else:  # of two strangers neither is first
+        assert f"{kind!r} is claimed by one and two" in said["two"]
+        assert kind not in action_codecs()
+        points = [PluginEntryPoint(PLUGIN, "one"), PluginEntryPoint(hooks(rlcatalog_action_codecs=[other]), "two")]
+        with pytest.warns(rlcatalog.errors.PluginWarning):
+            isolated_catalog(*PARTS, *points, prefer=["one"])
+        assert "Other" not in action_codecs()[kind]
+
+
+def test_whoever_loses_a_codec_keeps_the_rest():
+    other = ActionCodecSpec("other", {"numpy": "permutations:Other"}, "", kinds=("discrete",))
+    two = hooks(rlcatalog_action_codecs=[other], rlcatalog_action_dists=[DIST])
+    with pytest.warns(rlcatalog.errors.PluginWarning, match="have a codec already"):
+        catalog = isolated_catalog(*PARTS, PluginEntryPoint(two, "two"))
+    assert [c.kind for c in catalog.components() if c.distribution == "two"] == ["action_dist"]
 
 
 def test_the_codec_of_a_plugin_that_fails_is_forgotten():

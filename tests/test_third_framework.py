@@ -229,17 +229,25 @@ def failed(*plugins: tuple[str, Any]) -> dict[str, str]:
 
 
 def test_code_that_is_there_already_is_not_replaced():
-    """And who brings it has failed as a whole: nothing of it stays."""
+    """And who brings it loses that part alone."""
     other = ModelSpec("fcnet", targets(toy="Net"), "", extends="rlcatalog-fcnet/fcnet")
     beside = ModelSpec("beside", targets(torch="Net"), "")
     torch = ModelSpec("fcnet", targets(torch="Net"), "", extends="rlcatalog-fcnet/fcnet")
-    said = failed(
-        ("one", hooks(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[NET])),
-        ("two", hooks(rlcatalog_models=[beside, other])), ("three", hooks(rlcatalog_models=[torch])),
-    )  # fmt: skip
-    assert set(said) == {"two", "three"}, said
-    assert "extends model rlcatalog-fcnet/fcnet, which has code for framework 'toy' already, of one 1.0" in said["two"]
+    one = ("one", hooks(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[NET]))
+    said = failed(one, ("three", hooks(rlcatalog_models=[torch])))
     assert "framework 'torch' already, of rlcatalog-fcnet" in said["three"]
+    two = ("two", hooks(rlcatalog_models=[beside, other]))
+    plugins = [PluginEntryPoint(plugin, name) for name, plugin in (one, two)]
+    with pytest.warns(rlcatalog.errors.PluginWarning) as caught:
+        catalog = isolated_catalog(*PARTS, *plugins)
+    for (me, other), warning in zip((("one", "two"), ("two", "one")), caught, strict=True):
+        text = f"{me} extends model rlcatalog-fcnet/fcnet, which has code for framework 'toy' already, of {other}"
+        assert text in str(warning.message)
+    assert catalog.registry.get("model", "beside").distribution == "two"
+    assert "toy" not in catalog.registry.get("model", "fcnet").frameworks
+    with pytest.warns(rlcatalog.errors.PluginWarning, match="of two 1.0 is loaded, but"):
+        catalog = isolated_catalog(*PARTS, *plugins, prefer=["one"])
+    assert catalog.registry.get("model", "fcnet").extensions["toy"].distribution == "one"
 
 
 def test_a_name_of_the_kernel_s_frameworks_is_taken():

@@ -14,6 +14,7 @@ from pathlib import Path
 import gymnasium as gym
 
 from rlcatalog import Catalog, SpaceInfo
+from rlcatalog.cli import OWN_COMMANDS
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError
 from rlcatalog.plugins import Request, scan
@@ -57,6 +58,7 @@ def data() -> dict[str, object]:
         provides[f"{component.kind}/{component.name}"] = component.distribution
         for framework, target in component.declaration.targets.items():
             provides[f"export/{framework}/{target.partition(':')[2]}"] = component.distribution
+    provides |= {f"command/{name}": "rlcatalog" for name in OWN_COMMANDS}
     for struct, owner in catalog.registry.config_classes.items():
         provides |= {f"config/{key.name}": owner for key in keys_of(struct, owner)}
     values = catalog.schema.defaults()

@@ -147,12 +147,10 @@ BROKEN = {
         requires=("rlcatalog >=> 1",),
     ),
     "taken-name": Case(
-        hook('return [ModelSpec("alpha", {"torch": "m:C"}, "")]'),
+        hook('return [ModelSpec("a_alpha_net", {"torch": "m:C"}, "")]'),
         (
-            "DuplicateNameError: model 'alpha': a-alpha/alpha and broken-taken-name/alpha have the same name",
-            "a-alpha keeps it",
-            "RLCATALOG_PREFER_PLUGINS=broken-taken-name",
-            "RLCATALOG_DISABLE_PLUGINS=a-alpha",
+            "DuplicateNameError: model 'a_alpha_net' belongs to a-alpha, and broken-taken-name has another one",
+            "Begin its name with 'broken_taken_name', or let it declare overrides='a-alpha/a_alpha_net'",
         ),
     ),
     "same-name-twice": Case(
@@ -162,15 +160,14 @@ BROKEN = {
     "taken-key": Case(
         models(', config="broken_taken_key_config:Config"'),
         (
-            "DuplicateNameError: config key 'alpha_size' of broken-taken-key belongs to a-alpha already",
-            "Prefix it",
-            "RLCATALOG_DISABLE_PLUGINS=a-alpha",
+            "DuplicateNameError: config key 'a_alpha_size' belongs to a-alpha, and broken-taken-key has another one",
+            "Begin its name with 'broken_taken_key'.",
         ),
-        config=CONFIG.format(key="alpha_size"),
+        config=CONFIG.format(key="a_alpha_size"),
     ),
     "kernel-key": Case(
         models(', config="broken_kernel_key_config:Config"'),
-        ("config key 'max_seq_len' of broken-kernel-key belongs to rlcatalog already", "=broken-kernel-key."),
+        ("config key 'max_seq_len' belongs to rlcatalog, and broken-kernel-key has another one",),
         config=CONFIG.format(key="max_seq_len"),
     ),
     "config-syntax": Case(

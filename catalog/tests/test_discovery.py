@@ -201,23 +201,22 @@ def fresh_scan():
 
 
 @pytest.mark.usefixtures("fresh_scan")
-def test_the_installed_packages_are_walked_once_per_process(entry_point, monkeypatch):
-    calls = []
-
-    def entry_points(**selection):
-        calls.append(selection)
-        return (entry_point("found", plugin=SimpleNamespace()),)
-
-    monkeypatch.setattr(importlib_metadata, "entry_points", entry_points)
+def test_the_installed_packages_are_walked_once_per_process(entry_point, plugin, monkeypatch):
+    calls, point = [], entry_point("found", plugin=plugin(rlcatalog_models=[]))
+    found = SimpleNamespace(
+        name="found",
+        read_text=lambda file: "[rlcatalog.plugins]\nfound = found.plugin\n",
+        entry_points=SimpleNamespace(select=lambda group: (point,) if group == GROUP == "rlcatalog.plugins" else ()),
+    )
+    monkeypatch.setattr(importlib_metadata, "distributions", lambda: calls.append("walked") or [found])
     for _ in range(3):
         assert [r.distribution for r in Catalog(environ={}).plugins] == ["found"]
-    assert calls == [{"group": GROUP}]
-    assert GROUP == "rlcatalog.plugins"
+    assert calls == ["walked"]
 
 
 @pytest.mark.usefixtures("fresh_scan")
 def test_entry_points_given_by_the_caller_are_not_looked_for(monkeypatch):
-    monkeypatch.setattr(importlib_metadata, "entry_points", lambda **selection: pytest.fail("scanned"))
+    monkeypatch.setattr(importlib_metadata, "distributions", lambda **selection: pytest.fail("scanned"))
     assert Catalog([], environ={}).plugins == []
 
 

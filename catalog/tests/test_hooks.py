@@ -17,6 +17,7 @@ import pytest
 
 from rlcatalog import (
     ActionCodecSpec,
+    ActionDistribution,
     ActionDistSpec,
     Catalog,
     CommandSpec,
@@ -117,7 +118,7 @@ class Net:
     """Stands for a model class."""
 
 
-class Dist:
+class Dist(ActionDistribution):
     """Stands for a distribution class."""
 
 

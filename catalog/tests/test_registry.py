@@ -15,6 +15,7 @@ from rlcatalog import (
     ActionDistribution,
     ActionDistSpec,
     Catalog,
+    CommandSpec,
     FilterSpec,
     Match,
     ModelSpec,
@@ -116,40 +117,42 @@ def test_an_override_may_spell_its_victim_differently(catalog_of, spelling):
 
 @pytest.mark.parametrize("first", ["b-one", "c-two"])
 @pytest.mark.parametrize("victim", ["a-victim", "z-victim"])
-def test_two_overriders_of_one_victim_clash_and_a_preference_settles_it(catalog_of, victim, first):
+def test_two_overriders_of_one_victim_cancel_and_a_preference_settles_it(catalog_of, victim, first):
     plugins = {
         victim: [model("net")],
         "b-one": [model("net", f"{victim}/net")],
         "c-two": [model("net", f"{victim}/net")],
     }
+    with pytest.warns(PluginWarning) as caught:
+        catalog = catalog_of(plugins)
+    assert who(catalog) == victim
+    assert [catalog.registry.get("model", f"{name}/net").distribution for name in plugins] == list(plugins)
+    assert statuses(catalog) == {victim: "loaded", "b-one": "shadowed", "c-two": "shadowed"}
+    assert len(caught) == 2
+    for warning, name in zip(caught, ("b-one", "c-two"), strict=True):
+        message = str(warning.message)
+        assert f"of {name} 1.0 is loaded, but" in message
+        assert f"b-one/net and c-two/net both override {victim}/net, which stays in its place" in message
+        assert "RLCATALOG_PREFER_PLUGINS=b-one" in message
+        assert "RLCATALOG_DISABLE_PLUGINS=c-two" in message
+    catalog = catalog_of(plugins, prefer=[first])
     loser = {"b-one": "c-two", "c-two": "b-one"}[first]
-    with pytest.warns(PluginWarning, match=f"plugin '{loser.replace('-', '_')}' of {loser} 1.0 is failed") as caught:
-        catalog = catalog_of(plugins, prefer=[first])
     assert who(catalog) == first
-    assert statuses(catalog) == {victim: "shadowed", first: "loaded", loser: "failed"}
-    (message,) = [str(w.message) for w in caught]
-    assert f"{first}/net and {loser}/net both override {victim}/net" in message
-    assert f"RLCATALOG_PREFER_PLUGINS={loser}" in message
-    assert f"RLCATALOG_DISABLE_PLUGINS={first}" in message
+    assert statuses(catalog) == {victim: "shadowed", first: "loaded", loser: "shadowed"}
 
 
-def test_without_a_preference_the_first_overrider_in_the_order_of_names_wins(catalog_of):
-    plugins = {name: [model("net", "victim/net")] for name in ("d-two", "c-one")}
-    with pytest.warns(PluginWarning):
-        catalog = catalog_of(plugins | {"victim": [model("net")]})
-    assert statuses(catalog) == {"c-one": "loaded", "d-two": "failed", "victim": "shadowed"}
-
-
-def test_an_override_of_an_absent_victim_provides_the_name(catalog_of):
-    catalog = catalog_of({"b-over": [model("net", "a-victim/net")]})
+def test_an_override_of_an_absent_victim_provides_the_name_and_is_reported(catalog_of):
+    with pytest.warns(PluginWarning, match="model 'net' overrides a-victim/net, and nothing installed provides that"):
+        catalog = catalog_of({"b-over": [model("net", "a-victim/net")]})
     assert who(catalog) == "b-over"
     assert statuses(catalog) == {"b-over": "loaded"}
 
 
 def test_an_override_takes_the_name_from_its_victim_only(catalog_of):
-    with pytest.warns(PluginWarning, match=r"have the same name.*neither names the other"):
+    with pytest.warns(PluginWarning):
         catalog = catalog_of({"a-third": [model("net")], "b-over": [model("net", "a-victim/net")]})
-    assert who(catalog) == "a-third"
+    with pytest.raises(AmbiguousChoiceError, match="a-third/net and b-over/net"):
+        who(catalog)
 
 
 @pytest.mark.parametrize("names", list(itertools.permutations(["aa", "bb", "cc"])))
@@ -162,10 +165,10 @@ def test_an_override_of_an_override_is_refused_and_the_message_says_who_override
     }
     with pytest.warns(PluginWarning) as caught:
         catalog = catalog_of(plugins)
-    messages = " ".join(str(w.message) for w in caught)
-    assert "both override" not in messages  # they do not
-    assert f"{second}/net overrides {first}/net" in messages or f"{first}/net overrides {victim}/net" in messages
-    assert who(catalog) in names
+    (message,) = [str(w.message) for w in caught]
+    assert "both override" not in message  # they do not
+    assert f"{second}/net overrides {first}/net, {first}/net overrides {victim}/net" in message
+    assert who(catalog) == first
 
 
 def test_components_of_different_kinds_may_share_a_name(entry_point, plugin):
@@ -193,10 +196,35 @@ def test_an_override_must_carry_its_victims_name():
 def test_a_preference_decides_who_keeps_a_name(catalog_of, prefer, where):
     plugins = {"a-first": [model("net")], "b-second": [model("net")]}
     by_hand = {"prefer": [prefer]} if where == "argument" else {"environ": {"RLCATALOG_PREFER_PLUGINS": f"x,{prefer}"}}
-    with pytest.warns(PluginWarning, match="of a-first 1.0 is failed.*b-second keeps it"):
-        assert who(catalog_of(plugins, **by_hand)) == "b-second"
-    with pytest.warns(PluginWarning, match="of b-second 1.0 is failed.*a-first keeps it"):
-        assert who(catalog_of(plugins)) == "a-first"
+    catalog = catalog_of(plugins, **by_hand)
+    assert who(catalog) == "b-second"
+    assert who(catalog, "a-first/net") == "a-first"
+    assert statuses(catalog) == {"a-first": "shadowed", "b-second": "loaded"}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["a-first", "b-second", "c-third"])))
+def test_a_name_that_several_claim_and_none_owns_means_nothing_alone(catalog_of, order):
+    plugins = {name: [model("net"), model(name.replace("-", "_"))] for name in order}
+    with pytest.warns(PluginWarning) as caught:
+        catalog = catalog_of(plugins)
+    assert len(caught) == 3
+    with pytest.raises(AmbiguousChoiceError) as raised:
+        who(catalog)
+    assert str(raised.value) == (
+        "model 'net' is claimed by a-first/net and b-second/net and c-third/net and belongs to none of them. Say"
+        " a-first/net or b-second/net or c-third/net; put one first with RLCATALOG_PREFER_PLUGINS=a-first, or disable"
+        " one with RLCATALOG_DISABLE_PLUGINS=c-third."
+    )
+    for name in order:
+        assert who(catalog, f"{name}/net") == who(catalog, name.replace("-", "_")) == name
+    assert set(statuses(catalog).values()) == {"loaded"}
+    assert catalog.registry.names(["model"]) == [
+        "a-first/net", "a_first", "b-second/net", "b_second", "c-third/net", "c_third",
+    ]  # fmt: skip
+    with pytest.raises(DuplicateNameError, match=r"provided by a-first 1\.0 and b-second 1\.0 and c-third 1\.0"):
+        catalog.register_model("net", TorchNet)
+    catalog.register_model("net", TorchNet, override=True)
+    assert catalog.registry.get("model", "net").in_process
 
 
 def test_disabling_one_of_two_providers_settles_a_clash(catalog_of):
@@ -205,18 +233,83 @@ def test_disabling_one_of_two_providers_settles_a_clash(catalog_of):
     assert who(catalog) == "b-second"
 
 
-def test_a_clash_takes_the_whole_plugin_back(catalog_of):
-    with pytest.warns(PluginWarning):
-        catalog = catalog_of({"a-first": [model("net")], "b-second": [model("extra"), model("net")]})
-    assert [c.name for c in catalog.components()] == ["net"]
-
-
 def test_the_argument_counts_more_than_the_environment(catalog_of):
     plugins = {name: [model("net")] for name in ("a", "b", "c")}
-    with pytest.warns(PluginWarning):
-        catalog = catalog_of(plugins, prefer=["c"], environ={"RLCATALOG_PREFER_PLUGINS": "b"})
+    catalog = catalog_of(plugins, prefer=["c"], environ={"RLCATALOG_PREFER_PLUGINS": "b"})
     assert who(catalog) == "c"
     assert catalog.prefer == ("c", "b")
+
+
+# --- owners ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("thief", ["aa-x", "zz-x"])
+@pytest.mark.parametrize("prefer", [(), ("aa-x", "zz-x")])
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_listed_name_is_its_owners_and_the_thief_loses_that_part_alone(catalog_of, thief, prefer, installed):
+    plugins = {thief: [model("fcnet"), model("other")]} | ({"rlcatalog-fcnet": [model("fcnet")]} if installed else {})
+    with pytest.warns(PluginWarning, match=f"of {thief} 1.0 is loaded, but .*'fcnet' belongs to rlcatalog-fcnet"):
+        catalog = catalog_of(plugins, prefer=prefer)
+    assert who(catalog, "other") == thief
+    if installed:
+        assert who(catalog, "fcnet") == "rlcatalog-fcnet"
+    else:
+        with pytest.raises(MissingPluginError, match="pip install rlcatalog-fcnet"):
+            who(catalog, "fcnet")
+    with pytest.raises(UnknownNameError):
+        who(catalog, f"{thief}/fcnet")
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("acme_resnet", "acme-resnet"),
+        ("acme_resnet_50", "acme-resnet"),
+        ("Acme-ResNet.deep", "acme-resnet"),
+        ("acme_resnets", "acme"),
+        ("acme_x", "acme"),
+        ("acme", "acme"),
+        ("acmenet", None),
+        ("resnet_acme", None),
+    ],
+)
+def test_an_unlisted_name_is_that_of_the_longest_distribution_it_begins_with(catalog_of, name, owner):
+    distributions = ("acme", "acme-resnet", "other")
+    with pytest.warns(PluginWarning):
+        catalog = catalog_of(
+            {d: [model(name, targets={"torch": "m:C"}), model(f"free_{d[-1]}")] for d in distributions}
+        )
+    assert set(statuses(catalog).values()) == {"loaded"}
+    if owner is not None:
+        assert who(catalog, name) == owner
+        assert [c.distribution for c in catalog.components("model") if c.name == name] == [owner]
+    else:
+        with pytest.raises(AmbiguousChoiceError):
+            who(catalog, name)
+
+
+def test_a_disabled_owner_keeps_its_name(catalog_of):
+    plugins = {"acme": [model("acme_net")], "zeta": [model("acme_net")]}
+    with pytest.warns(PluginWarning, match="of zeta 1.0 is failed: .*'acme_net' belongs to acme"):
+        catalog = catalog_of(plugins, environ={"RLCATALOG_DISABLE_PLUGINS": "acme"})
+    assert catalog.components() == []
+
+
+def test_an_override_of_the_owner_takes_its_name_and_one_of_somebody_else_does_not(catalog_of):
+    plugins = {"rlcatalog-fcnet": [model("fcnet")], "acme": [model("fcnet", "rlcatalog-fcnet/fcnet")]}
+    assert who(catalog_of(plugins), "fcnet") == "acme"
+    with pytest.warns(PluginWarning, match="'fcnet' belongs to rlcatalog-fcnet"):
+        catalog = catalog_of(plugins | {"acme": [model("fcnet", "nobody/fcnet")]})
+    assert who(catalog, "fcnet") == "rlcatalog-fcnet"
+
+
+def test_a_command_called_like_the_kernels_is_lost(entry_point, plugin):
+    specs = [CommandSpec(name, {"cli": "m:f"}, "") for name in ("list", "explain", "acme_sail")]
+    with pytest.warns(PluginWarning) as caught:
+        catalog = Catalog([entry_point("acme", plugin(rlcatalog_commands=specs))], environ={})
+    for name, warning in zip(("explain", "list"), caught, strict=True):
+        assert f"command {name!r} belongs to rlcatalog" in str(warning.message)
+    assert catalog.registry.names(["command"]) == ["acme_sail"]
 
 
 # --- ties ------------------------------------------------------------------------------------------------------------

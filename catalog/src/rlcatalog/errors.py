@@ -31,6 +31,10 @@ class PluginWarning(CatalogWarning):
     """A plugin could not be used; the others work."""
 
 
+class OutrankedWarning(PluginWarning):
+    """A plugin's part is chosen before one that the public index lists."""
+
+
 class LoadOrderWarning(CatalogWarning, RuntimeWarning):
     """TensorFlow was imported before triton, which may end the process at PyTorch's optimisers."""
 
@@ -46,6 +50,18 @@ class PluginError(CatalogError, ImportError):
     """A plugin could not be loaded."""
 
 
+class PartError(PluginError):
+    """A part of a plugin does not do what it declares, found where it is used.
+
+    Attributes:
+        part: The component.
+    """
+
+    def __init__(self, text: str, part: Any = None) -> None:
+        super().__init__(text)
+        self.part = part
+
+
 class IncompatiblePluginError(PluginError):
     """A plugin's metadata asks for another version of rlcatalog."""
 
@@ -55,7 +71,7 @@ class DeclarationError(PluginError, TypeError):
 
 
 class DuplicateNameError(PluginError, ValueError):
-    """Two plugins provide one name (of a component or of a config key) and neither declares an override."""
+    """A plugin claims a name, of a component, config key or command, that is another's."""
 
 
 class MissingPluginError(CatalogError, LookupError):
@@ -74,7 +90,7 @@ class UnknownNameError(CatalogError, KeyError):
 
 
 class AmbiguousChoiceError(CatalogError, ValueError):
-    """Two components match equally well."""
+    """Two components match equally well, or have one name that belongs to neither."""
 
 
 class NoMatchError(CatalogError, LookupError):
@@ -172,8 +188,10 @@ def shown(value: Any, length: int = _LONGEST) -> str:
 def reason(error: BaseException) -> str:
     """Return an error's type and text as messages show them, whatever its `str` does."""
     try:
-        text = str(error)
-    except Exception:
+        text = str.__str__(str(error))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         text = "(its text cannot be read)"
     return f"{type(error).__name__}: {one_line(text, 3 * _LONGEST)}"
 
@@ -213,6 +231,8 @@ def _pieces(value: Any, length: int, level: int) -> Iterator[str]:
             else:
                 yield "]" if isinstance(value, list) else "}"
         else:
-            yield repr(value)
-    except Exception:
+            yield str.__str__(repr(value))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         yield f"<{type(value).__qualname__} that cannot be shown>"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog.lookup_cache import LookupCache
 from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution
@@ -22,10 +22,12 @@ from rlcatalog.choice import (
     in_process_dist,
     in_process_model,
     in_process_preprocessor,
+    is_repeated,
+    without_faulty,
     wrap,
 )
-from rlcatalog.config import KernelConfig, ModelConfig, Schema, keys_of, plain
-from rlcatalog.errors import ModelContractError, UnsupportedSpaceError, shown
+from rlcatalog.config import KernelConfig, ModelConfig, ReadOnlyConfig, Schema, default_of, keys_of, plain
+from rlcatalog.errors import UnsupportedSpaceError, shown
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import ModelPart, assemble
 from rlcatalog.observations import Preprocessor, Unclaimed
@@ -36,8 +38,10 @@ from rlcatalog.plugins import (
     Registry,
     Request,
     call_target,
+    is_strict,
     load_plugins,
     normalize,
+    public_index,
     scan,
 )
 from rlcatalog.policy import Policy
@@ -47,6 +51,8 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rlcatalog.models import ModelV2
+
+T = TypeVar("T")
 
 
 class Catalog:
@@ -80,7 +86,8 @@ class Catalog:
         self._cache = LookupCache()
         reserved = dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog")
         entry_points = scan() if entry_points is None else entry_points
-        load_plugins(self.registry, entry_points, environ, self.prefer, reserved)
+        self.strict = is_strict(environ)
+        load_plugins(self.registry, entry_points, environ, self.prefer, reserved, default_of)
 
     # --- plugins ---------------------------------------------------------------------------------------------------
 
@@ -144,7 +151,8 @@ class Catalog:
     def config_keys(self, component: Component) -> list[str]:
         """Return the config keys a component reads: its package's own and the shared ones it honours."""
         struct = self.registry.config_paths.get(component.declaration.config or "")
-        own = [key.name for key in keys_of(struct, component.distribution)] if struct is not None else []
+        names = self.registry.key_names.get(struct or KernelConfig, {})
+        own = [names.get(k.name, k.name) for k in keys_of(struct, component.distribution)] if struct is not None else []
         return [*own, *component.declaration.reads]
 
     # --- lookups ---------------------------------------------------------------------------------------------------
@@ -175,10 +183,19 @@ class Catalog:
         """
         if pins is not None:
             return find_resolution(self, obs_space, action_space, config, framework, pins)
-        return self._cache.recall(
+        return self._recall(
             ("resolution", framework), (obs_space, action_space), config,
             lambda: find_resolution(self, obs_space, action_space, config, framework, None),
         )  # fmt: skip
+
+    def _recall(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any, find: Callable[[], T]) -> T:
+        """Return what a lookup finds, without the parts that turn out broken; from memory where it was asked before."""
+        if is_repeated():
+            return self._settled(find)
+        return self._cache.recall(what, spaces, config, lambda: self._settled(find))
+
+    def _settled(self, find: Callable[[], T]) -> T:
+        return without_faulty(find, strict=self.strict)
 
     def explain(
         self,
@@ -217,7 +234,8 @@ class Catalog:
             obs_space, action_space = self._spaces_of(env, config)
         if obs_space is None or action_space is None:
             raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
-        return Policy(self, self.resolve(obs_space, action_space, config, framework), obs_space, action_space)
+        spaces = obs_space, action_space
+        return self._settled(lambda: Policy(self, self.resolve(*spaces, config, framework), *spaces))
 
     def _spaces_of(self, env: Any, config: Mapping[str, Any] | None) -> tuple[Any, Any]:
         if hasattr(env, "single_observation_space"):
@@ -262,26 +280,25 @@ class Catalog:
         info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
         options = {key: plain(value) for key, value in (options or {}).items()}  # its own: it may change them
         options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
-        return self._preprocessor(info, options, check or options.get("check_observations", "first"), pins)
+        check = check or options.get("check_observations", "first")
+        return self._settled(lambda: self._preprocessor(info, options, check, pins))
 
     def child_preprocessor(self, info: SpaceInfo, options: Mapping[str, Any], pins: Pins | None = None) -> Preprocessor:
         """Make the preprocessor of a child, with its parent's options; it leaves checking to the root."""
         return self._preprocessor(info, options, "never", pins)
 
     def _preprocessor(self, info: SpaceInfo, options: Mapping[str, Any], check: str, pins: Pins | None) -> Preprocessor:
-        component = self.slots.preprocessor(Request(info, config=options), pins).component
+        component = self.slots.preprocessor(Request(info, config=ReadOnlyConfig(options)), pins).component
         assert component is not None
-        arguments: dict[str, Any] = {}
-        if component.load("numpy").__init__ is Preprocessor.__init__:
+        cls = component.load("numpy")
+        if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
+            raise component.fault(f"its target must be a subclass of rlcatalog.Preprocessor, found {shown(cls)}.")
+        made: Preprocessor
+        if cls.__init__ is Preprocessor.__init__:
             find_child = partial(self.child_preprocessor, pins=pins)
-            arguments = {"check": check, "info": info, "find_child": find_child}
-        made = call_target(component, "numpy", info.space, options if arguments else dict(options), **arguments)
-        if not isinstance(made, Preprocessor):
-            raise ModelContractError(
-                f"preprocessor {component.name!r} ({component.provider}) must be a subclass of rlcatalog.Preprocessor,"
-                f" its target makes {shown(made)}."
-            )
-        if not arguments:  # a custom class with a constructor in RLlib's form
+            made = call_target(component, "numpy", info.space, options, check=check, info=info, find_child=find_child)
+        else:  # a custom class with a constructor in RLlib's form
+            made = call_target(component, "numpy", info.space, dict(options))
             made.set_check(check)
         made.component, made.made_by = component, self
         return made
@@ -305,7 +322,7 @@ class Catalog:
         Raises:
             UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
         """
-        return self._cache.recall(
+        return self._recall(
             ("action_dist", framework), (action_space,), (config, dist_type),
             lambda: find_action_dist(self, action_space, config, dist_type, framework),
         )  # fmt: skip
@@ -323,12 +340,16 @@ class Catalog:
         kwargs: Mapping[str, Any] | None = None,
     ) -> ModelV2:
         """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
-        made_of = self._cache.recall(
-            ("model", framework, num_outputs), (obs_space, action_space), (config, default_model),
-            lambda: find_model_parts(self, obs_space, action_space, num_outputs, config, framework, default_model),
-        )  # fmt: skip
-        return self.model(obs_space=obs_space, action_space=action_space, num_outputs=num_outputs, name=name,
-                          interface=interface, kwargs=kwargs, **made_of)  # fmt: skip
+
+        def build() -> ModelV2:
+            made_of = self._recall(
+                ("model", framework, num_outputs), (obs_space, action_space), (config, default_model),
+                lambda: find_model_parts(self, obs_space, action_space, num_outputs, config, framework, default_model),
+            )  # fmt: skip
+            return self.model(obs_space=obs_space, action_space=action_space, num_outputs=num_outputs, name=name,
+                              interface=interface, kwargs=kwargs, **made_of)  # fmt: skip
+
+        return self._settled(build)
 
     def model(
         self,
@@ -353,7 +374,10 @@ class Catalog:
             if component is not None:
                 custom = config.fresh()["custom_model_config"] if config.values["custom_model"] is not None else {}
                 own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
-                parts.append(ModelPart(component.load(framework), own, slot == "head"))
+                cls, stranger = component.load(framework), not (component.in_process or public_index.lists(component))
+                if stranger and getattr(cls, "framework_of_class", None) != framework:
+                    raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
+                parts.append(ModelPart(cls, own, slot == "head", component.fault if stranger else None))
         return assemble(
             parts, obs_space, action_space, num_outputs, config.fresh, name, interface, unclaimed, action_dist
         )

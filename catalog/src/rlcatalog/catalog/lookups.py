@@ -37,7 +37,7 @@ def find_resolution(
     key = mask_key(whole, action, values["action_mask_key"])
     # A custom model sees what the environment emits; any other finds the mask in its output, not in its input.
     seen = whole if key is None or custom_model is not None else whole.without(key)
-    request = Request(seen, action, values, framework, catalog=catalog, mask_key=key)
+    request = Request(seen, action, values.read_only(), framework, catalog=catalog, mask_key=key)
     choices = {"preprocessor": slots.preprocessor(request, pins), "filter": slots.filter(request, pins)}
     preprocessor = catalog.preprocessor_for(request.obs, values, pins=pins)
     if not preprocessor.size:
@@ -67,8 +67,8 @@ def find_action_dist(
     names = NamedDistributions(slots, values["custom_action_dist"], dist_type)
     framework = slots.framework(framework, *names.components)
     info = SpaceInfo.read(action_space, "action")
-    plan = plan_actions(slots, Request(info, info, values, framework), names)
-    return plan.load(framework, values), plan.size
+    plan = plan_actions(slots, Request(info, info, values.read_only(), framework), names)
+    return plan.load(framework, values.read_only()), plan.size
 
 
 def find_model_parts(
@@ -90,7 +90,7 @@ def find_model_parts(
     encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
     action = SpaceInfo.read(action_space, "action")
     request = Request(
-        original, action, values, framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
+        original, action, values.read_only(), framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
         catalog=catalog, mask_key=mask_key(original, action, values["action_mask_key"]),
     )  # fmt: skip
     found, unclaimed = slots.model(request, custom, None)

@@ -1,5 +1,6 @@
 from .action_plan import NamedDistributions as NamedDistributions, plan_actions as plan_actions
 from .env_wrappers import check_wrapped as check_wrapped, wrap as wrap
+from .faults import is_repeated as is_repeated, without_faulty as without_faulty
 from .in_process import (
     in_process_dist as in_process_dist,
     in_process_model as in_process_model,

@@ -38,7 +38,7 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
         raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {shown(env)}.{single}")
     verdicts = []
     for component in components:
-        if component.name in _applied(env):
+        if component.address in _applied(env):
             verdicts.append(Verdict(component, None, "is applied already"))
             continue
         found = verdict(component, Request(SpaceInfo.read(env.observation_space), config=config, env=env))
@@ -52,7 +52,7 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
                 f" {shown(wrapped)}."
             )
         if wrapped is not env:
-            setattr(wrapped, _MARK, component.name)
+            setattr(wrapped, _MARK, component.address)
         env = wrapped
     return env, verdicts
 
@@ -75,7 +75,7 @@ def check_wrapped(components: Iterable[Component], envs: Any, config: Mapping[st
         for component in components:
             request = Request(SpaceInfo.read(env.observation_space), config=config, env=env)
             found = verdict(component, request)
-            if found.rank is not None and component.name not in _applied(env):
+            if found.rank is not None and component.address not in _applied(env):
                 raise ModelContractError(
                     f"The environments of {type(envs).__name__} lack the wrapper {component.name!r}"
                     f" ({component.provider}: {found.why}). Wrap them when they are made:"

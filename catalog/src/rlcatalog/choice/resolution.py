@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.choice.action_plan import ActionPlan
@@ -86,7 +87,7 @@ class Resolution:
             if component is not None and getattr(component.declaration, "pinned_keys", None) is not None:
                 inner = self.unclaimed is not None and slot != "head"
                 request = self.unclaimed.request(self.request) if inner else self.request  # type: ignore[union-attr]
-                found |= component.ask("pinned_keys", request, returns=dict)
+                found |= component.ask("pinned_keys", request, returns=_names)
         return found
 
     @property
@@ -183,7 +184,20 @@ class Explanation:
 
 
 def _stages(answer: Any) -> list[Stage]:
-    stages = list(answer)
-    if not all(isinstance(stage, Stage) for stage in stages):
+    if not isinstance(answer, list | tuple) or not all(type(stage) is Stage for stage in answer):
         raise TypeError("a list of Stage was expected")
-    return stages
+    for stage in answer:
+        sizes = () if stage.shape is None else stage.shape
+        if type(stage.name) is not str or not isinstance(sizes, list | tuple) or not all(map(_is_size, sizes)):
+            raise TypeError(f"a stage has a name and a shape of whole numbers, or None; found {stage!r}")
+    return [stage if stage.shape is None else Stage(stage.name, tuple(map(int, stage.shape))) for stage in answer]
+
+
+def _is_size(n: Any) -> bool:
+    return isinstance(n, Integral) and int(n) >= 0
+
+
+def _names(answer: Any) -> dict[str, Any]:
+    if not isinstance(answer, Mapping) or not all(type(key) is str for key in answer):
+        raise TypeError("a dict of config keys was expected")
+    return dict(answer)

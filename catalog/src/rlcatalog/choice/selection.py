@@ -1,4 +1,4 @@
-"""Selection for a slot: the highest rank wins, a tie is an error, a name in the config wins over ranks."""
+"""Selection for a slot: the highest rank wins, of a tie the listed part, a name in the config wins over ranks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcatalog.errors import AmbiguousChoiceError
-from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request
+from rlcatalog.choice.faults import left_out
+from rlcatalog.errors import AmbiguousChoiceError, OutrankedWarning, reason, shown
+from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request, public_index, tell_once
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def choose(
         prefer: Distributions that win a tie, the most preferred first.
 
     Raises:
-        AmbiguousChoiceError: Two candidates match equally well.
+        AmbiguousChoiceError: Two candidates match equally well, and the public index lists neither or both.
     """
     verdicts = [verdict(component, request) for component in components]
     verdicts.sort(key=lambda v: (-(v.rank or 0), v.component.name, v.component.distribution))
@@ -69,6 +70,8 @@ def choose(
     best = [v for v in matching if v.rank == matching[0].rank]
     if len(best) > 1:
         best = _preferred(best, prefer) or best
+    if len(best) > 1 and len(listed := [v for v in best if public_index.lists(v.component)]) == 1:
+        best = listed
     if len(best) > 1:
         names = " and ".join(f"{v.component.name!r} ({v.component.provider}: {v.why})" for v in best)
         rank = matching[0].rank
@@ -83,7 +86,27 @@ def choose(
             f" Ways out: {', or '.join(ways)}."
         )
     chosen = best[0]
+    _say_outranked(slot, chosen, matching, prefer)
     return Choice(slot, chosen.component, chosen.why, (chosen, *(v for v in verdicts if v is not chosen)))
+
+
+def _say_outranked(slot: str, chosen: Verdict, matching: Sequence[Verdict], prefer: Sequence[str]) -> None:
+    """Warn, once, of a stranger's part that is chosen before a listed one; whoever prefers its plugin knows."""
+    winner = chosen.component
+    if winner.in_process or winner.distribution in prefer or public_index.lists(winner):
+        return
+    beaten = next((v.component for v in matching if public_index.lists(v.component)), None)
+    if beaten is not None:
+        key = {"trunk": "custom_model", "action_dist": "custom_action_dist"}.get(slot)
+        back = f"Write {key}={beaten.name!r} into the config, or disable" if key else "Disable"
+        tell_once(
+            f"{slot}: {winner.name!r} ({winner.provider}: {chosen.why}) is chosen before {beaten.name!r}"
+            f" ({beaten.provider}), for it ranks higher. {back} it with"
+            f" RLCATALOG_DISABLE_PLUGINS={winner.distribution}; RLCATALOG_PREFER_PLUGINS={winner.distribution} keeps it"
+            " without this warning.",
+            (slot, winner.address, beaten.address),
+            OutrankedWarning,
+        )
 
 
 def repeat(slot: str, component: Component) -> Choice:
@@ -101,16 +124,25 @@ def _preferred(tied: list[Verdict], prefer: Sequence[str]) -> list[Verdict] | No
 
 
 def verdict(component: Component, request: Request) -> Verdict:
-    """Ask one candidate; a match function that fails does not take the lookup with it."""
+    """Ask one candidate; a match function that fails does not take the lookup with it, and is reported."""
+    if (why := left_out(component)) is not None:
+        return Verdict(component, None, why)
     by_framework = component.declaration.targets_allowed is None
     if request.framework is not None and by_framework and request.framework not in component.frameworks:
         return Verdict(component, None, f"has no code for framework {request.framework!r}")
     try:
         answer: Any = component.declaration.judge(request)
-    except (Exception, SystemExit) as error:
-        return Verdict(component, None, f"its match function raised {type(error).__name__}: {error}")
-    if isinstance(answer, Match) and answer.rank in tuple(Rank):
-        return Verdict(component, Rank(answer.rank), answer.why)
-    if isinstance(answer, NoMatch):
-        return Verdict(component, None, answer.why)
-    return Verdict(component, None, f"its match function returned {answer!r} instead of Match or NoMatch")
+        if type(answer) is Match and type(answer.why) is str and answer.rank in tuple(Rank):
+            return Verdict(component, Rank(answer.rank), answer.why)
+        if type(answer) is NoMatch and type(answer.why) is str:
+            return Verdict(component, None, answer.why)
+        fault = f"its match function returned {shown(answer)} instead of Match or NoMatch"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        fault = f"its match function raised {reason(error)}"
+    tell_once(
+        f"{component.kind} {component.name!r} ({component.provider}): {fault}; it counts as not matching.",
+        (component.kind, component.address, "match"),
+    )
+    return Verdict(component, None, fault)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -157,7 +158,7 @@ def unclaimed_by(head: Component | None, request: Request) -> Unclaimed | None:
     """Return what a head leaves of an observation, or None where that is all of it."""
     if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
         return None
-    claimed = head.ask("claims", request, returns=tuple)
+    claimed = head.ask("claims", request, returns=lambda answer: _claimed(answer, request))
     # A mask is no part of what is encoded, but the observation is a Dict because of it: one entry is seen as itself.
     alone = request.mask_key is not None and request.mask_key not in request.obs.keys and len(request.obs.keys) == 1
     if not claimed and not alone:
@@ -176,11 +177,15 @@ def slot_of(component: Component) -> str:
     return component.declaration.slot
 
 
+def _claimed(answer: Any, request: Request) -> tuple[str, ...]:
+    if not isinstance(answer, list | tuple) or not all(type(key) is str for key in answer):
+        raise TypeError("a list of keys of the observation was expected")
+    return tuple(answer)
+
+
 def output_size(size: Any) -> int:
     """Return a distribution's size, given as a number or a shape, as an int."""
-    if isinstance(size, list | tuple):
-        product = 1
-        for n in size:
-            product *= int(n)
-        return product
-    return int(size)
+    number = math.prod(output_size(n) for n in size) if isinstance(size, list | tuple) else int(size)
+    if not isinstance(size, list | tuple) and (number != size or number < 0):
+        raise ValueError("a whole number of inputs was expected")
+    return number

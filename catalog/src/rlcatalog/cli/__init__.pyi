@@ -1,3 +1,3 @@
-from .app import main as main, make_app as make_app
+from .app import OWN_COMMANDS as OWN_COMMANDS, main as main, make_app as make_app
 from .arguments import key_values as key_values, make_env as make_env
 from .json_lines import json_line as json_line

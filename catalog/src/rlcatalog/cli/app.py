@@ -12,10 +12,21 @@ import typer
 
 from rlcatalog.catalog import default_catalog
 from rlcatalog.cli.arguments import key_values, make_env
-from rlcatalog.errors import CatalogError, CatalogWarning, UnknownNameError, nearest, one_line, shown
-from rlcatalog.plugins import public_index
+from rlcatalog.cli.isolation import aside, catalog_of_survivors
+from rlcatalog.cli.printing import escape
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    CatalogError,
+    CatalogWarning,
+    MissingPluginError,
+    UnknownNameError,
+    nearest,
+    one_line,
+    shown,
+)
 
 _JSON = typer.Option("--json", help="Print JSON for machines instead of tables.")
+_ISOLATE = typer.Option("--isolate", help="Load each plugin in a process of its own first; name those that end it.")
 _MODEL = typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; may be given again.")
 
 
@@ -24,9 +35,11 @@ def list_parts(
         str | None, typer.Option(help="Only components of this kind: model, preprocessor, action_dist, …")
     ] = None,
     as_json: Annotated[bool, _JSON] = False,
+    isolate: Annotated[bool, _ISOLATE] = False,
 ) -> None:
     """List the plugins and what they provide."""
-    catalog = default_catalog()
+    with aside():
+        catalog = catalog_of_survivors() if isolate else default_catalog()
     components = [c for c in catalog.components(kind) if c.shadowed_by is None]
     if kind is not None and not components:
         kinds = sorted({c.kind for c in catalog.components()})
@@ -62,8 +75,19 @@ def explain(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Say which parts fit an environment, why, and the shapes along the way."""
+    with aside():
+        found = _explained(env_id, framework, model or [])
+    if as_json:
+        _print_json({"env": env_id, **found})
+        return
+    from rlcatalog.cli.printing import print_explanation
+
+    print_explanation(env_id, found)
+
+
+def _explained(env_id: str, framework: str | None, model: list[str]) -> dict[str, Any]:
     catalog = default_catalog()
-    config = key_values(model or [], "--model")
+    config = key_values(model, "--model")
     catalog.parse_config(config)  # a wrong key is found before an environment is made
     env = make_env(env_id)
     try:
@@ -75,19 +99,14 @@ def explain(
         {"name": v.component.name, "provider": v.component.provider, "applied": v.rank is not None, "reason": v.why}
         for v in wrappers
     ]
-    if as_json:
-        _print_json({"env": env_id, **found})
-        return
-    from rlcatalog.cli.printing import print_explanation
-
-    print_explanation(env_id, found)
+    return found
 
 
 #: Characters of a line of an error: whatever was typed, the terminal stays readable.
 _LONGEST = 2_000
 
 #: The kernel's own commands.
-_OWN: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain}
+OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain}
 
 
 def make_app(argv: Sequence[str]) -> typer.Typer:
@@ -106,20 +125,28 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
         add_completion=False,
         help="Model catalog for reinforcement learning: what is installed, what fits, and why.",
     )
-    for name, function in _OWN.items():
+    for name, function in OWN_COMMANDS.items():
         app.command(name)(function)
-    registry = default_catalog().registry
     called = next((argument for argument in argv if not argument.startswith("-")), None)
-    known = [*_OWN, *registry.names(["command"])]
+    if called in OWN_COMMANDS:
+        return app  # which looks for plugins itself
+    with aside():
+        registry = default_catalog().registry
+    known = [*OWN_COMMANDS, *registry.names(["command"])]
     if called is not None and called not in known:
-        registry.explain_missing(f"command {shown(called)}", public_index.provider_of("command", called))
-        raise UnknownNameError(f"Unknown command {shown(called)}.{nearest(called, known)} Known: {', '.join(known)}.")
+        try:
+            registry.get("command", called)
+        except (MissingPluginError, AmbiguousChoiceError):
+            raise
+        except UnknownNameError:
+            text = f"Unknown command {shown(called)}.{nearest(called, known)} Known: {', '.join(known)}."
+            raise UnknownNameError(text) from None
     for component in registry.active("command"):
-        if component.name not in _OWN:
-            if component.name == called:
-                app.command(called)(component.load("cli"))
-            else:
-                app.command(component.name, help=component.declaration.summary)(_placeholder)
+        name = registry.name_of(component)
+        if called is not None and called in (name, component.address):
+            app.command(called)(component.load("cli"))
+        else:
+            app.command(name, help=escape(component.declaration.summary))(_placeholder)
     return app
 
 

@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as escape_markup
 from rich.table import Table
 
 from rlcatalog.plugins import Component, PluginRecord, public_index
 
 _COLOURS = {"loaded": "green", "shadowed": "yellow", "disabled": "yellow"}
+
+
+def escape(text: str) -> str:
+    """Return what a plugin wrote, as it is to be printed: no markup, no control characters."""
+    kept = (c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+    return escape_markup("".join(kept))
 
 
 def print_list(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> None:
@@ -23,22 +29,23 @@ def print_list(plugins: Sequence[PluginRecord], components: Sequence[Component])
     table = Table("plugin", "distribution", "version", "status", title="Plugins", title_justify="left")
     for record in plugins:
         colour = _COLOURS.get(record.status, "red")
-        table.add_row(record.name, record.distribution, record.version, f"[{colour}]{record.status}[/]")
+        cells = map(escape, (record.name, record.distribution, record.version))
+        table.add_row(*cells, f"[{colour}]{record.status}[/]")
     console.print(table)
     for record in plugins:
         if record.error is not None:
-            console.print(f"{record.name}: {record.status}: {record.error}", markup=False, soft_wrap=True)
+            console.print(escape(f"{record.name}: {record.status}: {record.error}"), soft_wrap=True)
     table = Table("kind", "name", "frameworks", "summary", "distribution", title="Components", title_justify="left")
     for part in components:
-        frameworks = ", ".join(part.frameworks)
-        table.add_row(part.kind, part.name, frameworks, escape(part.declaration.summary), part.distribution)
+        shown = part.kind, part.name, ", ".join(part.frameworks), part.declaration.summary, part.distribution
+        table.add_row(*map(escape, shown))
     console.print(table)
 
 
 def print_explanation(env_id: str, found: dict[str, Any]) -> None:
     """Print the choices with their reasons, and the shapes along the way."""
     console = Console()
-    console.print(f"[bold]{env_id}[/]  framework: {found['framework']}")
+    console.print(f"[bold]{escape(env_id)}[/]  framework: {found['framework']}")
     console.print(f"observation: {found['observation_space']}", markup=False, soft_wrap=True)
     console.print(f"action: {found['action_space']}", markup=False, soft_wrap=True)
     if found["action_mask"]:
@@ -56,9 +63,10 @@ def print_explanation(env_id: str, found: dict[str, Any]) -> None:
             shown = [c for c in shown if c["name"] not in others]
         for index, candidate in enumerate(shown):
             first = index == 0
-            name = f"[bold green]{candidate['name']}[/]" if first else f"[dim]{candidate['name']}[/]"
+            name = f"[{'bold green' if first else 'dim'}]{escape(candidate['name'])}[/]"
             provider = f"{candidate['distribution']} {candidate['version']}".strip() or "this process"
-            table.add_row(slot if first else "", name, candidate["rank"] or "-", escape(candidate["reason"]), provider)
+            rank, reason = candidate["rank"] or "-", escape(candidate["reason"])
+            table.add_row(slot if first else "", name, rank, reason, escape(provider))
         if others:
             table.add_row(
                 "", f"[dim]{len(others)} others[/]", "-", "for other kinds of space, or by name only (see --json)", ""
@@ -66,10 +74,11 @@ def print_explanation(env_id: str, found: dict[str, Any]) -> None:
         table.add_section()
     for node in found["action_parts"]:
         provider = f"{node['distribution']} {node['version']}".strip() or "this process"
-        table.add_row(escape(node["path"]), f"[bold green]{node['chosen']}[/]", "", escape(node["reason"]), provider)
+        name = f"[bold green]{escape(node['chosen'])}[/]"
+        table.add_row(escape(node["path"]), name, "", escape(node["reason"]), escape(provider))
     for wrapper in found["env_wrappers"]:
-        name = f"[bold green]{wrapper['name']}[/]" if wrapper["applied"] else "-"
-        table.add_row("env_wrapper", name, "", escape(wrapper["reason"]), wrapper["provider"])
+        name = f"[bold green]{escape(wrapper['name'])}[/]" if wrapper["applied"] else "-"
+        table.add_row("env_wrapper", name, "", escape(wrapper["reason"]), escape(wrapper["provider"]))
     console.print(table)
     plan = Table("leaf", "kind", "slice", "shape", title="Plan of the encoded observation", title_justify="left")
     for leaf in found["plan"]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,32 +22,79 @@ class FlatConfig(dict[str, Any]):
     Args:
         values: The keys with their values.
         structs: Structs made of these values already.
+        names: Struct → field → key, where the key is not called like the field.
     """
 
-    def __init__(self, values: Mapping[str, Any], structs: Mapping[type, Any] | None = None) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        structs: Mapping[type, Any] | None = None,
+        names: Mapping[type, Mapping[str, str]] | None = None,
+    ) -> None:
         super().__init__(values)
         self._structs = dict(structs or {})
+        self._names = names or {}
 
     @classmethod
     def of(cls, config: Mapping[str, Any] | None) -> FlatConfig:
         """Return a config with the same values, which may be given other ones without changing this one."""
-        return cls(config or {}, config._structs if isinstance(config, FlatConfig) else None)
+        known = (config._structs, config._names) if isinstance(config, FlatConfig) else ()
+        return cls(config or {}, *known)
 
     def fresh(self) -> FlatConfig:
         """Return a config that shares no value with this one."""
-        return FlatConfig({key: plain(value) for key, value in self.items()}, self._structs)
+        return FlatConfig({key: plain(value) for key, value in self.items()}, self._structs, self._names)
 
     def typed(self, struct: type[S]) -> S:
         """Return the values of a component's keys as its struct; see `read_config`."""
         known = self._structs.get(struct)
+        names = self._names.get(struct, {})
         if known is None or not all(
-            name in self and same(self[name], getattr(known, name)) for name in struct.__struct_fields__
+            (key := names.get(name, name)) in self and same(self[key], getattr(known, name))
+            for name in struct.__struct_fields__
         ):
-            known = self._structs[struct] = _converted(self, struct)
+            known = self._structs[struct] = _converted(self, struct, names)
         return known
 
-    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
-        return FlatConfig, (dict(self),)  # a struct is made anew where it is needed
+    def read_only(self) -> ReadOnlyConfig:
+        """Return a view of this config that cannot change it."""
+        return ReadOnlyConfig(self)
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return FlatConfig, (dict(self), None, self._names)  # a struct is made anew where it is needed
+
+
+class ReadOnlyConfig(Mapping[str, Any]):
+    """A view of a config for functions of plugins: what they are handed is a copy, so that none can change it.
+
+    Args:
+        config: The config behind it.
+    """
+
+    __slots__ = ("_config",)
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._config[key]
+        return plain(value) if isinstance(value, list | dict | set) else value
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._config
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._config)
+
+    def __len__(self) -> int:
+        return len(self._config)
+
+    def __repr__(self) -> str:
+        return repr(self._config)
+
+    def typed(self, struct: type[S]) -> S:
+        """Return the values of a component's keys as its struct; see `read_config`."""
+        return read_config(self._config, struct)
 
 
 def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
@@ -59,11 +107,15 @@ def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
     Raises:
         ConfigError: A value is of the wrong type or out of range.
     """
-    return config.typed(struct) if isinstance(config, FlatConfig) else _converted(config, struct)
+    return config.typed(struct) if isinstance(config, FlatConfig | ReadOnlyConfig) else _converted(config, struct)
 
 
-def _converted(config: Mapping[str, Any], struct: type[S]) -> S:
-    rows = {row.name: row for row in keys_of(struct, "")}
+def _converted(config: Mapping[str, Any], struct: type[S], names: Mapping[str, str] = MappingProxyType({})) -> S:
+    rows = {row.name: (names.get(row.name, row.name), row) for row in keys_of(struct, "")}
     return struct(
-        **{key: convert(plain(config[key], f"model config key {key!r}"), rows[key]) for key in rows if key in config}
+        **{
+            field: convert(plain(config[key], f"model config key {key!r}"), row)
+            for field, (key, row) in rows.items()
+            if key in config
+        }
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.errors import ConfigError, ConfigTypeError, one_line, reason, shown
+from rlcatalog.config.values import plain
+from rlcatalog.errors import ConfigError, ConfigTypeError, DeclarationError, one_line, reason, shown
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,51 @@ class Key:
 @cache
 def keys_of(struct: type, owner: str) -> tuple[Key, ...]:
     """Read the keys, types, defaults and meanings of a config struct."""
+    return tuple(replace(row, owner=owner) for row in _rows(struct))
+
+
+@cache
+def _rows(struct: type) -> tuple[Key, ...]:
+    """Read a struct, once: its default factories are a plugin's."""
     rows = []
     for field in msgspec.structs.fields(struct):
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         metas = [m for m in typing.get_args(field.type)[1:] if isinstance(m, Meta)]
         meaning = next((m.description for m in metas if m.description), "")
-        rows.append(Key(field.name, owner, field.type, default, meaning))
+        rows.append(Key(field.name, "", field.type, default, meaning))
     return tuple(rows)
+
+
+def default_of(struct: type) -> Any:
+    """Return a plugin's config struct made of its defaults; its keys are read and checked for that.
+
+    Raises:
+        DeclarationError: One has none, or another; or the struct cannot be made of its defaults.
+    """
+    where = f"config struct {struct.__name__}"
+    try:
+        rows = keys_of(struct, "")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        hint = " Types of its keys must be imported at run time." if isinstance(error, NameError) else ""
+        raise DeclarationError(f"{where}: its keys cannot be read: {reason(error)}.{hint}") from error
+    for row in rows:
+        if row.default is msgspec.NODEFAULT:
+            raise DeclarationError(f"{where}: key {row.name!r} has no default.")
+        try:
+            convert(plain(row.default), row)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            text = f"{where}: key {row.name!r} does not allow its own default: {reason(error)}"
+            raise DeclarationError(text) from error
+    try:
+        return struct(**{row.name: plain(row.default) for row in rows})
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise DeclarationError(f"{where}: it cannot be made of its defaults: {reason(error)}") from error
 
 
 def convert(value: Any, row: Key, what: str = "model config key") -> Any:

@@ -7,7 +7,7 @@ caller, every key is looked up in the one table made of the kernel's keys and th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlcatalog.config.deprecation import warn_deprecated
@@ -42,9 +42,16 @@ class Schema:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        structs: dict[type, str] = {KernelConfig: "rlcatalog", **registry.config_classes}
-        self._structs = tuple(structs)
-        self.keys: dict[str, Key] = {k.name: k for struct, owner in structs.items() for k in keys_of(struct, owner)}
+        self._defaults = {KernelConfig: KernelConfig(), **registry.config_defaults}
+        self._names = registry.key_names
+        self.keys: dict[str, Key] = {}
+        #: Key → the structs it is a field of.
+        self._structs_of: dict[str, list[type]] = {}
+        for struct, owner in {KernelConfig: "rlcatalog", **registry.config_classes}.items():
+            for row in keys_of(struct, owner):
+                name = self._names.get(struct, {}).get(row.name, row.name)
+                self.keys[name] = row if name == row.name else replace(row, name=name)
+                self._structs_of.setdefault(name, []).append(struct)
 
     def defaults(self) -> dict[str, Any]:
         """Return a fresh `MODEL_DEFAULTS`: every key of the installed packages with its default."""
@@ -73,19 +80,23 @@ class Schema:
                 if not same(converted, row.default):
                     given[name] = converted
         values = {**self.defaults(), **given}
-        structs = {struct: self._struct(struct, values, given) for struct in self._structs}
-        return ModelConfig(FlatConfig(values, structs), given)
+        structs = dict(self._defaults)
+        for struct in dict.fromkeys(struct for name in given for struct in self._structs_of[name]):
+            structs[struct] = self._made(struct, values, given)
+        return ModelConfig(FlatConfig(values, structs, self._names), given)
 
-    def _struct(self, struct: Any, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    def _made(self, struct: type, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+        names = self._names.get(struct, {})
+        fields: tuple[str, ...] = struct.__struct_fields__  # type: ignore[attr-defined]
         try:
-            return struct(**{name: values[name] for name in struct.__struct_fields__})
-        except CatalogError:
+            return struct(**{field: plain(values[names.get(field, field)]) for field in fields})
+        except (CatalogError, KeyboardInterrupt):
             raise
-        except Exception as error:
-            keys = ", ".join(f"{name}={shown(given[name])}" for name in struct.__struct_fields__ if name in given)
+        except BaseException as error:  # of a plugin's __post_init__
+            owner = self._registry.config_classes.get(struct, "rlcatalog")
+            keys = ", ".join(f"{key}={shown(given[key])}" for key in (names.get(f, f) for f in fields) if key in given)
             raise ConfigError(
-                f"model config: {struct.__module__}.{struct.__qualname__} cannot be made of"
-                f" {keys or 'its defaults'}: {reason(error)}."
+                f"model config: {struct.__name__} of {owner} refuses {keys or 'its defaults'}: {reason(error)}."
             ) from error
 
     def _canonical(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
@@ -96,6 +107,8 @@ class Schema:
             )
         if key in self.keys:
             return (key,), value
+        if key in self._registry.contested_keys:
+            raise ConfigError(f"model {self._registry.key_contest(key)}")
         if key in ALIASES:
             name, translate = ALIASES[key]
             warn_deprecated(f"model config key {key!r} is now called {name!r}.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
-from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, nearest
+from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, NotServedError, nearest, reason
 from rlcatalog.frameworks import frameworks
 from rlcatalog.models.model import ModelV2
 from rlcatalog.models.views import ViewRequirement
@@ -27,6 +27,19 @@ class ModelPart:
     cls: type
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     is_head: bool = False
+    #: Returns the error that says what is wrong with the plugin's part it is; None where its own errors are raised.
+    fault: Callable[[str], Exception] | None = None
+
+    def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
+        """Build the model of this part."""
+        try:
+            return construct(self.cls, standard, self.kwargs, held)
+        except (CatalogError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if self.fault is None:
+                raise
+            raise self.fault(f"{self.cls.__name__} cannot be built: {reason(error)}") from error
 
 
 def assemble(
@@ -76,7 +89,7 @@ def assemble(
                     f"{type(held['value_trunk']).__name__} has a state; with vf_share_layers=False the value would"
                     f" need one of its own inside {last.cls.__name__}. Leave vf_share_layers out."
                 )
-        head = construct(last.cls, (obs_space, action_space, outputs, fresh_config(), name), last.kwargs, held)
+        head = last.construct((obs_space, action_space, outputs, fresh_config(), name), held)
         head.view_requirements = _views_of_both(held["trunk"], head)
         return head
 
@@ -92,7 +105,7 @@ def assemble(
         for part in inside:
             wanted = outputs if part is inside[-1] else None
             held = {} if model is None else {"trunk": _checked_trunk(model, part.cls)}
-            outer = construct(part.cls, (inner_space, action_space, wanted, fresh_config(), name), part.kwargs, held)
+            outer = part.construct((inner_space, action_space, wanted, fresh_config(), name), held)
             if model is not None:
                 outer.view_requirements = _views_of_both(model, outer)
             model = outer

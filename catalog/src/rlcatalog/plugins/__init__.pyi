@@ -19,6 +19,7 @@ from .declarations import (
 )
 from .discovery import (
     GROUP as GROUP,
+    Candidate as Candidate,
     candidates as candidates,
     disabled_reason as disabled_reason,
     incompatible_reason as incompatible_reason,
@@ -26,8 +27,9 @@ from .discovery import (
     scan as scan,
 )
 from .hookspecs import hookimpl as hookimpl
-from .loading import load_plugins as load_plugins
+from .loading import is_strict as is_strict, load_plugins as load_plugins
 from .part_classes import part_class as part_class, part_classes as part_classes
 from .record import PluginRecord as PluginRecord
 from .registry import Registry as Registry
+from .reporting import tell as tell, tell_once as tell_once
 from .request import Request as Request

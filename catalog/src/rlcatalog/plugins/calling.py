@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rlcatalog.errors import CatalogError, PluginError, reason
+from rlcatalog.errors import CatalogError, reason
 from rlcatalog.plugins.component import Component
 
 
@@ -15,7 +15,7 @@ def call_target(component: Component, framework: str, *arguments: Any, **options
 
     Raises:
         CatalogError: It cannot be imported, or refuses the arguments.
-        PluginError: It raised anything else.
+        PartError: It raised anything else.
     """
     target = component.load(framework)
     with blamed(component):
@@ -31,12 +31,11 @@ def blamed(component: Component, what: str = "") -> Iterator[None]:
         what: What of it runs, where the message should say: a method's name.
 
     Raises:
-        PluginError: The code raised something that is not ours.
+        PartError: The code raised something that is not ours.
     """
     try:
         yield
-    except CatalogError:
+    except (CatalogError, KeyboardInterrupt):
         raise  # about the environment, the observation or the config, not about the plugin
-    except (Exception, SystemExit) as error:
-        who = f"{component.kind} {component.name!r} ({component.provider})"
-        raise PluginError(f"{who}{what and f': its {what}'} raised {reason(error)}") from error
+    except BaseException as error:
+        raise component.fault(f"{what and f'its {what} '}raised {reason(error)}") from error

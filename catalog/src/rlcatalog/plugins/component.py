@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcatalog.errors import CatalogError, NotServedError, PluginError
+from rlcatalog.errors import CatalogError, NotServedError, PartError, reason, shown
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.plugins.declarations import Declaration
 
@@ -81,19 +81,24 @@ class Component:
             returns: Converts the answer, and raises TypeError or ValueError where it is of the wrong kind.
 
         Raises:
-            PluginError: The function raised, or its answer is of the wrong kind.
+            PartError: The function raised, or its answer is of the wrong kind.
         """
-        who = f"{self.kind} {self.name!r} ({self.provider}): its {name} function"
         try:
             answer = getattr(self.declaration, name)(*arguments)
-        except CatalogError:
+        except (CatalogError, KeyboardInterrupt):
             raise  # about the request, not about the plugin
-        except (Exception, SystemExit) as error:
-            raise PluginError(f"{who} raised {type(error).__name__}: {error}") from error
+        except BaseException as error:
+            raise self.fault(f"its {name} function raised {reason(error)}.") from error
         try:
             return returns(answer)
-        except (TypeError, ValueError) as error:
-            raise PluginError(f"{who} returned {answer!r}: {error}") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise self.fault(f"its {name} function returned {shown(answer)}: {reason(error)}.") from error
+
+    def fault(self, what: str) -> PartError:
+        """Return the error that says what is wrong with this component."""
+        return PartError(f"{self.kind} {self.name!r} ({self.provider}): {what}", self)
 
     def load(self, framework: str) -> Any:
         """Import and return the target for a framework.
@@ -101,7 +106,7 @@ class Component:
         Raises:
             NotServedError: The component has none for it.
             MissingFrameworkError: The framework is not installed.
-            PluginError: The import failed, or the module lacks the class.
+            PartError: The import failed, or the module lacks the class.
         """
         self.check_framework(framework)
         if framework in self.objects:
@@ -113,9 +118,11 @@ class Component:
         if framework in frameworks():
             frameworks()[framework].prepare()
         try:
-            return getattr(importlib.import_module(module), attribute)
-        except (Exception, SystemExit) as error:
-            raise PluginError(
-                f"{self.kind} {self.name!r} ({self.provider}): its target {target!r} cannot be imported:"
-                f" {type(error).__name__}: {error}"
-            ) from error
+            found = getattr(importlib.import_module(module), attribute)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise self.fault(f"its target {target!r} cannot be imported: {reason(error)}") from error
+        if not callable(found):
+            raise self.fault(f"its target {target!r} must be a class or a function, found {shown(found)}.")
+        return found

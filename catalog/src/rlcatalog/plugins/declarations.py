@@ -13,7 +13,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlcatalog.errors import DeclarationError
+from rlcatalog.errors import DeclarationError, shown
 from rlcatalog.frameworks import Framework, add_framework, forget_framework
 from rlcatalog.plugins.discovery import normalize
 from rlcatalog.spaces import add_action_codec, forget_action_codec
@@ -86,6 +86,8 @@ class Declaration:
     kind: ClassVar[str] = ""
     #: The keys that targets may have; None: names of frameworks, those of plugins included.
     targets_allowed: ClassVar[frozenset[str] | None] = None
+    #: The fields that hold functions.
+    functions: ClassVar[tuple[str, ...]] = ("match",)
 
     name: str
     targets: Mapping[str, str]
@@ -97,32 +99,46 @@ class Declaration:
     extends: str | None = None
 
     def __post_init__(self) -> None:
-        where = f"{type(self).__name__}({self.name!r})"
-        if not isinstance(self.name, str) or not _NAME.match(self.name):
+        where = f"{type(self).__name__}({shown(self.name)})"
+        if type(self.name) is not str or not _NAME.match(self.name):
             raise DeclarationError(f"{where}: name must be a word of letters, digits, '_', '-' and '.'.")
         if not isinstance(self.targets, Mapping) or not self.targets:
             raise DeclarationError(f"{where}: targets must map a framework to 'package.module:Class'.")
+        object.__setattr__(self, "targets", MappingProxyType(dict(self.targets)))
         for framework, target in self.targets.items():
+            if type(framework) is not str:
+                raise DeclarationError(f"{where}: a framework is called by text, found {shown(framework)} in targets.")
             if self.targets_allowed is not None and framework not in self.targets_allowed:
                 raise DeclarationError(
-                    f"{where}: unknown framework {framework!r} in targets; known: {sorted(self.targets_allowed)}."
+                    f"{where}: unknown framework {shown(framework)} in targets; known: {sorted(self.targets_allowed)}."
                 )
-            if not isinstance(target, str) or not _TARGET.match(target):
-                raise DeclarationError(f"{where}: target {target!r} must be a string 'package.module:Class'.")
-        if self.match is not None and not callable(self.match):
-            raise DeclarationError(f"{where}: match must be a function of one Request, found {self.match!r}.")
-        if self.config is not None and not (isinstance(self.config, str) and _TARGET.match(self.config)):
-            raise DeclarationError(f"{where}: config must be a string 'package.module:Struct', found {self.config!r}.")
+            if type(target) is not str or not _TARGET.match(target):
+                raise DeclarationError(f"{where}: target {shown(target)} must be a string 'package.module:Class'.")
+        if type(self.summary) is not str:
+            raise DeclarationError(f"{where}: summary must be one line of text, found {shown(self.summary)}.")
+        if self.config is not None and not (type(self.config) is str and _TARGET.match(self.config)):
+            raise DeclarationError(
+                f"{where}: config must be a string 'package.module:Struct', found {shown(self.config)}."
+            )
+        self._check_names("reads", where)
+        for field in self.functions:
+            function = getattr(self, field)
+            if function is not None and not callable(function):
+                raise DeclarationError(f"{where}: {field} must be a function, found {shown(function)}.")
         for field in ("overrides", "extends"):
             self._check_victim(field, where)
-        object.__setattr__(self, "targets", MappingProxyType(dict(self.targets)))
+
+    def _check_names(self, field: str, where: str) -> None:
+        names = getattr(self, field)
+        if not isinstance(names, tuple) or not all(type(name) is str for name in names):
+            raise DeclarationError(f"{where}: {field} must be a tuple of text, found {shown(names)}.")
 
     def _check_victim(self, field: str, where: str) -> None:
         named = getattr(self, field)
         if named is None:
             return
-        if not (isinstance(named, str) and _VICTIM.match(named)):
-            raise DeclarationError(f"{where}: {field} must be 'distribution/name', found {named!r}.")
+        if not (type(named) is str and _VICTIM.match(named)):
+            raise DeclarationError(f"{where}: {field} must be 'distribution/name', found {shown(named)}.")
         distribution, _, victim = named.partition("/")
         object.__setattr__(self, field, f"{normalize(distribution)}/{victim}")
         if victim != self.name:
@@ -156,10 +172,7 @@ class PreprocessorSpec(Declaration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.kinds, tuple) or not all(isinstance(kind, str) for kind in self.kinds):
-            raise DeclarationError(
-                f"PreprocessorSpec({self.name!r}): kinds must be a tuple of text, found {self.kinds!r}."
-            )
+        self._check_names("kinds", f"PreprocessorSpec({self.name!r})")
 
     def takes(self, info: SpaceInfo) -> bool:
         """Whether the space is of a kind this codec may fit."""
@@ -203,6 +216,7 @@ class ModelSpec(Declaration):
     """
 
     kind: ClassVar[str] = "model"
+    functions = ("match", "claims", "describe", "pinned_keys")
 
     slot: str = "trunk"
     claims: Callable[[Request], Sequence[str]] | None = None
@@ -211,9 +225,9 @@ class ModelSpec(Declaration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.slot not in ("trunk", "memory", "head"):
+        if type(self.slot) is not str or self.slot not in ("trunk", "memory", "head"):
             raise DeclarationError(
-                f"ModelSpec({self.name!r}): slot must be trunk, memory or head, found {self.slot!r}."
+                f"ModelSpec({self.name!r}): slot must be trunk, memory or head, found {shown(self.slot)}."
             )
 
 
@@ -247,6 +261,11 @@ class ActionDistSpec(Declaration):
 @dataclass(frozen=True)
 class ProcessWideSpec(Declaration):
     """A declaration that is entered into a table of the process, which all catalogs share."""
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """What it is entered under; no two declarations can share one."""
+        raise NotImplementedError
 
     def enter(self) -> bool:
         """Enter it; return whether it was not there before.
@@ -287,6 +306,10 @@ class ActionCodecSpec(ProcessWideSpec):
         """Import path of the class."""
         return self.targets["numpy"]
 
+    @property
+    def entries(self) -> tuple[str, ...]:
+        return self.kinds
+
     def enter(self) -> bool:
         return add_action_codec(self.kinds, self.target)
 
@@ -326,6 +349,10 @@ class FrameworkSpec(ProcessWideSpec):
     def framework(self) -> Framework:
         """Return the entry for the table of frameworks."""
         return Framework(self.name, self.module, self.targets, self.aliases)
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
 
     def enter(self) -> bool:
         return add_framework(self.framework())

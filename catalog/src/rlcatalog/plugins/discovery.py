@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from rlcatalog.errors import PluginError, reason
+
 GROUP = "rlcatalog.plugins"
 #: Reading a marker goes through `ast.parse`, which may fail where several threads do it at once (CPython 3.11).
 _PARSING = threading.Lock()
@@ -40,28 +42,67 @@ class Candidate:
     entry_point: Any
 
 
+@dataclass(frozen=True)
+class DamagedEntryPoint:
+    """Stands for the entry points of an installed distribution whose files cannot be read; loading it says why."""
+
+    name: str
+    dist: Any
+    error: BaseException
+    value: str = ""
+
+    def load(self) -> Any:
+        """Raise what is wrong."""
+        raise self.error
+
+
 @cache
 def scan() -> tuple[Any, ...]:
     """Return the process's entry points of our group; the installed packages are walked once per process."""
     # Imported here: it costs more than the rest of `import rlcatalog` together.
     import importlib_metadata
 
+    installed: dict[str, Any] = {}
+    for number, distribution in enumerate(importlib_metadata.distributions()):
+        name = _name_of(distribution) or f"distribution {number}"
+        # The first copy on the path is the one that is imported, unless it is what an uninstallation left behind.
+        if name not in installed or not _is_whole(installed[name]):
+            installed[name] = distribution
+    return tuple(point for name, found in installed.items() for point in _entry_points_of(name, found))
+
+
+def _name_of(distribution: Any) -> str:
     try:
-        return tuple(importlib_metadata.entry_points(group=GROUP))
-    except Exception:  # one damaged installation must not hide the others: ask each for itself
-        return tuple(_from_each(importlib_metadata.distributions()))
+        # The folder's name where it has one: reading the metadata of every installed package takes long.
+        return normalize(getattr(distribution, "_normalized_name", None) or distribution.name)
+    except Exception:
+        return ""
 
 
-def _from_each(distributions: Iterable[Any]) -> Iterator[Any]:
-    seen: set[str] = set()
-    for distribution in distributions:
-        try:
-            name = normalize(distribution.name)
-            if name not in seen:  # the first copy on the path is the one that is imported
-                seen.add(name)
-                yield from distribution.entry_points.select(group=GROUP)
-        except Exception:  # nothing can be said about it, not even its name
-            continue
+def _is_whole(distribution: Any) -> bool:
+    try:
+        return any(distribution.read_text(file) is not None for file in ("METADATA", "PKG-INFO", ""))
+    except Exception:
+        return False
+
+
+def _entry_points_of(name: str, distribution: Any) -> Iterator[Any]:
+    """Yield a distribution's entry points of our group, or one that says why they cannot be read."""
+    text = ""
+    try:
+        text = distribution.read_text("entry_points.txt") or ""
+        if GROUP in text:
+            yield from distribution.entry_points.select(group=GROUP)
+        first = next((line for line in map(str.strip, text.splitlines()) if line and line[0] not in "#;"), "[")
+        if "rlcatalog" in text and not first.startswith("["):
+            raise ValueError(f"{first!r} stands in no section; the section is [{GROUP}]")
+    except Exception as error:
+        # Others' broken files are no concern of ours: only what speaks of us is reported.
+        known = error.object if isinstance(error, UnicodeDecodeError) else text.encode(errors="replace")
+        if b"rlcatalog" in known:
+            yield DamagedEntryPoint(
+                name, distribution, PluginError(f"entry_points.txt cannot be read: {reason(error)}")
+            )
 
 
 def candidates(entry_points: Iterable[Any]) -> list[Candidate]:
@@ -84,7 +125,9 @@ def _metadata(dist: Any) -> tuple[str, str, tuple[str, ...]]:
     """Return name, version and requirements; empty ones for an installation whose metadata is damaged."""
     try:
         metadata = dist.metadata  # parsed anew at each access, hence read once
-        return normalize(metadata["Name"]), str(metadata["Version"]), tuple(metadata.get_all("Requires-Dist") or ())
+        version = metadata["Version"]
+        requires = tuple(map(str, metadata.get_all("Requires-Dist") or ()))
+        return normalize(metadata["Name"]), "" if version is None else str(version), requires
     except Exception:
         return "", "", ()
 
@@ -114,15 +157,16 @@ def incompatible_reason(candidate: Candidate, kernel_version: str) -> str | None
     for line in candidate.requires:
         if not re.match(r"rlcatalog(?![\w.-])", line, re.IGNORECASE):
             continue
-        from packaging.requirements import InvalidRequirement, Requirement
+        from packaging.requirements import Requirement
 
         try:
             with _PARSING:
                 requirement = Requirement(line)
-        except InvalidRequirement as error:
-            return f"its metadata has an unreadable requirement {line!r}: {error}"
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            continue
-        if not requirement.specifier.contains(kernel_version, prereleases=True):
+            if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+                continue
+            served = requirement.specifier.contains(kernel_version, prereleases=True)
+        except Exception as error:  # of many kinds, for a marker is evaluated
+            return f"its metadata has an unreadable requirement {line!r}: {reason(error)}"
+        if not served:
             return f"it needs rlcatalog{requirement.specifier} and this is rlcatalog {kernel_version}"
     return None

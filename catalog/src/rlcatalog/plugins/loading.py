@@ -1,18 +1,15 @@
 """Loading plugins, each in a `try` of its own: one that fails is reported and takes no other with it.
 
 pluggy's own entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here
-each plugin is registered alone and taken out again once its hooks were called, so that none can disturb another.
+each plugin is asked by a manager of its own.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import threading
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
@@ -22,19 +19,23 @@ from rlcatalog._version import __version__
 from rlcatalog.errors import (
     CatalogError,
     DeclarationError,
-    DuplicateNameError,
     IncompatiblePluginError,
-    PluginWarning,
+    PluginError,
     nearest,
+    reason,
+    shown,
 )
 from rlcatalog.plugins import hookspecs
-from rlcatalog.plugins.declarations import HOOK_RETURNS, Declaration, ProcessWideSpec
+from rlcatalog.plugins.assigning import assign
+from rlcatalog.plugins.declarations import HOOK_RETURNS, Declaration
 from rlcatalog.plugins.discovery import Candidate, candidates, disabled_reason, incompatible_reason
+from rlcatalog.plugins.names import Owners
 from rlcatalog.plugins.record import Loaded, PluginRecord
 from rlcatalog.plugins.registry import Registry
+from rlcatalog.plugins.reporting import tell
 
-#: What a plugin may raise without taking the process with it (an import that calls sys.exit included).
-_CAUGHT = (Exception, SystemExit)
+#: Name of the plugin that is being loaded here.
+_LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
 
 
 def load_plugins(
@@ -43,6 +44,7 @@ def load_plugins(
     environ: Mapping[str, str],
     prefer: Sequence[str],
     reserved: Mapping[str, str],
+    default_of: Callable[[type], Any],
 ) -> None:
     """Load the plugins behind entry points and note in the registry how each ended.
 
@@ -50,82 +52,52 @@ def load_plugins(
         registry: Where the components and records go.
         entry_points: The entry points.
         environ: Environment variables that disable or allow plugins.
-        prefer: Distributions whose plugins come first, and so keep a name that another one has too.
+        prefer: Distributions that keep a name which several claim and none owns.
         reserved: Config keys that no plugin may own, with their owner.
+        default_of: Makes a config struct of its defaults, or raises where its keys cannot be read.
 
     Raises:
+        PluginError: A plugin that is being loaded asks for it.
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
     """
-    order = {name: i for i, name in enumerate(prefer)}
-    listed = sorted(candidates(entry_points), key=lambda c: order.get(c.distribution, len(order)))
-    ended = [load(candidate, environ, __version__) for candidate in listed]
+    if (name := _LOADING.get()) is not None:
+        raise PluginError(
+            f"plugin {name!r} asks for a catalog while it is loaded, and there is none before all plugins are. Ask"
+            " later: in a match function as request.catalog, in a part when it is used."
+        )
+    listed = candidates(entry_points)
+    ended = [load(candidate, environ, __version__, default_of) for candidate in listed]
     registry.records += [record for record, _ in ended]
-    loaded = [(record, found) for record, found in ended if found is not None]
-    entered: list[tuple[PluginRecord, ProcessWideSpec]] = []
-    for record, found in loaded:  # first of all: parts of any plugin may be written in a framework of another
-        for spec in found.declarations:
-            if isinstance(spec, ProcessWideSpec):
-                with _noted(record):
-                    if spec.enter():
-                        entered.append((record, spec))
-    _check_extensions(loaded)
-    for record, found in loaded:
-        if record.exception is None:
-            with _noted(record):
-                registry.add_plugin(record, found, reserved)
-    for record, spec in entered:
-        if record.exception is not None:
-            spec.leave()
-    registry.extend()
-    for record, _ in ended:
-        if record.exception is not None:
-            _report(record, environ)
+    owners = Owners({candidate.distribution for candidate in listed}, reserved, prefer)
+    assign(registry, [(record, found) for record, found in ended if found is not None], owners)
+    strict = is_strict(environ)
+    for record in registry.records:
+        for problem in [record.exception] if record.exception is not None else record.problems:
+            _report(record, problem, strict)
     registry.mark_shadowed()
 
 
-def _check_extensions(loaded: Sequence[tuple[PluginRecord, Loaded]]) -> None:
-    """Note in the records of plugins that extend a part with code for a framework it has code for already."""
-    owners = {
-        (d.kind, f"{record.distribution}/{d.name}", framework): record
-        for record, found in loaded
-        for d in found.declarations
-        if d.extends is None
-        for framework in d.targets
-    }
-    for record, found in loaded:
-        brought = [(d.kind, d.extends, framework) for d in found.declarations if d.extends for framework in d.targets]
-        with _noted(record):
-            for kind, victim, framework in brought:
-                if (owner := owners.get((kind, str(victim), framework))) is not None:
-                    raise DuplicateNameError(
-                        f"{record.distribution} extends {kind} {victim}, which has code for framework {framework!r}"
-                        f" already, of {owner.distribution} {owner.version}."
-                    )
-            owners |= {(kind, str(victim), framework): record for kind, victim, framework in brought}
+def is_strict(environ: Mapping[str, str]) -> bool:
+    """Whether a plugin's fault is to be raised instead of a warning."""
+    return environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")
 
 
-@contextmanager
-def _noted(record: PluginRecord) -> Iterator[None]:
-    """Note in a plugin's record what goes wrong with it."""
-    try:
-        yield
-    except CatalogError as error:
-        record.fail(error)
-
-
-def _report(record: PluginRecord, environ: Mapping[str, str]) -> None:
+def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
+    failed = record.exception is not None
+    what = f"is {record.status}: {record.error}" if failed else f"is loaded, but {reason(problem)}"
     text = (
-        f"plugin {record.name!r} of {record.distribution} {record.version} is {record.status}: {record.error}"
+        f"plugin {record.name!r} of {record.distribution} {record.version} {what}"
         f" (leave it out with RLCATALOG_DISABLE_PLUGINS={record.distribution},"
         f" or remove it: pip uninstall {record.distribution})"
     )
-    if environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0"):
-        cause = record.exception
-        raise (type(cause) if isinstance(cause, CatalogError) else CatalogError)(text) from cause
-    warnings.warn(text, PluginWarning, stacklevel=5)
+    if strict:
+        raise (type(problem) if isinstance(problem, CatalogError) else CatalogError)(text) from problem
+    tell(text, stacklevel=6)
 
 
-def load(candidate: Candidate, environ: Mapping[str, str], kernel_version: str) -> tuple[PluginRecord, Loaded | None]:
+def load(
+    candidate: Candidate, environ: Mapping[str, str], kernel_version: str, default_of: Callable[[type], Any]
+) -> tuple[PluginRecord, Loaded | None]:
     """Load one plugin in a `try` of its own.
 
     Returns:
@@ -140,58 +112,64 @@ def load(candidate: Candidate, environ: Mapping[str, str], kernel_version: str) 
         record.fail(IncompatiblePluginError(f"{candidate.distribution} {candidate.version}: {reason}. {fix}"),
                     "incompatible")  # fmt: skip
         return record, None
+    here = _LOADING.set(candidate.name)
     try:
-        return record, declared_by(candidate.entry_point.load(), candidate.name)
-    except _CAUGHT as error:
+        found = declared_by(candidate.entry_point.load(), candidate.name, default_of)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever it is, it is this plugin's alone
         record.fail(error)
         return record, None
+    finally:
+        _LOADING.reset(here)
+    if found.hooks == 0:
+        text = f"plugin {candidate.name!r}: it has no hook, and so brings nothing. Hooks: {', '.join(HOOK_RETURNS)}."
+        record.note(DeclarationError(text))
+    return record, found
 
 
-def declared_by(plugin: ModuleType | object, name: str) -> Loaded:
+def declared_by(plugin: ModuleType | object, name: str, default_of: Callable[[type], Any]) -> Loaded:
     """Call every hook of a plugin and check what it returns.
 
     Args:
         plugin: The plugin's module, or any object with hook methods.
         name: Name for messages.
+        default_of: Makes a config struct of its defaults, or raises where its keys cannot be read.
 
     Raises:
         DeclarationError: A hook is misspelt, lacks `@hookimpl`, takes arguments or returns something else.
     """
     declarations: list[Declaration] = []
-    for hook_name, hook in _hooks_of(plugin, name).items():
+    hooks = _hooks_of(plugin, name)
+    for hook_name, hook in hooks.items():
         returned, expected = hook(), HOOK_RETURNS[hook_name]
-        if not isinstance(returned, list | tuple) or not all(isinstance(item, expected) for item in returned):
+        items: list[Any] = [*returned] if type(returned) in (list, tuple) else [None]
+        if not all(type(item) is expected for item in items):
             raise DeclarationError(
-                f"plugin {name!r}: {hook_name}() must return a list of {expected.__name__}, found {returned!r}."
+                f"plugin {name!r}: {hook_name}() must return a list of {expected.__name__}, found {shown(returned)}."
             )
-        declarations.extend(returned)
+        declarations.extend(items)
     paths = dict.fromkeys(d.config for d in declarations if d.config is not None)
-    return Loaded(tuple(declarations), {path: _config_class(path, name) for path in paths})
-
-
-_LOCK = threading.Lock()
-
-
-@cache
-def _manager() -> pluggy.PluginManager:
-    manager = pluggy.PluginManager("rlcatalog")
-    manager.add_hookspecs(hookspecs)
-    return manager
+    structs = {path: _config_class(path, name) for path in paths}
+    defaults = {}
+    for path, struct in structs.items():
+        try:
+            defaults[struct] = default_of(struct)
+        except DeclarationError as error:
+            raise DeclarationError(f"plugin {name!r}: config={path!r}: {error}") from error
+    return Loaded(tuple(declarations), structs, defaults, len(hooks))
 
 
 def _hooks_of(plugin: Any, name: str) -> dict[str, Any]:
-    manager = _manager()
-    with _LOCK:  # two threads may make a catalog at once, of the same plugins
-        try:
-            manager.register(plugin, name)
-            callers = manager.get_hookcallers(plugin) or []
-        except pluggy.PluginValidationError as error:
-            raise DeclarationError(
-                f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {_hook_in(str(error))}()."
-            ) from error
-        finally:
-            if manager.is_registered(plugin):
-                manager.unregister(plugin)
+    manager = pluggy.PluginManager("rlcatalog")  # of its own: it cannot be disturbed by what another plugin left in it
+    manager.add_hookspecs(hookspecs)
+    try:
+        manager.register(plugin, name)
+        callers = manager.get_hookcallers(plugin) or []
+    except pluggy.PluginValidationError as error:
+        raise DeclarationError(
+            f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {_hook_in(str(error))}()."
+        ) from error
     hooks = {}
     for caller in callers:
         if not caller.has_spec():
@@ -217,5 +195,5 @@ def _config_class(path: str, name: str) -> type:
     module, _, attribute = path.partition(":")
     found = getattr(importlib.import_module(module), attribute, None)
     if not (isinstance(found, type) and issubclass(found, msgspec.Struct)):
-        raise DeclarationError(f"plugin {name!r}: config={path!r} must name a msgspec.Struct, found {found!r}.")
+        raise DeclarationError(f"plugin {name!r}: config={path!r} must name a msgspec.Struct, found {shown(found)}.")
     return found

@@ -1,13 +1,17 @@
-"""Install hints for the packages that come with rlcatalog, read from a generated data file.
+"""The public index: which distribution provides which name; for install hints, and for whose a name is.
 
-The kernel itself knows no part by name; `tools/public_index.py` writes the file from the packages and a test compares.
+It is a data file; others may be entered. The kernel itself knows no part by name: `tools/public_index.py` writes the
+file from the packages that come with rlcatalog, and a test compares.
 """
 
 from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlcatalog.plugins.component import Component
 
 
 @cache
@@ -23,6 +27,11 @@ def provider_of(kind: str, name: str) -> str | None:
     """Return the distribution that provides a component, a config key (`kind="config"`) or an export, or None."""
     found = _data()["provides"].get(f"{kind}/{name}")
     return str(found) if found is not None else None
+
+
+def lists(component: Component) -> bool:
+    """Whether a component is the one that the index has under its name."""
+    return bool(component.distribution) and provider_of(component.kind, component.name) == component.distribution
 
 
 def how_to_get(distribution: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from rlcatalog.errors import DeclarationError, IncompatiblePluginError
+from rlcatalog.errors import CatalogError, DeclarationError, IncompatiblePluginError, reason
 from rlcatalog.plugins.declarations import Declaration
 
 
@@ -17,8 +18,9 @@ class PluginRecord:
         distribution: Distribution that provides it.
         version: That distribution's version.
         status: `"loaded"`, `"disabled"`, `"incompatible"`, `"failed"` or `"shadowed"` (all it provides is overridden).
-        error: Why it is not loaded, as text; None when it is.
-        exception: The exception behind `error`, if there is one.
+        error: Why it is not loaded, or what of it is left out, as text; None when all is well.
+        exception: The exception behind `error` where it failed.
+        problems: What is wrong with it, one by one, where it is loaded.
     """
 
     name: str
@@ -27,18 +29,35 @@ class PluginRecord:
     status: str = "loaded"
     error: str | None = None
     exception: BaseException | None = field(default=None, repr=False)
+    problems: list[CatalogError] = field(default_factory=list, repr=False)
 
     def fail(self, exception: BaseException, status: str = "failed") -> None:
         """Note that the plugin is not usable, and why."""
-        self.status, self.exception = status, exception
-        text = str(exception) or repr(exception)
-        named = isinstance(exception, DeclarationError | IncompatiblePluginError)
-        self.error = text if named else f"{type(exception).__name__}: {text}"
+        self.status, self.exception, self.error = status, exception, _text(exception)
+
+    def note(self, problem: CatalogError) -> None:
+        """Note what is wrong with a plugin that is usable all the same."""
+        self.problems.append(problem)
+        self.error = "; ".join(dict.fromkeys(map(_text, self.problems)))
+
+
+def _text(exception: BaseException) -> str:
+    plain = isinstance(exception, DeclarationError | IncompatiblePluginError)
+    return reason(exception).removeprefix(f"{type(exception).__name__}: ") if plain else reason(exception)
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a plugin declared: its components and, by import path, the structs that hold its config keys."""
+    """What a plugin declared.
+
+    Attributes:
+        declarations: Its components.
+        config_classes: Import path → struct that holds config keys.
+        config_defaults: Struct → the struct made of its defaults.
+        hooks: How many hooks it has.
+    """
 
     declarations: tuple[Declaration, ...]
     config_classes: dict[str, type]
+    config_defaults: dict[type, Any]
+    hooks: int

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from rlcatalog.errors import (
+    AmbiguousChoiceError,
     DeclarationError,
     DuplicateNameError,
     MissingPluginError,
@@ -16,6 +18,7 @@ from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.discovery import normalize
+from rlcatalog.plugins.names import Owners, Settled, contest, settle_keys
 from rlcatalog.plugins.record import Loaded, PluginRecord
 
 
@@ -24,51 +27,38 @@ class Registry:
 
     def __init__(self) -> None:
         self._active: dict[tuple[str, str], Component] = {}
+        self._contested: dict[tuple[str, str], list[Component]] = {}
         self._shadowed: list[Component] = []
-        self._extensions: list[Component] = []
-        self._config_owner: dict[str, str] = {}
         self.config_classes: dict[type, str] = {}
+        self.config_defaults: dict[type, Any] = {}
         self.config_paths: dict[str, type] = {}
+        #: Struct → field → what the key is called in a config, where that is not the field's name.
+        self.key_names: dict[type, dict[str, str]] = {}
+        #: Config key → the distributions that claim it, where it belongs to none of them.
+        self.contested_keys: dict[str, list[str]] = {}
         self.records: list[PluginRecord] = []
 
     # --- filling ---------------------------------------------------------------------------------------------------
 
-    def add_plugin(self, record: PluginRecord, loaded: Loaded, reserved: Mapping[str, str]) -> None:
-        """Add what a plugin declared: everything, or nothing when a name is taken.
+    def add_components(self, settled: Settled) -> None:
+        """Add the components of plugins under the names they were given."""
+        self._active.update(settled.active)
+        self._contested.update(settled.contested)
+        self._shadowed += settled.shadowed
+
+    def add_configs(self, structs: Mapping[type, str], loaded: Iterable[Loaded], owners: Owners) -> None:
+        """Add the config structs of plugins.
 
         Args:
-            record: The plugin's record.
-            loaded: Its declarations.
-            reserved: Config keys that are taken, with their owner (the kernel's own).
-
-        Raises:
-            DuplicateNameError: A name or a config key belongs to another plugin.
+            structs: Config struct → distribution.
+            loaded: What the plugins declared.
+            owners: Who is preferred where several claim a key that belongs to nobody.
         """
-        everything = [Component(d, record.distribution, record.version) for d in loaded.declarations]
-        for component in everything:
-            _check_frameworks(component)
-        own = [component for component in everything if component.declaration.extends is None]
-        names = [(c.kind, c.name) for c in own]
-        for key in names:
-            if names.count(key) > 1:
-                raise DuplicateNameError(f"{record.distribution} declares {key[0]} {key[1]!r} twice.")
-        for component in own:
-            self._check_name(component)
-        owners = {**reserved, **self._config_owner}
-        for struct in loaded.config_classes.values():
-            for key in struct.__struct_fields__:  # type: ignore[attr-defined]
-                if owners.get(key, record.distribution) != record.distribution:
-                    raise DuplicateNameError(
-                        f"config key {key!r} of {record.distribution} belongs to {owners[key]} already."
-                        f" Prefix it with the plugin's own name, or disable one: {_disable(owners[key], record)}."
-                    )
-        for component in own:
-            self._insert(component)
-        self._extensions += [component for component in everything if component.declaration.extends is not None]
-        self.config_paths.update(loaded.config_classes)
-        for struct in loaded.config_classes.values():
-            self.config_classes[struct] = record.distribution
-            self._config_owner.update(dict.fromkeys(struct.__struct_fields__, record.distribution))  # type: ignore[attr-defined]
+        self.config_classes.update(structs)
+        for found in loaded:
+            self.config_paths |= {path: struct for path, struct in found.config_classes.items() if struct in structs}
+            self.config_defaults |= {s: found.config_defaults[s] for s in found.config_classes.values() if s in structs}
+        self.key_names, self.contested_keys = settle_keys(structs, owners)
 
     def add_in_process(self, component: Component, override: bool) -> None:
         """Add a component of the running program; it replaces an earlier one of the program's own.
@@ -76,56 +66,45 @@ class Registry:
         Raises:
             DuplicateNameError: The name is a plugin's and `override` is False.
         """
-        _check_frameworks(component)
+        check_frameworks(component)
         key = (component.kind, component.name)
-        old = self._active.get(key)
-        if old is not None and not old.in_process:
-            if not override:
-                raise DuplicateNameError(
-                    f"{component.kind} {component.name!r} is provided by {old.provider}."
-                    " Register yours under another name, or pass override=True to shadow it."
-                )
-            old.shadowed_by = "this process"
-            self._shadowed = [*self._shadowed, old]
-        self._active = {**self._active, key: component}  # another thread may be going over the old one
+        old = [c for c in (*self._contested.get(key, ()), self._active.get(key)) if c is not None and not c.in_process]
+        if old and not override:
+            raise DuplicateNameError(
+                f"{component.kind} {component.name!r} is provided by {' and '.join(c.provider for c in old)}."
+                " Register yours under another name, or pass override=True to shadow it."
+            )
+        for shadowed in old:
+            shadowed.shadowed_by = "this process"
+        # New ones: another thread may be going over the old.
+        self._shadowed = [*self._shadowed, *old]
+        self._contested = {name: claims for name, claims in self._contested.items() if name != key}
+        self._active = {**self._active, key: component}
 
-    def _check_name(self, component: Component) -> None:
-        old = self._active.get((component.kind, component.name))
-        if old is None:
-            return
-        mine, theirs = component.address, old.address
-        if component.declaration.overrides == theirs and old.declaration.overrides is None:
-            return
-        if old.declaration.overrides == mine and component.declaration.overrides is None:
-            return
-        raise DuplicateNameError(
-            f"{component.kind} {component.name!r}: {_clash(component, old)}; {old.distribution} keeps it. Ways out: let"
-            " one declare overrides='distribution/name', put the one you want first with"
-            f" RLCATALOG_PREFER_PLUGINS={component.distribution}, or disable one with"
-            f" RLCATALOG_DISABLE_PLUGINS={old.distribution}."
+    def key_contest(self, key: str) -> str:
+        """Say who claims a config key that belongs to nobody, and the ways out."""
+        who = self.contested_keys[key]
+        full = " or ".join(repr(f"{distribution}/{key}") for distribution in who)
+        return (
+            f"config key {key!r} is claimed by {' and '.join(who)} and belongs to none of them. Say {full}; put one"
+            f" first with RLCATALOG_PREFER_PLUGINS={who[0]}, or disable one with RLCATALOG_DISABLE_PLUGINS={who[-1]}."
         )
-
-    def _insert(self, component: Component) -> None:
-        key = (component.kind, component.name)
-        old = self._active.get(key)
-        if old is not None and old.declaration.overrides == component.address:
-            component.shadowed_by = old.distribution
-            self._shadowed.append(component)
-            return
-        if old is not None:
-            old.shadowed_by = component.distribution
-            self._shadowed.append(old)
-        self._active[key] = component
 
     # --- asking ----------------------------------------------------------------------------------------------------
 
     def active(self, kind: str) -> list[Component]:
         """Return the components of a kind that lookups see, sorted by name."""
-        active = self._active
-        return [active[key] for key in sorted(active) if key[0] == kind]
+        found = [c for key, c in self._active.items() if key[0] == kind]
+        found += [c for key, claims in self._contested.items() if key[0] == kind for c in claims]
+        return sorted(found, key=lambda c: (c.name, c.distribution))
+
+    def name_of(self, component: Component) -> str:
+        """Return the name by which `get` finds a component: its own, or its address where that one is not clear."""
+        return component.name if self._active.get((component.kind, component.name)) is component else component.address
 
     def __iter__(self) -> Iterator[Component]:
-        everything = [*self._active.values(), *self._shadowed]
+        contested = (component for claims in self._contested.values() for component in claims)
+        everything = [*self._active.values(), *contested, *self._shadowed]
         return iter(sorted(everything, key=lambda c: (c.kind, c.name, c.distribution)))
 
     def get(self, kind: str, name: str, distribution: str | None = None) -> Component:
@@ -133,6 +112,7 @@ class Registry:
 
         Raises:
             MissingPluginError: The name is known, its package is not usable here.
+            AmbiguousChoiceError: Several plugins have the name, and it belongs to none of them.
             UnknownNameError: No such name.
         """
         asked = shown(name)
@@ -140,12 +120,14 @@ class Registry:
             distribution, _, name = name.partition("/")
         distribution = normalize(distribution) if distribution is not None else None
         if distribution is None:
+            if claims := self._contested.get((kind, name)):
+                raise AmbiguousChoiceError(contest(kind, name, claims))
             found = self._active.get((kind, name))
         else:
             found = next((c for c in self if (c.kind, c.name, c.distribution) == (kind, name, distribution)), None)
         if found is not None:
             return found
-        names = [c.name for c in self.active(kind)]
+        names = self.names([kind])
         label = kind.replace("_", " ")
         self.explain_missing(f"{label} {asked}", distribution or public_index.provider_of(kind, name))
         have = f"Known: {', '.join(names)}." if names else f"No {label}s are installed. {public_index.install_hint()}"
@@ -167,29 +149,22 @@ class Registry:
                 f"{what} is provided by {distribution} {record.version}, which is {record.status}: {record.error}"
             )
 
-    def extend(self) -> None:
-        """Give components the code that other packages bring for them."""
-        for extension in self._extensions:
-            wanted = (extension.kind, extension.declaration.extends)
-            for victim in self:
-                if (victim.kind, victim.address) == wanted:
-                    victim.extensions.update(dict.fromkeys(extension.declaration.targets, extension))
-
     def mark_shadowed(self) -> None:
         """Give plugins all of whose components are overridden the status `"shadowed"`."""
-        live = {c.distribution for c in self._active.values()}
+        live = {c.distribution for c in self if c.shadowed_by is None}
         for record in self.records:
             victims = [c for c in self._shadowed if c.distribution == record.distribution]
             if record.status == "loaded" and victims and record.distribution not in live:
                 record.status = "shadowed"
-                record.error = f"overridden by {', '.join(sorted({str(c.shadowed_by) for c in victims}))}"
+                by = f"overridden by {', '.join(sorted({str(c.shadowed_by) for c in victims}))}"
+                record.error = by if record.error is None else f"{by}; {record.error}"
 
     def names(self, kinds: Iterable[str]) -> list[str]:
-        """Return the names of all active components of the given kinds."""
-        return sorted(c.name for kind in kinds for c in self.active(kind))
+        """Return the names by which `get` finds the components of the given kinds that lookups see."""
+        return sorted(self.name_of(c) for kind in kinds for c in self.active(kind))
 
 
-def _check_frameworks(component: Component) -> None:
+def check_frameworks(component: Component) -> None:
     """Raise where no framework of a component's targets is known, or one of them is misspelt."""
     declaration, known = component.declaration, frameworks()
     if declaration.targets_allowed is not None:
@@ -201,19 +176,3 @@ def _check_frameworks(component: Component) -> None:
                 f"{type(declaration).__name__}({component.name!r}): unknown framework {name!r} in targets; known:"
                 f" {sorted(known)}.{nearest(name, known)}"
             )
-
-
-def _clash(component: Component, old: Component) -> str:
-    mine, theirs = component.address, old.address
-    victims = component.declaration.overrides, old.declaration.overrides
-    if victims[0] is not None and victims[0] == victims[1]:
-        return f"{theirs} and {mine} both override {victims[0]}"
-    chain = [f"{who} overrides {victim}" for who, victim in zip((mine, theirs), victims, strict=True) if victim]
-    if len(chain) == 2:
-        return f"{' and '.join(chain)}, and an override cannot be overridden"
-    aside = f" ({chain[0]})" if chain else ""
-    return f"{theirs} and {mine} have the same name, and neither names the other as its victim{aside}"
-
-
-def _disable(owner: str, record: PluginRecord) -> str:
-    return f"RLCATALOG_DISABLE_PLUGINS={record.distribution if owner == 'rlcatalog' else owner}"

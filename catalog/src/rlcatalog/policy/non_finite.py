@@ -125,7 +125,9 @@ def _wrong(row: Any) -> tuple[Any, Array]:
 
 
 def _first_row(found: Array) -> int | None:
-    rows = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1)) if found.size else ()
+    if not found.size:
+        return None
+    rows = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1))
     return int(rows[0]) if len(rows) else None
 
 

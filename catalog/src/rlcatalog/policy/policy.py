@@ -69,7 +69,7 @@ class Policy:
             if self.filter is None
             else self.filter.processed_space(self.preprocessor)
         )
-        self.dist_class = resolution.actions.load(self.framework, self.config)
+        self.dist_class = resolution.actions.load(self.framework, self.config.read_only())
         self.stored_dist = stored_class(self.dist_class)
         self.model = self.make_model()
         self.memory = Memory(self.model)

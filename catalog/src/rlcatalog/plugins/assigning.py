@@ -1,0 +1,158 @@
+"""From what plugins declared to the registry: parts that cannot be used are left out, the others get their names."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from rlcatalog.errors import CatalogError, DuplicateNameError
+from rlcatalog.plugins.component import Component
+from rlcatalog.plugins.declarations import ProcessWideSpec
+from rlcatalog.plugins.names import Owners, Settled, settle, settle_entries
+from rlcatalog.plugins.record import Loaded, PluginRecord
+from rlcatalog.plugins.registry import Registry, check_frameworks
+
+
+def assign(registry: Registry, loaded: Sequence[tuple[PluginRecord, Loaded]], owners: Owners) -> None:
+    """Put what the plugins declared into the registry, and note in their records what is left out."""
+    parts = _Parts(loaded)
+    parts.refuse_twice()
+    # First of all: parts of any plugin may be written in a framework of another.
+    parts.take(settle_entries([c for c in parts.left() if isinstance(c.declaration, ProcessWideSpec)], owners))
+    entered = parts.enter()
+    for component in parts.left():
+        try:
+            check_frameworks(component)
+        except CatalogError as error:
+            parts.record_of[id(component)].fail(error)
+    parts.refuse_foreign_keys(owners)
+    settled = settle([c for c in parts.left() if c.declaration.extends is None], owners)
+    parts.take(settled)
+    registry.add_components(settled)
+    registry.add_configs(parts.structs(), [found for _, found in loaded], owners)
+    for key, distributions in registry.contested_keys.items():
+        contest = DuplicateNameError(registry.key_contest(key))
+        for record, _ in loaded:
+            if record.distribution in distributions:
+                record.note(contest)
+    parts.extend(registry, owners)
+    parts.fail_empty()
+    for component in entered:
+        if parts.record_of[id(component)].status != "loaded":
+            assert isinstance(component.declaration, ProcessWideSpec)
+            component.declaration.leave()
+
+
+class _Parts:
+    """The parts of all plugins, on their way into the registry."""
+
+    def __init__(self, loaded: Sequence[tuple[PluginRecord, Loaded]]) -> None:
+        self._loaded = loaded
+        self._all: list[Component] = []
+        self._lost: set[int] = set()
+        self.record_of: dict[int, PluginRecord] = {}
+        for record, found in loaded:
+            for declaration in found.declarations:
+                self._all.append(component := Component(declaration, record.distribution, record.version))
+                self.record_of[id(component)] = record
+
+    def left(self) -> list[Component]:
+        """Return the parts that are usable so far."""
+        return [c for c in self._all if self.record_of[id(c)].status == "loaded" and id(c) not in self._lost]
+
+    def lose(self, component: Component, error: CatalogError) -> None:
+        """Leave a part out, and say why in its plugin's record."""
+        self._lost.add(id(component))
+        self.record_of[id(component)].note(error)
+
+    def take(self, settled: Settled) -> None:
+        """Note what is wrong with parts, and leave out those that lost."""
+        self._lost |= {id(component) for component in settled.lost}
+        for component, error in settled.problems:
+            self.record_of[id(component)].note(error)
+
+    def refuse_twice(self) -> None:
+        """Fail plugins that declare one name twice."""
+        own = [c for c in self._all if c.declaration.extends is None]
+        count = Counter((id(self.record_of[id(c)]), c.kind, c.name) for c in own)
+        for c in own:
+            if count[id(self.record_of[id(c)]), c.kind, c.name] > 1:
+                text = f"{c.distribution} declares {c.kind} {c.name!r} twice."
+                self.record_of[id(c)].fail(DuplicateNameError(text))
+
+    def enter(self) -> list[Component]:
+        """Enter what goes into tables of the process; return what was not there before."""
+        entered = []
+        for component in self.left():
+            if isinstance(component.declaration, ProcessWideSpec):
+                try:
+                    if component.declaration.enter():
+                        entered.append(component)
+                except CatalogError as error:
+                    self.lose(component, error)
+        return entered
+
+    def refuse_foreign_keys(self, owners: Owners) -> None:
+        """Leave out the parts whose config struct claims a key of another's."""
+        structs = {id(record): found.config_classes for record, found in self._loaded}
+        users: dict[type, set[str]] = defaultdict(set)
+        for c in self.left():
+            if c.declaration.config is not None and c.declaration.extends is None:
+                struct = structs[id(self.record_of[id(c)])][c.declaration.config]
+                fields: tuple[str, ...] = struct.__struct_fields__  # type: ignore[attr-defined]
+                refused = (owners.refusal("config", key, c.distribution) for key in fields)
+                if (error := next(filter(None, refused), None)) is not None:
+                    self.lose(c, error)
+                else:
+                    users[struct].add(c.distribution)
+        for c in self.left():
+            struct = structs[id(self.record_of[id(c)])].get(c.declaration.config or "")  # type: ignore[assignment]
+            if len(users.get(struct, ())) > 1:
+                self.lose(c, DuplicateNameError(
+                    f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} have one config struct,"
+                    f" {c.declaration.config}, whose keys can belong to one alone. Write one of your own."
+                ))  # fmt: skip
+
+    def structs(self) -> dict[type, str]:
+        """Return config struct → distribution, of the parts that are left."""
+        by_record = {id(record): found.config_classes for record, found in self._loaded}
+        return {
+            by_record[id(self.record_of[id(c)])][c.declaration.config]: c.distribution
+            for c in self.left()
+            if c.declaration.config is not None and c.declaration.extends is None
+        }
+
+    def extend(self, registry: Registry, owners: Owners) -> None:
+        """Give components the code that other packages bring for them; two that bring the same cancel each other."""
+        victims = {(c.kind, c.address): c for c in registry}
+        brought: dict[tuple[str, str, str], list[Component]] = defaultdict(list)
+        for c in self.left():
+            for framework in c.declaration.targets if c.declaration.extends is not None else ():
+                brought[c.kind, str(c.declaration.extends), framework].append(c)
+        for (kind, address, framework), rivals in brought.items():
+            victim = victims.get((kind, address))
+            if victim is None:
+                continue
+            distributions = {c.distribution for c in rivals}
+            keeper = next(iter(distributions)) if len(distributions) == 1 else owners.preferred(distributions)
+            if framework in victim.declaration.targets:
+                keeper = victim.distribution
+            for c in rivals:
+                if c.distribution == keeper:
+                    victim.extensions[framework] = c
+                elif id(c) not in self._lost:
+                    others = sorted({keeper} if keeper else distributions - {c.distribution})
+                    self.lose(c, DuplicateNameError(
+                        f"{c.distribution} extends {kind} {address}, which has code for framework {framework!r}"
+                        f" already, of {' and '.join(others)}. Disable one with"
+                        f" RLCATALOG_DISABLE_PLUGINS={c.distribution}."
+                    ))  # fmt: skip
+
+    def fail_empty(self) -> None:
+        """Fail plugins of which nothing is left."""
+        left = {id(self.record_of[id(c)]) for c in self.left()}
+        for record, found in self._loaded:
+            if found.declarations and record.status == "loaded" and id(record) not in left:
+                text = record.error
+                record.fail(record.problems[0])
+                record.error = text
