@@ -1,2 +1,9 @@
 from .app import main as main, make_app as make_app
 from .arguments import key_values as key_values, make_env as make_env
+from .runs import (
+    import_modules as import_modules,
+    read_config as read_config,
+    refuse_taken as refuse_taken,
+    run_folder as run_folder,
+    write_config as write_config,
+)
