@@ -36,7 +36,7 @@ test test-one quick lowest learn attack sweep: export OMP_NUM_THREADS ?= 1
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
-	$(BIN)/rlcatalog train CartPole-v1 --steps $(STEPS) --seed $(SEED) --out $(OUT)
+	$(BIN)/rlcatalog train CartPole-v1 --steps $(STEPS) --seed $(SEED) --out $(OUT) --overwrite
 	$(BIN)/rlcatalog evaluate $(OUT) --episodes 100
 	@echo "picture: $(OUT)/learning_curve.png"
 

@@ -150,7 +150,35 @@ def test_a_space_that_cannot_be_written_down_is_evaluated_with_the_environments_
     assert "'text_max_length'" in missing
     keys = ["--model", "text_max_length=40", "--model", "fcnet_hiddens=[8]", "--steps", "32"]
     rlcatalog("train", "minigrid:MiniGrid-Empty-5x5-v0", *keys, *settings, "--out", str(out))
-    assert "mean return" in rlcatalog("evaluate", str(out), "--episodes", "1").stdout
+    config = json.loads((out / "config.json").read_text())
+    assert (config["env"], config["env_module"]) == ("MiniGrid-Empty-5x5-v0", "minigrid")
+    assert "type --import minigrid" in rlcatalog("evaluate", str(out), "--episodes", "1", code=1).stderr
+    assert "mean return" in rlcatalog("evaluate", str(out), "--episodes", "1", "--import", "minigrid").stdout
+
+
+def test_a_folder_holds_one_run_and_its_config_imports_nothing(tmp_path):
+    out, ran = tmp_path / "run", tmp_path / "ran"
+    (tmp_path / "evilmod.py").write_text(f"open({str(ran)!r}, 'w')")
+    settings = [f"--set={key}" for key in ("num_envs=2", "rollout_length=16", "minibatch_size=32")]
+    train = ["train", "CartPole-v1", "--steps", "32", "--model", "fcnet_hiddens=[4]", *settings, "--out", str(out)]
+    rlcatalog(*train)
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    said = rlcatalog(*train, "--seed", "1", code=1).stderr
+    assert "holds a run already" in said
+    assert "--overwrite" in said
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+    (out / "notes.txt").write_text("mine")
+    rlcatalog(*train, "--seed", "1", "--overwrite")
+    config = json.loads((out / "config.json").read_text())
+    assert config["algorithm"]["seed"] == 1
+    assert (out / "notes.txt").read_text() == "mine"
+    (out / "config.json").write_text(json.dumps({**config, "env": "evilmod:CartPole-v1"}))
+    evaluate = ["evaluate", str(out), "--episodes", "1"]
+    said = rlcatalog(*evaluate, cwd=tmp_path, code=1, PYTHONPATH=str(tmp_path)).stderr
+    assert "names the import path 'evilmod:CartPole-v1'" in said
+    assert not ran.exists()
+    rlcatalog(*evaluate, "--import", "evilmod", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert ran.exists()  # the control: typed, it is imported
 
 
 def test_neither_framework_is_imported():

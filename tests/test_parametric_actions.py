@@ -132,7 +132,8 @@ def test_the_command_line_trains_and_evaluates(tmp_path):
     assert found["head"]["chosen"] == "parametric"
     options = ["--model", "fcnet_hiddens=[8]", "--set", "rollout_length=32", "--set", "minibatch_size=64"]
     rlcatalog_command("train", where, "--steps", "256", "--out", out, *options)
-    assert "mean return" in rlcatalog_command("evaluate", out, "--episodes", "2")
+    play = ("evaluate", out, "--episodes", "2", "--import", "parametric_actions_cartpole")
+    assert "mean return" in rlcatalog_command(*play)
 
 
 # --- Variable-length / Parametric Action Spaces: 000, 001, 002, 003, 004 ---------------------------------------------

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import numpy as np
 import pytest
 from gymnasium import spaces
+from safetensors.numpy import load_file, save as to_bytes
 
 from rlcatalog import Catalog
-from rlcatalog.errors import CatalogError, ConfigError, MissingPluginError
+from rlcatalog.errors import CatalogError, ConfigError, MissingPluginError, SavedPolicyWarning
 from rlcatalog.plugins import scan
 from rlcatalog.policy import loading
 
@@ -99,7 +101,6 @@ def test_missing_weights(written, arrays, refused):
 
 
 def test_weights_that_are_no_safetensors(written, edit, refused):
-    import hashlib
     import pickle
 
     data = pickle.dumps({"hidden": np.zeros(3)})
@@ -137,3 +138,84 @@ def test_a_missing_plugin_is_named_with_its_version(written):
 def test_a_config_of_another_time_is_refused_by_name(written, edit, refused):
     edit(written, config={"fcnet_hidden": [8]})
     refused(written, "Unknown model config key 'fcnet_hidden'", ConfigError)
+
+
+# --- what the files hold, before anything is built -------------------------------------------------------------------
+
+
+@pytest.fixture
+def rewrite(arrays, edit):
+    """Put other arrays into a saved policy, named and signed as a save would: `rewrite(directory, change)`."""
+
+    def put(directory, change, role="weights"):
+        path = arrays(directory, role)
+        found = load_file(path)
+        change(found)
+        data = to_bytes(found)
+        digest = hashlib.sha256(data).hexdigest()
+        files = {**edit(directory)["files"], f"{role}-{digest[:16]}.safetensors": digest}
+        del files[path.name]
+        path.unlink()
+        (directory / f"{role}-{digest[:16]}.safetensors").write_bytes(data)
+        edit(directory, files=files)
+
+    return put
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32"])
+def test_weights_of_another_dtype(written, rewrite, refused, dtype):
+    name = "hidden.layers.0.weight"
+    rewrite(written, lambda found: found.update({name: found[name].astype(dtype)}))
+    said = refused(written, "weights of another dtype than the model's")
+    assert f"{name}: {dtype} instead of float32" in said
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite_are_warned_of(written, rewrite, value):
+    rewrite(written, lambda found: found["hidden.layers.0.bias"].__setitem__(0, value))
+    with pytest.warns(SavedPolicyWarning, match=r"not all values are finite, in hidden\.layers\.0\.bias\."):
+        policy = loading.load(catalog_of(), written)
+    assert str(policy.model.get_weights()["hidden.layers.0.bias"][0]) == str(np.float32(value))
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize(
+    "config",
+    [{"fcnet_hiddens": [20_000] * 4}, {"post_fcnet_hiddens": [20_000] * 4}, {"fcnet_hiddens": [1] * 9_999}],
+    ids=["wide", "wide behind", "many"],
+)
+def test_a_config_that_asks_for_more_than_the_file_holds(written, edit, refused, monkeypatch, config, framework):
+    edit(written, config=config, framework=framework)
+    monkeypatch.setattr(loading, "Policy", None)  # nothing is built
+    refused(written, r"holds \d+ weights in \d+ arrays, and the config asks for a model of \d+ or more in \d+ layers")
+
+
+def test_a_large_model_comes_back(directory):
+    obs_space = spaces.Box(-1, 1, (3,), np.float32)
+    policy = catalog_of().build(obs_space, spaces.Discrete(3), {"fcnet_hiddens": [2_500, 2_500]}, "torch")
+    policy.save(directory)
+    back = loading.load(catalog_of(), directory)
+    for name, array in policy.model.get_weights().items():
+        np.testing.assert_array_equal(back.model.get_weights()[name], array)
+
+
+def test_a_space_too_large_to_be_made_from_a_file_is_given(written, edit, refused):
+    large = {"kind": "box", "dtype": "float32", "shape": [1 << 20, 1 << 20], "low": "0.0", "high": "1.0"}
+    edit(written, observation_space=large)
+    refused(written, r"its observation_space cannot be read: it has 1099511627776 entries.*pass it to")
+
+
+def test_a_reader_begins_anew_where_a_writer_was_faster(written, same_policy, monkeypatch):
+    """Between reading `policy.json` and opening what it names, another policy is saved."""
+    obs_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    later = catalog_of().build(obs_space, spaces.Discrete(3, start=5), {"fcnet_hiddens": [4]}, "torch")
+    real, saved = loading.read_manifest, []
+
+    def slow(source):
+        manifest = real(source)
+        if not saved:
+            saved.append(later.save(written))
+        return manifest
+
+    monkeypatch.setattr(loading, "read_manifest", slow)
+    same_policy(loading.load(catalog_of(), written), later, [np.zeros(3, np.float32)])

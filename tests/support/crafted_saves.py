@@ -109,6 +109,7 @@ def configs(keys: list[str]) -> Iterator[Craft]:
         "very wide layers": {"fcnet_hiddens": [HUGE] * 4},
         "wide last layers": {"post_fcnet_hiddens": [20_000] * 4},
         "many layers": {"fcnet_hiddens": [1] * 200_000},
+        "many last layers": {"post_fcnet_hiddens": [1] * 200_000},
         "a deep list": {"custom_model_config": {"x": deep}},
         "a wide cell": {"use_lstm": True, "lstm_cell_size": 30_000},
         "a wide transformer": {"use_attention": True, "attention_dim": 20_000},

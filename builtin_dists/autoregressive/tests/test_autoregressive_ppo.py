@@ -80,4 +80,5 @@ def test_the_command_line_trains_and_evaluates(tmp_path):
     assert json.loads(command("explain", where, *asked, "--json"))["head"]["chosen"] == "autoregressive"
     small = ["--set", "rollout_length=32", "--set", "minibatch_size=64"]
     command("train", where, "--steps", "256", "--out", out, *asked, *small)
-    assert "mean return" in command("evaluate", out, "--episodes", "2")
+    play = ("evaluate", out, "--episodes", "2", "--import", "autoregressive_action_dist")
+    assert "mean return" in command(*play)

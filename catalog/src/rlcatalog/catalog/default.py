@@ -57,12 +57,12 @@ def load(
 
     Args:
         directory: Where it was saved.
-        observation_space: Needed where the space has a kind of a plugin's own, which cannot be written down; must be
-            the saved one otherwise.
+        observation_space: Needed where the space has a kind of a plugin's own, which cannot be written down, or more
+            entries than are made from a file (`rlcatalog.spaces.MOST_ENTRIES`); must be the saved one otherwise.
         action_space: The same for actions.
 
     Raises:
-        SavedPolicyError: The files are truncated, changed or foreign.
+        SavedPolicyError: The files are truncated, changed or foreign, or ask for more than they hold.
         MissingPluginError: A part's plugin is missing; the message names it.
     """
     from rlcatalog.policy import load as load_from

@@ -11,6 +11,9 @@ from rlcatalog.config import KernelConfig, activation_name, initializer_name, re
 from rlcatalog.errors import ConfigError
 from rlcatalog.plugins import Stage
 
+#: How many dense layers may stand behind one another: a list costs a thousandth of the layers it asks for.
+MOST_LAYERS = 10_000
+
 
 @dataclass(frozen=True)
 class DenseSpec:
@@ -52,7 +55,12 @@ def dense_specs(sizes: Sequence[int], activation: Any, config: Mapping[str, Any]
         config: Values by key; read are `<prefix>_weights_initializer`, `<prefix>_bias_initializer` and the two
             `..._config`. Missing or None: `normc` of std 1 and zeros.
         prefix: `"fcnet"`, `"post_fcnet"`, …
+
+    Raises:
+        ConfigError: There are more layers than anyone trains.
     """
+    if len(sizes) > MOST_LAYERS:
+        raise ConfigError(f"{prefix}_hiddens: {len(sizes)} layers; {MOST_LAYERS} are the most.")
     options: dict[str, Any] = {}
     for values in ("weights", "bias"):
         key = f"{prefix}_{values}_initializer"

@@ -1,10 +1,12 @@
 from . import loading as loading, saving as saving
 from .contract import Engine as Engine, Evaluation as Evaluation, Step as Step
 from .encoder import Encoder as Encoder
+from .files import RegularFile as RegularFile, locked as locked, write_file as write_file
 from .history import Views as Views
 from .loading import load as load, read_manifest as read_manifest
 from .manifest import Manifest as Manifest
 from .policy import Policy as Policy
+from .saving import forget as forget
 from .sequences import (
     chop_into_sequences as chop_into_sequences,
     lengths_of as lengths_of,

@@ -77,6 +77,16 @@ def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
         ) from error
 
 
+def forget(directory: str | os.PathLike[str]) -> None:
+    """Remove a saved policy; other files of the folder stay, and so does the folder then."""
+    folder = Path(directory)
+    with locked(folder):
+        (folder / MANIFEST).unlink(missing_ok=True)  # first: without it there is none
+        _remove(folder, set(os.listdir(folder)))
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def _remove(folder: Path, names: set[str]) -> None:
     """Remove those of a folder's files that a save has left; what cannot be removed stays."""
     if ours := [name for name in names if _OURS.fullmatch(name)]:

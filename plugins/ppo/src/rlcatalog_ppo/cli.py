@@ -11,11 +11,22 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import rlcatalog
-from rlcatalog.cli import json_line, key_values
+from rlcatalog.cli import (
+    import_modules,
+    json_line,
+    key_values,
+    read_config,
+    refuse_taken,
+    run_folder,
+    write_config,
+)
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, NonFiniteError, SavedPolicyError
 from rlcatalog.policy import Manifest, read_manifest
-from rlcatalog_ppo import run_folder
+from rlcatalog_ppo.learning_curve import draw
+
+#: What a run's folder holds beside its config.
+METRICS, CURVE, POLICY = "metrics.jsonl", "learning_curve.png", "policy"
 
 
 def train(
@@ -31,6 +42,7 @@ def train(
     steps: Annotated[int, typer.Option(min=1, help="Environment steps to train for.")] = 100_000,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of environments, weights and sampling.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-SEED when missing.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
     record: Annotated[Path | None, typer.Option(help="Folder to write all experience into, for a Reader.")] = None,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,
 ) -> None:
@@ -44,39 +56,48 @@ def train(
     config: dict[str, Any] = {"total_steps": steps, **given, "model": key_values(model or [], "--model"), "seed": seed}
     if framework is not None:
         config["framework"] = framework
+    folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{seed}"
+    refuse_taken(folder, overwrite)  # before anything is built
     set_threads(framework, threads)
     algo = PPO(env_id, config, record=record)
-    folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{seed}"
-    folder.mkdir(parents=True, exist_ok=True)
-    run_folder.write_config(folder, _resolved(env_id, steps, algo))
+    with run_folder(folder, overwrite):
+        write_config(folder, env_id, _resolved(steps, algo))
+        results = _trained(env_id, steps, algo, folder)
+        algo.save(folder / POLICY)
+        algo.stop()
+        draw(folder / CURVE, results, f"PPO on {env_id}, seed {seed}")
+    print(f"policy: {folder / POLICY}")
+    print(f"learning curve: {folder / CURVE}")
+
+
+def _trained(env_id: str, steps: int, algo: Any, folder: Path) -> list[dict[str, Any]]:
+    """Train to the end and return the results, which are written as they come."""
     results: list[dict[str, Any]] = []
-    with _progress() as progress, (folder / run_folder.METRICS).open("w", encoding="utf-8") as metrics:
+    with _progress() as progress, (folder / METRICS).open("w", encoding="utf-8") as metrics:
         task = progress.add_task(f"training on {env_id}", total=steps, value="-")
         while not results or results[-1]["timesteps_total"] < steps:
             try:
                 results.append(algo.train())
             except NonFiniteError as error:
-                algo.save(folder / run_folder.POLICY)
-                raise NonFiniteError(
-                    f"{error} The policy as it was before is in {folder / run_folder.POLICY}."
-                ) from error
+                algo.save(folder / POLICY)
+                raise NonFiniteError(f"{error} The policy as it was before is in {folder / POLICY}.") from error
             metrics.write(json_line(results[-1]))
             metrics.flush()
             mean = results[-1]["episode_return_mean"]
             progress.update(
                 task, completed=results[-1]["timesteps_total"], value="-" if mean is None else f"{mean:.1f}"
             )
-    algo.save(folder / run_folder.POLICY)
-    algo.stop()
-    run_folder.draw(folder / run_folder.CURVE, results, f"PPO on {env_id}, seed {seed}")
-    print(f"policy: {folder / run_folder.POLICY}")
-    print(f"learning curve: {folder / run_folder.CURVE}")
+    return results
 
 
 def evaluate(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that train wrote, or a saved policy.")],
     episodes: Annotated[int, typer.Option(min=1, help="Fresh episodes to play.")] = 100,
     env: Annotated[str | None, typer.Option(help="Environment, for a policy saved without a run.")] = None,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Import a module that registers environments; repeatable."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the environments.")] = 10_000,
     explore: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,
@@ -86,14 +107,15 @@ def evaluate(
     from rlcatalog_ppo.evaluation import play
     from rlcatalog_ppo.ppo import set_threads
 
-    source = directory / run_folder.POLICY if (directory / run_folder.POLICY).is_dir() else directory
+    source = directory / POLICY if (directory / POLICY).is_dir() else directory
+    import_modules(modules or [])
     manifest, env_config = read_manifest(source), {}
     if env is None:
         if source == directory:
             raise SavedPolicyError(
                 f"{directory}: a policy without its run does not say its environment; pass --env ID."
             )
-        saved = run_folder.read_config(directory)
+        saved = read_config(directory, modules or [])
         env, env_config = saved["env"], saved["algorithm"]["env_config"]
     make = maker(env, env_config, manifest.config, rlcatalog.default_catalog())
     set_threads(manifest.framework, threads)
@@ -130,13 +152,12 @@ def _progress() -> Progress:
     )
 
 
-def _resolved(env_id: str, steps: int, algo: Any) -> dict[str, Any]:
+def _resolved(steps: int, algo: Any) -> dict[str, Any]:
     from msgspec.structs import asdict
 
     algorithm = plain({**asdict(algo.config), "model": None})
     algorithm.pop("model")
     return {
-        "env": env_id,
         "steps": steps,
         "framework": algo.policy.framework,
         "algorithm": algorithm,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import math
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlcatalog.cli import json_line, key_values
+from rlcatalog.cli import json_line, key_values, refuse_taken, run_folder, write_config
 from rlcatalog.errors import ConfigError, UnknownNameError, nearest
 
 #: Name of an algorithm → its config class.
@@ -40,19 +39,31 @@ def train_rllib(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-ALGO-SEED when missing.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
 ) -> None:
     """Train a policy with Ray RLlib; leaves metrics.jsonl, config.json and the saved policy."""
-    import ray
-
-    from rlcatalog_rllib import configure, export
+    from rlcatalog_rllib import configure
 
     given, chosen = key_values(settings or [], "--set"), key_values(model or [], "--model")
+    folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{algo}-{seed}"
+    refuse_taken(folder, overwrite)  # before anything is built
     config = _training(_config_class(algo)(), given)
     config.env_runners(num_env_runners=env_runners, num_envs_per_env_runner=envs)
     config.reporting(min_time_s_per_iteration=0).debugging(seed=seed, log_level="ERROR")
     configure(config, env_id, model=chosen)
-    folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{algo}-{seed}"
-    folder.mkdir(parents=True, exist_ok=True)
+    about = {"steps": steps, "seed": seed, "algorithm": {"name": algo, "env_config": {}, **given}, "model": chosen}
+    with run_folder(folder, overwrite):
+        write_config(folder, env_id, about)
+        _train(config, folder, steps)
+    print(f"policy: {folder / 'policy'}")
+
+
+def _train(config: Any, folder: Path, steps: int) -> None:
+    """Train to the end; metrics are written as they come, then the policy."""
+    import ray
+
+    from rlcatalog_rllib import export
+
     ours = not ray.is_initialized()
     if ours:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
@@ -73,10 +84,6 @@ def train_rllib(
             trained.stop()
         if ours:
             ray.shutdown()
-    about = {"env": env_id, "steps": steps, "seed": seed, "algorithm": {"name": algo, "env_config": {}, **given},
-             "model": chosen}  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    print(f"policy: {folder / 'policy'}")
 
 
 def _config_class(algo: str) -> Any:

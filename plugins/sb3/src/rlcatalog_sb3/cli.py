@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,13 +9,13 @@ from typing import Annotated, Any
 import typer
 
 import rlcatalog
-from rlcatalog.cli import key_values
+from rlcatalog.cli import key_values, refuse_taken, run_folder, write_config
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError
 from rlcatalog.frameworks import before_tensorflow
 
-#: What a run's folder holds; `rlcatalog evaluate` reads the first two.
-CONFIG, POLICY, ALGORITHM = "config.json", "policy", "algorithm.zip"
+#: What a run's folder holds beside its config.
+POLICY, ALGORITHM = "policy", "algorithm.zip"
 
 
 def train_sb3(
@@ -37,6 +36,7 @@ def train_sb3(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-ALGO-SEED when missing.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,
 ) -> None:
     """Train a policy with Stable-Baselines3; leaves progress.csv, config.json, the algorithm and the saved policy."""
@@ -52,34 +52,31 @@ def train_sb3(
     config, given = key_values(model or [], "--model"), key_values(settings or [], "--set")
     if clash := sorted(set(given) & {"seed", "policy_kwargs"}):
         raise ConfigError(f"--set: {clash[0]!r} is set by --{'seed' if clash == ['seed'] else 'model'}.")
+    folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{algo}-{seed}"
+    refuse_taken(folder, overwrite)  # before anything is built
     torch.set_num_threads(threads)
     vec_env = make_vec_env(lambda: for_sb3(env_id, config), n_envs=envs, seed=seed)
     algorithm = make(algo, vec_env, config, **{"device": "cpu", **given, "seed": seed})
-    folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{algo}-{seed}"
-    folder.mkdir(parents=True, exist_ok=True)
-    algorithm.set_logger(configure(str(folder), ["csv"]))
-    try:
-        algorithm.learn(steps)
-    finally:
-        algorithm.logger.close()
-    policy = export(algorithm)
-    (folder / CONFIG).write_text(json.dumps(_resolved(env_id, steps, algo, envs, given, seed, policy), indent=2) + "\n",
-                                 encoding="utf-8")  # fmt: skip
-    policy.save(folder / POLICY)
-    algorithm.save(folder / ALGORITHM)
+    with run_folder(folder, overwrite):
+        algorithm.set_logger(configure(str(folder), ["csv"]))
+        try:
+            algorithm.learn(steps)
+        finally:
+            algorithm.logger.close()
+        policy = export(algorithm)
+        write_config(folder, env_id, _resolved(steps, algo, envs, given, seed, policy))
+        policy.save(folder / POLICY)
+        algorithm.save(folder / ALGORITHM)
     vec_env.close()
     if algorithm.ep_info_buffer:
         print(f"mean return of the last episodes: {statistics.fmean(e['r'] for e in algorithm.ep_info_buffer):.2f}")
     print(f"policy: {folder / POLICY}")
 
 
-def _resolved(
-    env_id: str, steps: int, algo: str, envs: int, given: dict[str, Any], seed: int, policy: Any
-) -> dict[str, Any]:
+def _resolved(steps: int, algo: str, envs: int, given: dict[str, Any], seed: int, policy: Any) -> dict[str, Any]:
     import stable_baselines3
 
     return {
-        "env": env_id,
         "steps": steps,
         "framework": policy.framework,
         "algorithm": {"name": algo, "env_config": {}, "num_envs": envs, "seed": seed, **given},

@@ -1,0 +1,158 @@
+"""A training run's folder, whoever trains: one run in it, one process that writes it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError
+from rlcatalog.policy import RegularFile, forget, locked, write_file
+
+CONFIG, METRICS, CURVE, POLICY = "config.json", "metrics.jsonl", "learning_curve.png", "policy"
+
+#: A folder with one of these holds a run; the last two are Stable-Baselines3's.
+_RUN = (CONFIG, METRICS, CURVE, POLICY, "progress.csv", "algorithm.zip")
+
+#: What makes others import a module: `module:name`, as Gymnasium's ids and import paths are written.
+_IMPORT_PATH = re.compile(r"\s*([^\W\d][\w.]*)\s*:(?!//).+", re.DOTALL)
+
+
+def refuse_taken(folder: Path, overwrite: bool) -> None:
+    """Raise where a folder holds a run and `overwrite` is not set; nothing is made or changed.
+
+    Raises:
+        RunFolderError: It does.
+    """
+    taken = [name for name in _RUN if os.path.lexists(folder / name)]
+    if taken and not overwrite:
+        raise RunFolderError(
+            f"{folder}: holds a run already ({', '.join(taken)}). Give another folder with --out, or --overwrite to"
+            " replace it."
+        )
+
+
+@contextmanager
+def run_folder(folder: Path, overwrite: bool = False) -> Iterator[None]:
+    """Make a folder for a run and hold it until the end; the process's end, of whatever kind, gives it back.
+
+    Args:
+        folder: The folder.
+        overwrite: Remove the run that it holds.
+
+    Raises:
+        RunFolderError: It holds a run, or another one is being written into it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    held = locked(folder, wait=False)
+    try:
+        held.__enter__()
+    except BlockingIOError as error:
+        raise RunFolderError(f"{folder}: another run is writing into it. Give another folder with --out.") from error
+    try:
+        refuse_taken(folder, overwrite)
+        _clear(folder)
+        yield
+    finally:
+        with suppress(OSError):
+            folder.rmdir()  # where nothing was written
+        held.__exit__(None, None, None)
+
+
+def _clear(folder: Path) -> None:
+    """Remove a run's files, and no others. What is a link is removed itself, not what it points at."""
+    for name in _RUN:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            forget(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:
+    """Write the resolved config of a run.
+
+    Args:
+        folder: Its folder.
+        env_id: The environment as it was typed. Of `module:Id` the id alone is the run's environment; the module is
+            noted for people to read and never imported because it stands there.
+        config: The rest.
+    """
+    module, colon, name = env_id.rpartition(":")
+    about = {"env": name, **({"env_module": module} if colon else {}), **config}
+    write_file(folder, CONFIG, (json.dumps(about, indent=2) + "\n").encode())
+
+
+def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
+    """Read the config of a run; what it names is made by Gymnasium later, and nothing is imported for it.
+
+    Args:
+        folder: The folder.
+        imported: Modules that the user has asked to import, whose environments may be named with them.
+
+    Raises:
+        SavedPolicyError: The folder holds no run, its config is damaged, or it names something to import.
+    """
+    from gymnasium import registry
+
+    path, imported = folder / CONFIG, set(imported)
+    try:
+        file = RegularFile(path)
+        try:
+            config: dict[str, Any] = json.loads(file.read().decode())
+        finally:
+            file.close()
+        if not isinstance(config, dict) or not {"env", "algorithm"} <= config.keys():
+            raise ValueError("it names no environment")
+        env, algorithm = config["env"], config["algorithm"]
+        if not isinstance(env, str) or not isinstance(algorithm, dict):
+            raise ValueError("its environment or its algorithm is none")
+        if not isinstance(algorithm.setdefault("env_config", {}), dict):
+            raise ValueError("the environment's config is no table")
+        paths = _import_paths(algorithm["env_config"])
+        if ":" in env:
+            paths.append((env, env.partition(":")[0]))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SavedPolicyError(f"{folder}: not a folder that `rlcatalog train` wrote: {path.name}: {error}") from error
+    for text, module in paths:
+        if module not in imported:
+            raise SavedPolicyError(
+                f"{path}: names the import path {text!r}, and nothing is imported because a file names it. If you trust"
+                f" that module, type --import {module}."
+            )
+    config["env"] = env.rpartition(":")[2]
+    source = config.get("env_module")
+    if isinstance(source, str) and source not in imported and config["env"] not in registry:
+        raise SavedPolicyError(
+            f"{path}: its environment {config['env']!r} was registered by the module {source!r}, which is not imported"
+            f" because a file names it. If you trust that module, type --import {source}."
+        )
+    return config
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules that a user has typed, which register environments.
+
+    Raises:
+        UnknownNameError: One cannot be imported.
+    """
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except (ImportError, ValueError, TypeError) as error:
+            raise UnknownNameError(f"--import {name}: {type(error).__name__}: {error}") from error
+
+
+def _import_paths(value: Any) -> list[tuple[str, str]]:
+    """Return the import paths in a value, each with its module."""
+    if isinstance(value, dict):
+        return _import_paths([*value.keys(), *value.values()])
+    if isinstance(value, list):
+        return [found for item in value for found in _import_paths(item)]
+    found = _IMPORT_PATH.fullmatch(value) if isinstance(value, str) else None
+    return [] if found is None else [(value, found[1])]
