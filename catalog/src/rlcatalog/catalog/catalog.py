@@ -274,9 +274,15 @@ class Catalog:
                 f"preprocessor {component.name!r} ({component.provider}) must be a subclass of rlcatalog.Preprocessor,"
                 f" its target makes {shown(made)}."
             )
+        if not hasattr(made, "size"):
+            raise ModelContractError(
+                f"preprocessor {component.name!r} ({component.provider}): {type(made).__qualname__}.__init__() does not"
+                " call that of rlcatalog.Preprocessor."
+            )
         if not arguments:  # a custom class with a constructor in RLlib's form
             made.set_check(check)
         made.component, made.made_by = component, self
+        made.examine()
         return made
 
     def action_dist(

@@ -122,7 +122,7 @@ class Policy:
             obs = self.encoder.seen(obs)
         encoded = self.preprocessor.encode_batch(obs)
         if self.filter is not None:
-            encoded = self.filter(encoded)
+            encoded = self.filter.filtered(encoded)
         if mask is not None or (own is not None and len(own) != len(encoded)):
             own = self.masks.matrix(own if mask is None else mask, len(encoded))
         return self._step(encoded, state, prev_reward, own, explore)
@@ -207,10 +207,10 @@ class Policy:
             return encoded
         rows = np.asarray(update)
         if not rows.ndim:
-            return self.filter(encoded, update=bool(update))
+            return self.filter.filtered(encoded, update=bool(update))
         if rows.any():
-            self.filter(encoded[rows], update=True)
-        return self.filter(encoded)
+            self.filter.filtered(encoded[rows], update=True)
+        return self.filter.filtered(encoded)
 
     def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
         """Return the action masks in a batch of observations, boolean `[B, m]`, or None where they hold none.
