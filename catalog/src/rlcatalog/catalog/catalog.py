@@ -299,8 +299,12 @@ class Catalog:
             made = call_target(component, "numpy", info.space, options, check=check, info=info, find_child=find_child)
         else:  # a custom class with a constructor in RLlib's form
             made = call_target(component, "numpy", info.space, dict(options))
+        if not hasattr(made, "size"):
+            raise component.fault(f"{cls.__qualname__}.__init__() does not call that of rlcatalog.Preprocessor.")
+        if cls.__init__ is not Preprocessor.__init__:
             made.set_check(check)
         made.component, made.made_by = component, self
+        made.examine()
         return made
 
     def action_dist(

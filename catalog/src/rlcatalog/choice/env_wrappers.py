@@ -7,7 +7,7 @@ from typing import Any
 
 from rlcatalog.choice.selection import Verdict, verdict
 from rlcatalog.errors import ModelContractError, shown
-from rlcatalog.plugins import Component, Request, call_target
+from rlcatalog.plugins import Component, Request, blamed, call_target
 from rlcatalog.spaces import SpaceInfo
 
 #: Where an environment notes which component made it, so that wrapping twice is wrapping once.
@@ -51,8 +51,16 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
                 f"env_wrapper {component.name!r} ({component.provider}) must return an environment, found"
                 f" {shown(wrapped)}."
             )
-        if wrapped is not env:
-            setattr(wrapped, _MARK, component.address)
+        with blamed(component, "result"):
+            spaces = wrapped.observation_space, wrapped.action_space
+            if wrapped is not env:
+                setattr(wrapped, _MARK, component.address)
+        for space in spaces:
+            if not isinstance(space, gymnasium.Space):
+                raise ModelContractError(
+                    f"env_wrapper {component.name!r} ({component.provider}) must return an environment with spaces,"
+                    f" found {shown(space)} in place of one."
+                )
         env = wrapped
     return env, verdicts
 

@@ -7,10 +7,12 @@ Sequence, Graph, OneOf, a plugin's own) as a tuple with one entry per environmen
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
+from rlcatalog.errors import shown
 from rlcatalog.spaces import SpaceInfo
 
 
@@ -102,6 +104,29 @@ def _same_lengths(observations: list[Any], length: int) -> None:
         raise ValueError(f"{' and '.join(map(str, sorted(found))) or 'no'} entries instead of {length}")
 
 
+def copied(batch: Any) -> Any:
+    """Return a batch that shares nothing with this one, or None where it cannot be copied."""
+    try:
+        return deepcopy(batch)
+    except Exception:
+        return None
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether a batch, or a part of it, is still what its copy is; where that cannot be seen, yes."""
+    try:
+        if isinstance(a, Mapping):
+            return a.keys() == b.keys() and all(alike(a[key], b[key]) for key in a)
+        if isinstance(a, tuple | list):
+            return len(a) == len(b) and all(map(alike, a, b))
+        if isinstance(a, np.ndarray):
+            return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+        plain = type(a).__eq__ is object.__eq__  # type: ignore[comparison-overlap]  # a copy is never equal
+        return plain or bool(a == b) or a != a
+    except Exception:
+        return True
+
+
 def summary(value: Any) -> str:
     """Describe a found value in a few words: type, shape, dtype, and the value when it is short."""
     if isinstance(value, np.ndarray):
@@ -109,5 +134,4 @@ def summary(value: Any) -> str:
         return f"{text}: {value.tolist()}" if value.size <= 8 else text
     if isinstance(value, np.generic):
         return f"{value.item()!r} ({value.dtype})"
-    text = repr(value)
-    return f"{text if len(text) <= 120 else text[:117] + '...'} ({type(value).__name__})"
+    return f"{shown(value, 120)} ({type(value).__name__})"

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.errors import ModelContractError, shown
+from rlcatalog.errors import CatalogError, ModelContractError, reason, shown
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.unclaimed import Unclaimed
-from rlcatalog.plugins import Component, call_target
+from rlcatalog.plugins import Component, blamed, call_target
 
 Array = np.ndarray[Any, Any]
 
@@ -25,6 +25,12 @@ class Filter:
         options: The model config.
     """
 
+    #: What the catalog made this one from; None for one that was made by hand.
+    component: Component | None = None
+    #: Shape of one filtered observation; known where the catalog made it.
+    shape: tuple[int, ...] | None = None
+    _harmless = False
+
     def __init__(self, preprocessor: Preprocessor, options: Mapping[str, Any]) -> None:
         self.preprocessor = preprocessor
         self.options = options
@@ -36,6 +42,37 @@ class Filter:
     def processed_space(self, preprocessor: Preprocessor) -> Any:
         """Return the space of filtered observations, as models see it: the preprocessor's, unless overridden."""
         return preprocessor.observation_space
+
+    def filtered(self, encoded: Array, *, update: bool = False) -> Array:
+        """Call it, and hold it to its contract: as many observations, in the shape of its space, the input unchanged.
+
+        Raises:
+            ModelContractError: It does not keep it; the message names the class and where it comes from.
+        """
+        before = None if self._harmless else encoded.copy()
+        try:
+            found = self(encoded, update=update)
+        except CatalogError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise ModelContractError(f"{self.who} raised {reason(error)}") from error
+        shape = encoded.shape if self.shape is None else (len(encoded), *self.shape)
+        if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype.kind not in "biuf":
+            what = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else shown(found)
+            raise ModelContractError(f"{self.who} must return numbers of shape {shape}, found {what}.")
+        if before is not None:
+            if not np.array_equal(before, encoded, equal_nan=before.dtype.kind == "f"):
+                raise ModelContractError(f"{self.who} changes the observations it is given; it must return others.")
+            self._harmless = True
+        return found
+
+    @property
+    def who(self) -> str:
+        """Its class and where it comes from, for messages."""
+        name = type(self).__qualname__
+        return (
+            name if self.component is None else f"{name} (filter {self.component.name!r} of {self.component.provider})"
+        )
 
     def get_state(self) -> dict[str, Array]:
         """Return the statistics, as arrays by name, to be saved with the policy."""
@@ -66,4 +103,7 @@ def make_filter(
         raise ModelContractError(
             f"filter {component.name!r} ({component.provider}) must make a rlcatalog.Filter, found {shown(made)}."
         )
+    made.component = component
+    with blamed(component, "processed_space"):
+        made.shape = tuple(made.processed_space(preprocessor).shape)
     return made

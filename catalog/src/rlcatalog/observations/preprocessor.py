@@ -9,6 +9,7 @@ methods return are compiled once, when the preprocessor is made. A class in RLli
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +19,8 @@ import numpy as np
 from numpy import float32, zeros
 
 from rlcatalog import provided
-from rlcatalog.errors import ModelContractError, ObservationError
-from rlcatalog.observations.batches import first_size, rows, stack, summary
+from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, reason, shown
+from rlcatalog.observations.batches import alike, copied, first_size, rows, stack, summary
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -94,15 +95,14 @@ class Preprocessor:
     ) -> None:
         self._processed: Any = None
         self._unchecked = True
+        self._harmless = False
         self._obs_space = obs_space
         self._options = dict(options or {})
         self._find_child = find_child
         self.info = info or SpaceInfo.read(obs_space)
         self.set_check(check)
         shape = self._init_shape(obs_space, self._options)
-        if shape is None:
-            raise ModelContractError(f"{type(self).__name__}._init_shape() must return a shape, found None.")
-        self.shape: tuple[int, ...] = tuple(int(n) for n in shape)
+        self.shape = self._checked(shape)
         self.size = math.prod(self.shape)
         self._is_flat = len(self.shape) == 1
 
@@ -117,11 +117,17 @@ class Preprocessor:
         stop, transform, shape = start + self.size, self.transform, self.shape
 
         def write(obs: Any, out: Array) -> None:
-            encoded = np.asarray(transform(obs))
+            found = transform(obs)
+            try:
+                encoded = np.asarray(found)
+            except ValueError:  # lists of different lengths
+                raise ModelContractError(f"{self.who}: its transform() returned no array: {shown(found)}.") from None
             if encoded.shape != shape:
                 raise ModelContractError(
-                    f"{type(self).__name__}.transform() returned shape {encoded.shape}; _init_shape() said {shape}."
+                    f"{self.who}: its transform() returned shape {encoded.shape}; _init_shape() said {shape}."
                 )
+            if encoded.dtype.kind not in "biuf":
+                raise ModelContractError(f"{self.who}: its transform() returned no numbers: {encoded.dtype}.")
             out[start:stop] = encoded.ravel()
 
         return write
@@ -180,7 +186,9 @@ class Preprocessor:
         out = zeros(self.size, float32)
         try:
             self._write(observation, out)
-        except ENCODING_ERRORS as error:
+        except CatalogError:
+            raise
+        except (Exception, SystemExit) as error:
             self._explain(observation, error)
         return out if self._is_flat else out.reshape(self.shape)
 
@@ -195,12 +203,18 @@ class Preprocessor:
         try:
             if self._unchecked:
                 self._check_rows(batch)
+            before = None if self._harmless else copied(batch)
             out = np.zeros((first_size(self.info, batch), self.size), np.float32)
             self._write_batch(batch, out)
-        except ObservationError:
+        except CatalogError:
             raise
-        except ENCODING_ERRORS as error:
+        except (Exception, SystemExit) as error:
             self._explain_batch(batch, error)
+        if not self._harmless:
+            if before is not None and not alike(before, batch):
+                who = " or ".join(dict.fromkeys(codec.who for codec in self._codecs()))
+                raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
+            self._harmless = True
         return out if self._is_flat else out.reshape(len(out), *self.shape)
 
     def write(self, observation: Any, array: Array, offset: int) -> None:
@@ -209,7 +223,9 @@ class Preprocessor:
         target[:] = 0
         try:
             self._write(observation, target)
-        except ENCODING_ERRORS as error:
+        except CatalogError:
+            raise
+        except (Exception, SystemExit) as error:
             self._explain(observation, error)
 
     def check_shape(self, observation: Any) -> None:
@@ -249,6 +265,38 @@ class Preprocessor:
         yield self.info.path, self.component
         for child in self.children:
             yield from child.components()
+
+    def examine(self) -> None:
+        """Raise where a codec without children breaks its contract before it has seen an observation.
+
+        Raises:
+            ModelContractError: Something it says of itself, or a writer of it, is of the wrong kind.
+        """
+        if self.children:
+            return  # what it says, it takes from them
+        for name, ask, expected, fits in (
+            ("writer", lambda: self.writer(0), "a function (observation, out)", callable),
+            ("batch_writer", lambda: self.batch_writer(0), "a function (batch, out)", callable),
+            ("leaves", self.leaves, "a list of Leaf", _are_leaves),
+            ("bounds", self.bounds, f"two arrays of shape ({self.size},)", self._are_bounds),
+        ):
+            try:
+                found = ask()
+            except CatalogError:
+                raise
+            except (Exception, SystemExit) as error:
+                raise ModelContractError(f"{self.who}: its {name}() raised {reason(error)}") from error
+            if not fits(found):
+                raise ModelContractError(f"{self.who}: its {name}() must return {expected}, found {shown(found)}.")
+
+    def _are_bounds(self, found: Any) -> bool:
+        return isinstance(found, tuple) and [getattr(side, "shape", None) for side in found] == [(self.size,)] * 2
+
+    @property
+    def who(self) -> str:
+        """Its class and where it comes from, for messages."""
+        name = type(self).__qualname__
+        return name if self.component is None else f"{name} ({self.component.name!r} of {self.component.provider})"
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -300,20 +348,51 @@ class Preprocessor:
             if not self._unchecked:
                 break
 
-    def _explain(self, obs: Any, error: Exception) -> NoReturn:
-        self.check(obs)
-        raise ObservationError(f"{self.info.path}: {summary(obs)} cannot be encoded: {error}") from error
+    def _checked(self, shape: Any) -> tuple[int, ...]:
+        try:
+            found = tuple(int(n) for n in shape)
+            if all(n >= 0 and n == given for n, given in zip(found, shape, strict=True)):
+                return found
+        except (TypeError, ValueError, OverflowError):
+            pass
+        raise ModelContractError(
+            f"{type(self).__name__}._init_shape() must return a shape, found {shown(shape)}. A shape is a tuple of"
+            " whole numbers from 0 on."
+        )
 
-    def _explain_batch(self, batch: Any, error: Exception) -> NoReturn:
+    def _codecs(self) -> Iterator[Preprocessor]:
+        yield self
+        for child in self.children:
+            yield from child._codecs()
+
+    def _failed(self, error: BaseException) -> str:
+        """Return whose code raised: the codec, of this one and its children, that the innermost line belongs to."""
+        lines = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
+        homes = {type(codec).__module__: codec for codec in self._codecs()}
+        return next((homes[line].who for line in reversed(lines) if line in homes), self.who)
+
+    def _explain(self, obs: Any, error: BaseException) -> NoReturn:
+        try:
+            self.check(obs)
+        except CatalogError:
+            raise
+        except (Exception, SystemExit) as another:
+            error = another
+        raise ObservationError(
+            f"{self.info.path}: {summary(obs)} cannot be encoded: {self._failed(error)} raised {reason(error)}"
+        ) from error
+
+    def _explain_batch(self, batch: Any, error: BaseException) -> NoReturn:
         try:
             for row in rows(self.info, batch):
                 self.check(row)
-        except ObservationError:
+        except CatalogError:
             raise
-        except ENCODING_ERRORS:
+        except (Exception, SystemExit):
             pass  # a batch of the wrong form has no rows to check
         raise ObservationError(
-            f"{self.info.path}: expected a batch of {self.info.describe()}; found {summary(batch)}: {error}"
+            f"{self.info.path}: expected a batch of {self.info.describe()}; found {summary(batch)}:"
+            f" {self._failed(error)} raised {reason(error)}"
         ) from error
 
     def __getstate__(self) -> dict[str, Any]:
@@ -322,3 +401,7 @@ class Preprocessor:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _find_child=None, _processed=None)
+
+
+def _are_leaves(found: Any) -> bool:
+    return isinstance(found, list | tuple) and all(isinstance(leaf, Leaf) for leaf in found)

@@ -128,7 +128,7 @@ class Policy:
         encoded = self.preprocessor.encode_batch(obs)
         if self.filter is not None:
             check_observations(encoded, self.preprocessor)  # it may cut them to its bounds
-            encoded = self.filter(encoded)
+            encoded = self.filter.filtered(encoded)
         if mask is not None or (own is not None and len(own) != len(encoded)):
             own = self.masks.matrix(own if mask is None else mask, len(encoded))
         return self._step(encoded, state, prev_reward, own, explore)
@@ -230,10 +230,10 @@ class Policy:
         rows = np.asarray(update)
         with self._passing:  # it reads its statistics, and writes new ones
             if not rows.ndim:
-                return self.filter(encoded, update=bool(update))
+                return self.filter.filtered(encoded, update=bool(update))
             if rows.any():
-                self.filter(encoded[rows], update=True)
-            return self.filter(encoded)
+                self.filter.filtered(encoded[rows], update=True)
+            return self.filter.filtered(encoded)
 
     def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
         """Return the action masks in a batch of observations, boolean `[B, m]`, or None where they hold none.

@@ -90,7 +90,7 @@ class EncodeObservations(ConnectorV2):
         if not self._inside:
             return self._policy.preprocess(raw, update=learn)
         encoded = np.stack([one[OBS] for one in raw])
-        return encoded if self._policy.filter is None else self._policy.filter(encoded, update=learn)
+        return encoded if self._policy.filter is None else self._policy.filter.filtered(encoded, update=learn)
 
     def _with_more(self, rows: list[Any], encoded: Array, raw: list[Any], episodes: list[Any]) -> list[Any]:
         policy = self._policy
