@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Se
 
 import rlcatalog
 from rlcatalog.config import ALIASES, IGNORED, REFUSED, SPLIT
-from rlcatalog.errors import CatalogError, shown
+from rlcatalog.errors import CatalogError, ConfigError, shown
 
 SPACES = [
     (Box(-1, 1, (4,)), Discrete(2)),
@@ -123,3 +123,19 @@ def test_a_message_shows_any_value_on_one_short_line():
 def test_a_short_value_is_shown_as_python_writes_it(value):
     assert ast.literal_eval(shown(value)) == value
     assert shown(value) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("normal", {"std": -1.0}), ("uniform", {"a": 1}), ("normc", {"std": -2})]
+)
+def test_arguments_no_initialiser_can_use_are_refused_by_their_key(catalog, name, arguments):
+    config = {"fcnet_weights_initializer": name, "fcnet_weights_initializer_config": arguments}
+    with pytest.raises(ConfigError, match=r"'fcnet_weights_initializer_config': .* needs (std >= 0|a <= b), found"):
+        catalog.parse_config(config)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_an_initialiser_of_the_users_that_raises_is_named(catalog, framework):
+    pytest.importorskip({"torch": "torch", "tf": "tensorflow"}[framework])
+    with pytest.raises(ConfigError, match=r"the initialiser <function raises at .* raised ZeroDivisionError: called"):
+        catalog.build(*SPACES[0], {"fcnet_weights_initializer": hostile.raises}, framework)

@@ -10,6 +10,7 @@ from .names import (
     INITIALIZERS as INITIALIZERS,
     activation_name as activation_name,
     initializer_name as initializer_name,
+    initializing as initializing,
 )
 from .schema import ModelConfig as ModelConfig, Schema as Schema
 from .values import plain as plain, same as same, snapshot as snapshot

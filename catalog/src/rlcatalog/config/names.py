@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from rlcatalog.errors import ConfigError, nearest, shown
+from rlcatalog.errors import CatalogError, ConfigError, nearest, reason, shown
 
 #: Activation names. RLlib's spellings ("ReLU", "swish", "Tanh") are found whatever their case.
 ACTIVATIONS = (
@@ -100,7 +101,31 @@ def initializer_name(value: Any, config: dict[str, Any] | None = None, key: str 
             raise ConfigError(
                 f"config key {key + '_config'!r}: {argument!r} must be a finite number, found {shown(number)}."
             )
+    given: dict[str, float] = {**INITIALIZERS[name], **(config or {})}
+    if given.get("std", 0.0) < 0 or given.get("a", 0.0) > given.get("b", math.inf):
+        raise ConfigError(
+            f"config key {key + '_config'!r}: {name!r} needs {'std >= 0' if 'std' in given else 'a <= b'}, found"
+            f" {shown(config)}."
+        )
     return name
+
+
+@contextmanager
+def initializing(value: Any) -> Iterator[None]:
+    """Run an initialiser; what a callable of the user's raises is an error of the config.
+
+    Args:
+        value: The initialiser, for the message.
+
+    Raises:
+        ConfigError: It raised something that is not ours.
+    """
+    try:
+        yield
+    except CatalogError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"model config: the initialiser {shown(value)} raised {reason(error)}") from error
 
 
 def _nearest(value: Any, known: Iterable[str]) -> str:

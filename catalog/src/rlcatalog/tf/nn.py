@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rlcatalog.config import INITIALIZERS, activation_name, initializer_name
+from rlcatalog.config import INITIALIZERS, activation_name, initializer_name, initializing
 from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
 from rlcatalog.tf.ops import flatten_rows
 
@@ -81,12 +81,13 @@ def initial_value(shape: Sequence[int], value: Any, config: Mapping[str, Any]) -
         config: Arguments for it.
     """
     name = initializer_name(value, dict(config))
-    if isinstance(name, str):
-        return _INITIALIZERS[name](tuple(shape), **{**INITIALIZERS[name], **config})
-    made = name(**config) if isinstance(name, type) else name
-    if len(shape) != 2:
-        return tf.cast(made(tuple(shape)), tf.float32)
-    return tf.transpose(tf.cast(made((shape[1], shape[0])), tf.float32))
+    with initializing(value):
+        if isinstance(name, str):
+            return _INITIALIZERS[name](tuple(shape), **{**INITIALIZERS[name], **config})
+        made = name(**config) if isinstance(name, type) else name
+        if len(shape) != 2:
+            return tf.cast(made(tuple(shape)), tf.float32)
+        return tf.transpose(tf.cast(made((shape[1], shape[0])), tf.float32))
 
 
 def normc_initializer(std: float = 1.0) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.config import INITIALIZERS, activation_name, initializer_name
+from rlcatalog.config import INITIALIZERS, activation_name, initializer_name, initializing
 from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
 from rlcatalog.torch.dtypes import widened
 
@@ -83,10 +83,11 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any]) -> None:
     """
     name = initializer_name(value, dict(config))
     wide = widened(tensor)  # some know no half precision, and all would draw coarsely
-    if isinstance(name, str):
-        _INITIALIZERS[name](wide, **{**INITIALIZERS[name], **config})
-    else:
-        name(wide, **config)
+    with initializing(value):
+        if isinstance(name, str):
+            _INITIALIZERS[name](wide, **{**INITIALIZERS[name], **config})
+        else:
+            name(wide, **config)
     if wide is not tensor:
         with torch.no_grad():
             tensor.copy_(wide)
