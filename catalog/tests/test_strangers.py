@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, Rank
+from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, provided
 from rlcatalog.config import read_config
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, OutrankedWarning, PluginError, PluginWarning
 from rlcatalog.plugins import reporting
@@ -193,6 +193,27 @@ def test_a_key_that_two_claim_means_nothing_alone_and_all_else_goes_on(contested
 def test_whoever_is_preferred_has_the_key(contested):
     values = contested(prefer=["second"]).parse_config({"size": "x"}).values
     assert (read_config(values, First).size, read_config(values, Second).size) == (1, "x")
+
+
+# --- classes by name -------------------------------------------------------------------------------------------------
+
+
+def test_a_class_shown_at_a_door_is_its_owners(plugin, module, monkeypatch):
+    import rlcatalog.preprocessors as door
+    from rlcatalog_preprocessors.integers import OneHotPreprocessor
+
+    module(OneHotPreprocessor=int, Mine=float)
+    specs = {name: [PreprocessorSpec(f"{name}_{cls}", {"numpy": f"made_up_parts:{cls}"}, "")
+                    for cls in ("OneHotPreprocessor", "Mine")] for name in ("aa", "bb")}  # fmt: skip
+    points = [PluginEntryPoint(plugin(rlcatalog_preprocessors=found), name) for name, found in specs.items()]
+    for catalog, mine in ((isolated_catalog(*HEALTHY, points[0]), True), (isolated_catalog(*HEALTHY, *points), False)):
+        monkeypatch.setattr(provided, "default_catalog", lambda catalog=catalog: catalog)
+        assert door.OneHotPreprocessor is OneHotPreprocessor
+        if mine:
+            assert door.Mine is float
+        else:
+            with pytest.raises(AmbiguousChoiceError, match="Mine is a class of aa and bb"):
+                door.Mine
 
 
 # --- real processes --------------------------------------------------------------------------------------------------
