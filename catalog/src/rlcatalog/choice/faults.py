@@ -4,42 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rlcatalog.errors import CatalogError, PartError
+from rlcatalog.errors import AmbiguousChoiceError, CatalogError, PartError, PluginWarning
 from rlcatalog.plugins import Component, public_index, tell_once
 
 T = TypeVar("T")
 
-#: Identity of a component → why the lookup in progress does without it.
-_LEFT_OUT: ContextVar[Mapping[int, str]] = ContextVar("rlcatalog_left_out", default=MappingProxyType({}))
+
+@dataclass
+class _Lookup:
+    """A lookup in progress.
+
+    Attributes:
+        aside: Identity of a component → why the lookup does without it.
+        sayings: What is to be said once it has succeeded.
+    """
+
+    aside: Mapping[int, str]
+    sayings: list[tuple[str, tuple[str, ...], type[PluginWarning]]] = field(default_factory=list)
+
+
+_LOOKUP: ContextVar[_Lookup | None] = ContextVar("rlcatalog_lookup", default=None)
 
 
 def left_out(component: Component) -> str | None:
     """Return why the lookup in progress does without a component, or None."""
-    return _LEFT_OUT.get().get(id(component))
+    lookup = _LOOKUP.get()
+    return None if lookup is None else lookup.aside.get(id(component))
 
 
 def is_repeated() -> bool:
     """Whether a lookup is in progress that does without something, and so must not be answered from memory."""
-    return bool(_LEFT_OUT.get())
+    lookup = _LOOKUP.get()
+    return lookup is not None and bool(lookup.aside)
+
+
+def say(text: str, about: tuple[str, ...], category: type[PluginWarning]) -> None:
+    """Warn of a choice, once per process; within a lookup when it has succeeded, for a choice may be taken back."""
+    lookup = _LOOKUP.get()
+    if lookup is None:
+        tell_once(text, about, category)
+    else:
+        lookup.sayings.append((text, about, category))
 
 
 def without_faulty(find: Callable[[], T], *, strict: bool) -> T:
     """Return what a lookup finds; it is repeated without each part that was chosen by its rank and is broken.
 
     A part that the public index lists, one of the running program and one that the config names are not replaced, and
-    where nothing else fits the first error is raised.
+    where nothing else fits the first error is raised. Of lookups within lookups the outermost is repeated.
 
     Args:
         find: The lookup.
         strict: Raise the error of a broken part instead.
     """
+    if _LOOKUP.get() is not None:
+        return find()
     faults: list[PartError] = []
-    aside = dict(_LEFT_OUT.get())
+    aside: dict[int, str] = {}
     while True:
-        here = _LEFT_OUT.set(dict(aside))
+        lookup = _Lookup(dict(aside))
+        here = _LOOKUP.set(lookup)
         try:
             found = find()
             break
@@ -50,12 +77,16 @@ def without_faulty(find: Callable[[], T], *, strict: bool) -> T:
                 raise (faults[0] if faults else error) from error.__cause__
             faults.append(error)
             aside[id(part)] = f"left out: {error}"
+        except AmbiguousChoiceError:
+            raise
         except CatalogError:
             if faults:
                 raise faults[0] from faults[0].__cause__
             raise
         finally:
-            _LEFT_OUT.reset(here)
+            _LOOKUP.reset(here)
+    for text, about, category in lookup.sayings:
+        tell_once(text, about, category)
     for fault in faults:
         part = fault.part
         tell_once(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlcatalog.choice.faults import left_out
+from rlcatalog.choice.faults import left_out, say
 from rlcatalog.errors import AmbiguousChoiceError, OutrankedWarning, reason, shown
 from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request, public_index, tell_once
 
@@ -99,7 +99,7 @@ def _say_outranked(slot: str, chosen: Verdict, matching: Sequence[Verdict], pref
     if beaten is not None:
         key = {"trunk": "custom_model", "action_dist": "custom_action_dist"}.get(slot)
         back = f"Write {key}={beaten.name!r} into the config, or disable" if key else "Disable"
-        tell_once(
+        say(
             f"{slot}: {winner.name!r} ({winner.provider}: {chosen.why}) is chosen before {beaten.name!r}"
             f" ({beaten.provider}), for it ranks higher. {back} it with"
             f" RLCATALOG_DISABLE_PLUGINS={winner.distribution}; RLCATALOG_PREFER_PLUGINS={winner.distribution} keeps it"
@@ -131,7 +131,8 @@ def verdict(component: Component, request: Request) -> Verdict:
     if request.framework is not None and by_framework and request.framework not in component.frameworks:
         return Verdict(component, None, f"has no code for framework {request.framework!r}")
     try:
-        answer: Any = component.declaration.judge(request)
+        asked = request if public_index.lists(component) else replace(request)  # a stranger's own: frozen is not sealed
+        answer: Any = component.declaration.judge(asked)
         if type(answer) is Match and type(answer.why) is str and answer.rank in tuple(Rank):
             return Verdict(component, Rank(answer.rank), answer.why)
         if type(answer) is NoMatch and type(answer.why) is str:

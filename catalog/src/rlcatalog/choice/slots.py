@@ -158,7 +158,7 @@ def unclaimed_by(head: Component | None, request: Request) -> Unclaimed | None:
     """Return what a head leaves of an observation, or None where that is all of it."""
     if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
         return None
-    claimed = head.ask("claims", request, returns=lambda answer: _claimed(answer, request))
+    claimed = head.ask("claims", replace(request), returns=lambda answer: _claimed(answer, request))
     # A mask is no part of what is encoded, but the observation is a Dict because of it: one entry is seen as itself.
     alone = request.mask_key is not None and request.mask_key not in request.obs.keys and len(request.obs.keys) == 1
     if not claimed and not alone:

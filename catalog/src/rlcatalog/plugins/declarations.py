@@ -28,7 +28,7 @@ _VICTIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*/[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 
 
 class Rank(IntEnum):
-    """How well a component fits: the highest rank of a slot is chosen, a tie is an error."""
+    """How well a component fits: the highest rank of a slot is chosen."""
 
     FALLBACK = 1
     GENERIC = 2

@@ -1,15 +1,17 @@
 """Loading plugins, each in a `try` of its own: one that fails is reported and takes no other with it.
 
 pluggy's own entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here
-each plugin is asked by a manager of its own.
+each plugin's hooks are registered alone and taken out again once they were called, so that none can disturb another.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -160,16 +162,40 @@ def declared_by(plugin: ModuleType | object, name: str, default_of: Callable[[ty
     return Loaded(tuple(declarations), structs, defaults, len(hooks))
 
 
-def _hooks_of(plugin: Any, name: str) -> dict[str, Any]:
-    manager = pluggy.PluginManager("rlcatalog")  # of its own: it cannot be disturbed by what another plugin left in it
+class _Hooks:
+    """The marked functions of one plugin: what pluggy sees of it. Nothing else of a plugin reaches the manager."""
+
+
+_LOCK = threading.Lock()
+
+
+@cache
+def _manager() -> pluggy.PluginManager:
+    manager = pluggy.PluginManager("rlcatalog")
     manager.add_hookspecs(hookspecs)
-    try:
-        manager.register(plugin, name)
-        callers = manager.get_hookcallers(plugin) or []
-    except pluggy.PluginValidationError as error:
-        raise DeclarationError(
-            f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {_hook_in(str(error))}()."
-        ) from error
+    return manager
+
+
+def _hooks_of(plugin: Any, name: str) -> dict[str, Any]:
+    if type(plugin) is ModuleType:
+        everything = vars(plugin)
+    else:
+        everything = {key: getattr(plugin, key) for key in dir(plugin) if not key.startswith("__")}
+    functions = {key: value for key, value in everything.items() if inspect.isroutine(value)}
+    marked = _Hooks()
+    vars(marked).update({key: value for key, value in functions.items() if hasattr(value, "rlcatalog_impl")})
+    manager = _manager()
+    with _LOCK:  # two threads may make a catalog at once, of the same plugins
+        try:
+            manager.register(marked, name)
+            callers = manager.get_hookcallers(marked) or []
+        except pluggy.PluginValidationError as error:
+            raise DeclarationError(
+                f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {_hook_in(str(error))}()."
+            ) from error
+        finally:
+            if manager.is_registered(marked):
+                manager.unregister(marked)
     hooks = {}
     for caller in callers:
         if not caller.has_spec():
@@ -177,9 +203,9 @@ def _hooks_of(plugin: Any, name: str) -> dict[str, Any]:
                 f"plugin {name!r}: {caller.name!r} is not a hook of rlcatalog.{nearest(caller.name, HOOK_RETURNS)}"
                 f" Hooks: {', '.join(HOOK_RETURNS)}."
             )
-        hooks[caller.name] = getattr(plugin, caller.name)
-    for attribute, value in vars(plugin).items():
-        if attribute.startswith("rlcatalog_") and attribute not in hooks and inspect.isfunction(value):
+        hooks[caller.name] = getattr(marked, caller.name)
+    for attribute in functions:
+        if attribute.startswith("rlcatalog_") and attribute not in hooks:
             known = "lacks @rlcatalog.hookimpl" if attribute in HOOK_RETURNS else "is not a hook of rlcatalog"
             raise DeclarationError(f"plugin {name!r}: {attribute}() {known}.{nearest(attribute, HOOK_RETURNS)}")
     return hooks

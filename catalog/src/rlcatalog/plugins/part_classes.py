@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog import provided
+from rlcatalog.errors import AmbiguousChoiceError
 from rlcatalog.plugins import public_index
 
 
@@ -20,14 +21,26 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
     Raises:
         AttributeError: Nobody provides the name.
         MissingPluginError: A package provides it that is not usable here.
+        AmbiguousChoiceError: Several plugins have a class of this name, and the public index lists none of them.
     """
     if name.startswith("_"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     catalog = provided.default_catalog()
-    for component in catalog.components(kind):
-        if component.declaration.targets.get(framework, "").endswith(f":{name}") and not component.in_process:
-            return component.load(framework)
-    catalog.registry.explain_missing(f"{module}.{name}", public_index.provider_of(f"export/{framework}", name))
+    owner = public_index.provider_of(f"export/{framework}", name)
+    found = {
+        component.distribution: component
+        for component in catalog.components(kind)
+        if component.declaration.targets.get(framework, "").endswith(f":{name}") and not component.in_process
+    }
+    if owner in found:
+        return found[owner].load(framework)
+    catalog.registry.explain_missing(f"{module}.{name}", owner)
+    if owner is None and len(found) > 1:
+        raise AmbiguousChoiceError(
+            f"{module}.{name} is a class of {' and '.join(sorted(found))}: import it from the one you mean."
+        )
+    if owner is None and found:
+        return next(iter(found.values())).load(framework)
     raise AttributeError(f"module {module!r} has no attribute {name!r}; `dir({module})` lists what there is.")
 
 

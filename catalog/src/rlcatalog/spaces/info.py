@@ -187,11 +187,17 @@ def _read_row(space: Any, path: str) -> dict[str, Any]:
     return {"children": tuple(SpaceInfo.read(child, f"{path}[{i}]") for i, child in enumerate(space.spaces))}
 
 
+def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    view = array.view()  # plugins are asked about the space: none is to change it
+    view.flags.writeable = False
+    return view
+
+
 #: Kind → what is read of a space at a path, beside what all have.
 _READERS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
-    "box": lambda space, path: {"low": space.low, "high": space.high},
+    "box": lambda space, path: {"low": _read_only(space.low), "high": _read_only(space.high)},
     "discrete": lambda space, path: {"n": int(space.n), "start": int(space.start)},
-    "multi_discrete": lambda space, path: {"nvec": space.nvec, "start": space.start},
+    "multi_discrete": lambda space, path: {"nvec": _read_only(space.nvec), "start": space.start},
     "dict": _read_dict,
     "tuple": _read_row,
     "oneof": _read_row,

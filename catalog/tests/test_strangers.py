@@ -1,0 +1,271 @@
+"""Whose a name is and what a rank may do, in lookups; requests that cannot be changed; plugins in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import gymnasium as gym
+import msgspec
+import numpy as np
+import pytest
+
+from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, provided
+from rlcatalog.config import read_config
+from rlcatalog.errors import AmbiguousChoiceError, ConfigError, OutrankedWarning, PluginError, PluginWarning
+from rlcatalog.plugins import reporting
+from rlcatalog.testing import PluginEntryPoint, isolated_catalog
+
+HEALTHY = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
+BOX, DISCRETE = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch):
+    monkeypatch.setattr(reporting, "_SAID", set())
+
+
+def net(name, rank, **more):
+    return ModelSpec(name, {"torch": "m:C"}, "", match=lambda request: Match(rank, "fits"), **more)
+
+
+def chosen(catalog, slot="trunk", config=None):
+    return catalog.resolve(BOX, DISCRETE, config, "torch").choices[slot]
+
+
+# --- ranks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stranger", ["aa-net", "zz-net"])
+def test_a_tie_goes_to_the_listed_part_and_shows_the_other(plugin, stranger):
+    point = PluginEntryPoint(plugin(rlcatalog_models=[net("tied", Rank.GENERIC)]), stranger)
+    choice = chosen(isolated_catalog(*HEALTHY, point))
+    assert choice.component.name == "fcnet"
+    assert [(v.component.name, v.rank) for v in choice.verdicts[:2]] == [("fcnet", 2), ("tied", 2)]
+    assert chosen(isolated_catalog(*HEALTHY, point, prefer=[stranger])).component.name == "tied"
+
+
+def test_whoever_outranks_a_listed_part_is_named_once_with_the_way_back(plugin):
+    point = PluginEntryPoint(plugin(rlcatalog_models=[net("better", Rank.SPECIFIC)]), "acme")
+    with pytest.warns(OutrankedWarning) as caught:
+        assert chosen(isolated_catalog(*HEALTHY, point)).component.name == "better"
+    assert [str(w.message) for w in caught] == [
+        "trunk: 'better' (acme 1.0: fits) is chosen before 'fcnet' (rlcatalog-fcnet 0.1.0), for it ranks higher. Write"
+        " custom_model='fcnet' into the config, or disable it with RLCATALOG_DISABLE_PLUGINS=acme;"
+        " RLCATALOG_PREFER_PLUGINS=acme keeps it without this warning."
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        catalog = isolated_catalog(*HEALTHY, point)
+        assert chosen(catalog).component.name == "better"
+        assert chosen(catalog, config={"custom_model": "fcnet"}).component.name == "fcnet"
+    reporting._SAID.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen(isolated_catalog(*HEALTHY, point, prefer=["acme"]))
+
+
+def test_two_strangers_that_tie_are_an_error_even_before_a_listed_part(plugin):
+    points = [PluginEntryPoint(plugin(rlcatalog_models=[net(name, Rank.SPECIFIC)]), name) for name in ("aa", "bb")]
+    with pytest.raises(AmbiguousChoiceError, match=r"'aa' .* and 'bb' "):
+        chosen(isolated_catalog(*HEALTHY, *points))
+
+
+# --- a part that turns out broken ------------------------------------------------------------------------------------
+
+
+def fail(*arguments):
+    raise SystemExit("no licence")
+
+
+def test_a_part_chosen_by_rank_that_is_broken_is_left_out_and_a_named_one_raises(plugin):
+    point = PluginEntryPoint(plugin(rlcatalog_models=[net("better", Rank.SPECIFIC, describe=fail)]), "acme")
+    catalog = isolated_catalog(*HEALTHY, point)
+    text = r"model 'better' \(acme 1\.0\): its describe function raised SystemExit: no licence"
+    with pytest.warns(PluginWarning, match=f"{text}.* The lookup goes on without it"):
+        choice = chosen(catalog)
+    assert choice.component.name == "fcnet"
+    assert any(v.component.name == "better" and "left out: " in v.why for v in choice.verdicts)
+    with pytest.raises(PluginError, match=text):
+        chosen(catalog, config={"custom_model": "better"})
+    with pytest.raises(PluginError, match=text):
+        chosen(isolated_catalog(*HEALTHY, point, environ={"RLCATALOG_STRICT_PLUGINS": "1"}))
+
+
+def test_a_broken_part_is_raised_where_nothing_else_fits(plugin):
+    spec = ActionDistSpec("mine", {"torch": "m:C"}, "", match=lambda request: Match(Rank.GENERIC, "fits"), size=fail)
+    catalog = isolated_catalog(*HEALTHY[:2], PluginEntryPoint(plugin(rlcatalog_action_dists=[spec]), "acme"))
+    with pytest.raises(PluginError, match=r"action_dist 'mine' \(acme 1\.0\): its size function raised SystemExit"):
+        chosen(catalog)
+
+
+def test_a_model_that_cannot_be_built_is_left_out_of_the_build(plugin, module):
+    pytest.importorskip("torch")
+    from rlcatalog.torch import TorchModelV2
+
+    class Net(TorchModelV2):
+        def __init__(self, *arguments):
+            raise RuntimeError("no driver")
+
+    module(Net=Net)
+    for target, says in (("Net", "Net cannot be built: RuntimeError: no driver"), ("Missing", "cannot be imported")):
+        targets = {"torch": f"made_up_parts:{target}"}
+        better = ModelSpec("better", targets, "", match=lambda request: Match(Rank.SPECIFIC, "x"))
+        catalog = isolated_catalog(*HEALTHY, PluginEntryPoint(plugin(rlcatalog_models=[better]), "acme"))
+        with pytest.warns(PluginWarning, match=says):
+            policy = catalog.build(BOX, DISCRETE, framework="torch")
+        assert policy.resolution.component("trunk").name == "fcnet"
+        with pytest.raises(PluginError, match=says):
+            catalog.build(BOX, DISCRETE, {"custom_model": "better"}, framework="torch")
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_cannot_be_changed_by_those_who_are_asked(plugin):
+    from rlcatalog_fcnet.config import FcnetConfig
+
+    seen = []
+
+    def match(request):
+        request.config["fcnet_hiddens"].append(7)
+        request.config["custom_model_config"]["x"] = 1
+        read_config(request.config, FcnetConfig).fcnet_hiddens.append(7)
+        object.__setattr__(request, "encoded_shape", (9,))
+        seen.append(list(request.config["fcnet_hiddens"]))
+        with pytest.raises(TypeError):
+            request.config["fcnet_hiddens"] = [7]
+        with pytest.raises(ValueError, match="read-only"):
+            request.obs.low.fill(7)
+        return NoMatch("was here")
+
+    point = PluginEntryPoint(plugin(rlcatalog_models=[ModelSpec("acme", {"torch": "m:C"}, "", match=match)]), "acme")
+    found = isolated_catalog(*HEALTHY, point).resolve(BOX, DISCRETE, {"fcnet_hiddens": [64, 64]}, "torch")
+    assert seen == [[64, 64]]
+    assert found.config.values["fcnet_hiddens"] == found.config.fresh()["fcnet_hiddens"] == [64, 64]
+    assert read_config(found.config.fresh(), FcnetConfig).fcnet_hiddens == [64, 64]
+    assert [stage.shape for stage in found.shapes if "hidden" in stage.name] == [(64,), (64,)]
+    assert (BOX.low == -1).all()
+
+
+# --- config keys -----------------------------------------------------------------------------------------------------
+
+
+class First(msgspec.Struct, frozen=True):
+    size: int = 1
+
+
+class Second(msgspec.Struct, frozen=True):
+    size: str = "two"
+
+
+@pytest.fixture
+def contested(plugin, module):
+    module(First=First, Second=Second)
+
+    def make(**settings):
+        specs = {name: ModelSpec(f"{name}_net", {"torch": "m:C"}, "", config=f"made_up_parts:{struct}")
+                 for name, struct in (("first", "First"), ("second", "Second"))}  # fmt: skip
+        points = [PluginEntryPoint(plugin(rlcatalog_models=[spec]), name) for name, spec in specs.items()]
+        return isolated_catalog(*HEALTHY, *points, **settings)
+
+    return make
+
+
+def test_a_key_that_two_claim_means_nothing_alone_and_all_else_goes_on(contested):
+    with pytest.warns(PluginWarning, match="config key 'size' is claimed by first and second"):
+        catalog = contested()
+    with pytest.raises(ConfigError, match="Say 'first/size' or 'second/size'"):
+        catalog.parse_config({"size": 3})
+    values = catalog.parse_config({"first/size": 3, "second/size": "four"}).values
+    assert (read_config(values, First).size, read_config(values, Second).size) == (3, "four")
+    assert (values["first/size"], values["second/size"]) == (3, "four")
+    fresh = catalog.parse_config(None).fresh()
+    fresh["second/size"] = "five"
+    assert (read_config(fresh, First).size, read_config(fresh, Second).size) == (1, "five")
+    assert chosen(catalog).component.name == "fcnet"
+    assert catalog.config_keys(catalog.registry.get("model", "first_net")) == ["first/size"]
+
+
+def test_whoever_is_preferred_has_the_key(contested):
+    values = contested(prefer=["second"]).parse_config({"size": "x"}).values
+    assert (read_config(values, First).size, read_config(values, Second).size) == (1, "x")
+
+
+# --- classes by name -------------------------------------------------------------------------------------------------
+
+
+def test_a_class_shown_at_a_door_is_its_owners(plugin, module, monkeypatch):
+    import rlcatalog.preprocessors as door
+    from rlcatalog_preprocessors.integers import OneHotPreprocessor
+
+    module(OneHotPreprocessor=int, Mine=float)
+    specs = {name: [PreprocessorSpec(f"{name}_{cls}", {"numpy": f"made_up_parts:{cls}"}, "")
+                    for cls in ("OneHotPreprocessor", "Mine")] for name in ("aa", "bb")}  # fmt: skip
+    points = [PluginEntryPoint(plugin(rlcatalog_preprocessors=found), name) for name, found in specs.items()]
+    for catalog, mine in ((isolated_catalog(*HEALTHY, points[0]), True), (isolated_catalog(*HEALTHY, *points), False)):
+        monkeypatch.setattr(provided, "default_catalog", lambda catalog=catalog: catalog)
+        assert door.OneHotPreprocessor is OneHotPreprocessor
+        if mine:
+            assert door.Mine is float
+        else:
+            with pytest.raises(AmbiguousChoiceError, match="Mine is a class of aa and bb"):
+                door.Mine
+
+
+# --- real processes --------------------------------------------------------------------------------------------------
+
+
+def run(folder, *arguments, flags=(), **environ):
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
+    clean |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200", **environ}
+    return subprocess.run([sys.executable, *flags, "-m", "rlcatalog", *arguments], env=clean, capture_output=True,
+                          text=True, timeout=120, check=False)  # fmt: skip
+
+
+def test_plugins_that_print_warn_and_are_damaged_in_real_processes(tmp_path, install):
+    noisy = 'import os\nprint("hello")\nos.system("echo from a shell")\nos.write(1, b"raw\\n")\n'
+    install(tmp_path, "aa-noisy", noisy)
+    install(tmp_path, "bb-old", "import warnings\nwarnings.warn('old', DeprecationWarning, stacklevel=1)\n")
+    damaged = {"cc_latin": "[rlcatalog.plugins]\nx = y # é\n".encode("latin-1"), "dd_bare": b"x = rlcatalog_x\n"}
+    for name, data in damaged.items():
+        info = install(tmp_path, name, "")
+        (info / "entry_points.txt").write_bytes(data)
+    nameless = install(tmp_path, "ee-nameless", "")
+    (nameless / "METADATA").write_text("Metadata-Version: 2.1\n")
+    flags = ["-W", "error::DeprecationWarning:bb_old", "-W", "error::UserWarning"]
+    listed = run(tmp_path, "list", "--json", flags=flags)
+    assert listed.returncode == 0, listed.stderr
+    found = json.loads(listed.stdout)
+    assert "hello" in listed.stderr
+    plugins = {p["distribution"]: p for p in found["plugins"]}
+    assert plugins["aa-noisy"]["status"] == "loaded"
+    assert "it has no hook" in plugins["aa-noisy"]["error"]
+    assert plugins["bb-old"]["error"] == "DeprecationWarning: old"
+    assert "entry_points.txt cannot be read: UnicodeDecodeError" in plugins["cc-latin"]["error"]
+    assert "'x = rlcatalog_x' stands in no section" in plugins["dd-bare"]["error"]
+    assert plugins["ee-nameless"]["status"] == "loaded"
+    assert plugins["rlcatalog-fcnet"]["status"] == "loaded"
+    explained = run(tmp_path, "explain", "CartPole-v1", "--json")
+    assert json.loads(explained.stdout)["model"]["chosen"] == "fcnet"
+
+
+@pytest.mark.parametrize(
+    ("source", "how"),
+    [("import os; os._exit(0)", "exit status 0"), ("import os; os.kill(os.getpid(), 11)", "signal SIGSEGV")],
+)
+def test_list_isolate_names_the_plugin_that_ends_the_process(tmp_path, install, source, how):
+    install(tmp_path, "deadly", source)
+    only = {"RLCATALOG_LOAD_PLUGINS": "deadly,rlcatalog-fcnet,rlcatalog-filters"}
+    assert run(tmp_path, "list", **only).stdout == ""
+    listed = run(tmp_path, "list", "--isolate", "--json", **only)
+    assert listed.returncode == 0, listed.stderr
+    plugins = {p["distribution"]: p for p in json.loads(listed.stdout)["plugins"]}
+    assert plugins["deadly"]["status"] == "failed"
+    assert plugins["deadly"]["error"] == (
+        f"it ended the process that loaded it: {how}; keep it out with RLCATALOG_DISABLE_PLUGINS=deadly"
+    )
+    assert plugins["rlcatalog-fcnet"]["status"] == "loaded"
