@@ -15,7 +15,7 @@ from seed_models import DuelingQModel, TorchRNN
 import rlcatalog
 from rlcatalog import Match, ModelCatalog, ModelSpec, Rank
 from rlcatalog.catalog import default_catalog
-from rlcatalog.errors import AmbiguousChoiceError, ConfigError, NotServedError, StaleOutputError
+from rlcatalog.errors import AmbiguousChoiceError, ConfigError, NotServedError, PluginWarning, StaleOutputError
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog
 from rlcatalog.tf import AttentionWrapper as TFWrapper, GTrXLNet as TFNet
 from rlcatalog.torch import AttentionWrapper as TorchWrapper, FullyConnectedNetwork, GTrXLNet as TorchNet
@@ -102,10 +102,13 @@ class OtherPlugin:
 def test_two_memories_at_once_are_a_tie():
     installed = ("rlcatalog-attention", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-preprocessors")
     catalog = isolated_catalog(PluginEntryPoint(OtherPlugin(), "made-up-other"), *installed)
-    with pytest.raises(
-        AmbiguousChoiceError, match=r"'attention' \(rlcatalog-attention.*use_attention is set\).*'other'"
-    ):
-        catalog.explain(BOX, TWO, SMALL)
+    tied = catalog.explain(BOX, TWO, SMALL).as_dict()["memory"]["candidates"]  # which the listed one wins
+    assert [(c["name"], c["rank"]) for c in tied[:2]] == [("attention", "SPECIFIC"), ("other", "SPECIFIC")]
+    third = PluginEntryPoint(OtherPlugin(), "made-up-third")
+    with pytest.warns(PluginWarning, match="model 'other' is claimed by"):
+        catalog = isolated_catalog(PluginEntryPoint(OtherPlugin(), "made-up-other"), third, *installed)
+    with pytest.raises(AmbiguousChoiceError, match=r"'other' \(made-up-other.*'other' \(made-up-third"):
+        catalog.explain(BOX, TWO, {**SMALL, "use_attention": False})
     if "use_lstm" in rlcatalog.MODEL_DEFAULTS:
         with pytest.raises(AmbiguousChoiceError, match=r"'attention' .*'lstm' "):
             rlcatalog.explain(BOX, TWO, {**SMALL, "use_lstm": True})

@@ -70,7 +70,8 @@ def choose(
     best = [v for v in matching if v.rank == matching[0].rank]
     if len(best) > 1:
         best = _preferred(best, prefer) or best
-    if len(best) > 1 and len(listed := [v for v in best if public_index.lists(v.component)]) == 1:
+    listed = [v for v in best if public_index.lists(v.component)]
+    if len(listed) == 1 and not any(v.component.in_process for v in best):  # what a program registered, it meant
         best = listed
     if len(best) > 1:
         names = " and ".join(f"{v.component.name!r} ({v.component.provider}: {v.why})" for v in best)

@@ -162,10 +162,6 @@ def declared_by(plugin: ModuleType | object, name: str, default_of: Callable[[ty
     return Loaded(tuple(declarations), structs, defaults, len(hooks))
 
 
-class _Hooks:
-    """The marked functions of one plugin: what pluggy sees of it. Nothing else of a plugin reaches the manager."""
-
-
 _LOCK = threading.Lock()
 
 
@@ -182,7 +178,8 @@ def _hooks_of(plugin: Any, name: str) -> dict[str, Any]:
     else:
         everything = {key: getattr(plugin, key) for key in dir(plugin) if not key.startswith("__")}
     functions = {key: value for key, value in everything.items() if inspect.isroutine(value)}
-    marked = _Hooks()
+    marked = ModuleType(name)  # of ours: nothing else of a plugin reaches the manager
+    vars(marked).clear()
     vars(marked).update({key: value for key, value in functions.items() if hasattr(value, "rlcatalog_impl")})
     manager = _manager()
     with _LOCK:  # two threads may make a catalog at once, of the same plugins
