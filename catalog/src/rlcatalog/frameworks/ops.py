@@ -21,12 +21,14 @@ class TensorOps(NamedTuple):
         side_by_side: `side_by_side(list)` joins `[B, n]` arrays along their columns.
         fill_forbidden: `fill_forbidden(inputs, mask)` gives inputs where the mask is False their dtype's lowest
             finite value.
+        array: `array(x)` returns the values of x as an array, or None where they are not known, as while tracing.
     """
 
     reshape: Callable[[Any, tuple[int, ...]], Any]
     integers: Callable[[Any], Any]
     side_by_side: Callable[[list[Any]], Any]
     fill_forbidden: Callable[[Any, Any], Any]
+    array: Callable[[Any], Any] = lambda x: None
 
 
 def tensor_ops(tensorlib: Any) -> TensorOps:
@@ -68,4 +70,6 @@ def _fill_forbidden(inputs: Any, mask: Any) -> Any:
     return np.where(np.asarray(mask, bool), inputs, np.finfo(inputs.dtype).min)
 
 
-NUMPY_OPS = TensorOps(_reshape_last, _integers, lambda pieces: np.concatenate(pieces, axis=1), _fill_forbidden)
+NUMPY_OPS = TensorOps(
+    _reshape_last, _integers, lambda pieces: np.concatenate(pieces, axis=1), _fill_forbidden, np.asarray
+)

@@ -43,5 +43,10 @@ def fill_forbidden(inputs: Any, mask: Any) -> Any:
     return tf.where(tf.cast(mask, tf.bool), inputs, inputs.dtype.min)
 
 
+def array(x: Any) -> Any:
+    """Return the values of `x`, or None while tracing."""
+    return x.numpy() if hasattr(x, "numpy") else None
+
+
 #: What framework-neutral code needs of TensorFlow.
-OPS = TensorOps(reshape_last, integers, side_by_side, fill_forbidden)
+OPS = TensorOps(reshape_last, integers, side_by_side, fill_forbidden, array)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -39,5 +41,16 @@ def fill_forbidden(inputs: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.bool(), inputs, _LOWEST[inputs.dtype])
 
 
+def array(x: Tensor) -> Any:
+    """Return the values of `x`, or None where a transform or a compiler hides them."""
+    if torch.compiler.is_compiling():
+        return None
+    try:
+        x = x.detach().cpu()
+        return (x.float() if x.dtype is torch.bfloat16 else x).numpy()
+    except RuntimeError:  # inside torch.func's transforms
+        return None
+
+
 #: What framework-neutral code needs of PyTorch.
-OPS = TensorOps(reshape_last, integers, side_by_side, fill_forbidden)
+OPS = TensorOps(reshape_last, integers, side_by_side, fill_forbidden, array)
