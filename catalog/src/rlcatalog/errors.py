@@ -127,6 +127,10 @@ class ObservationError(CatalogError, ValueError):
     """An observation does not lie in its space."""
 
 
+class ActionError(CatalogError, ValueError):
+    """Stored actions do not fit their action space, or the observations they go with."""
+
+
 class ActionMaskError(CatalogError, ValueError):
     """An action mask has the wrong form, or a row of it allows nothing."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.errors import ActionMaskError, UnsupportedSpaceError
+from rlcatalog.errors import ActionError, ActionMaskError, UnsupportedSpaceError
 from rlcatalog.spaces import SpaceInfo, codec_class
 
 Array = np.ndarray[Any, Any]
@@ -111,6 +111,32 @@ class ActionCodec:
         """Dtype and shape of a batch of actions as RLlib's `ModelCatalog.get_action_shape` gives them."""
         return np.dtype(self.info.dtype or "float32"), (None, *(self.info.shape or ()))
 
+    def check_raw(self, raw: Array) -> None:
+        """Raise unless raw actions `[B, width]` are such as a distribution draws; floats beyond bounds are.
+
+        Raises:
+            ActionError: One is no finite number, or none of the whole numbers in `counts`.
+        """
+        # What is right is known at a glance, most of the time; training asks for every minibatch.
+        if self.counts is None:
+            if math.isfinite(np.vdot(raw, raw)):
+                return
+        elif raw.dtype.kind in "iu" and (not raw.size or (raw.min() >= 0 and raw.max() < min(self.counts))):
+            return
+        wrong, expected = ~np.isfinite(raw), "finite numbers"
+        if self.counts is not None:
+            counts = np.array(self.counts, np.uint64)  # negative ones are caught before they could turn large
+            with np.errstate(invalid="ignore"):
+                wrong |= (raw < 0) | (raw != np.floor(raw)) | (raw.astype(np.uint64) >= counts)
+        if wrong.any():
+            row, column = (int(place) for place in np.argwhere(wrong)[0])
+            if self.counts is not None:
+                expected = f"a whole number from 0 to {self.counts[column] - 1}"
+            raise ActionError(
+                f"raw_action: {self.info.path}: expected {expected}; found {raw[row, column]} in row {row}, column"
+                f" {column}. Store what Policy.act returned as step.raw_action."
+            )
+
     # --- actions as a model sees them ------------------------------------------------------------------------------
 
     def inputs(self, raw: Array) -> Array:
@@ -168,14 +194,23 @@ class ActionCodec:
             raise self._bad_mask(expected, mask) from None
         if array.shape == (0,):  # of no rows
             array = array.reshape(0, self.mask_width)
+        if array.dtype.kind not in "biuf":
+            raise self._bad_mask("booleans, or 0 and 1", f"dtype {array.dtype}")
         array = self._mask_rows(array)
         if array.ndim != 2 or array.shape[1] != self.mask_width or (rows is not None and len(array) != rows):
             raise self._bad_mask(expected, f"shape {np.shape(mask)}")
-        return array.astype(np.bool_)
+        return self._booleans(array)
 
     def _mask_rows(self, array: Array) -> Array:
         """Return an array of masks as rows of columns."""
         return array.reshape(len(array), -1) if array.ndim > 2 else array
+
+    def _booleans(self, array: Array) -> Array:
+        """Return an array of booleans, or of 0 and 1, as booleans; nothing else says what it allows."""
+        allowed: Array = array.astype(np.bool_)
+        if array.dtype.kind != "b" and not (array == allowed).all():
+            raise self._bad_mask("booleans, or 0 and 1", array[array != allowed][0])
+        return allowed
 
     def _bad_mask(self, expected: str, found: Any) -> ActionMaskError:
         return ActionMaskError(f"mask: {self.info.path}: expected {expected}; found {found}.")

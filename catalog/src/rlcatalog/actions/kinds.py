@@ -132,7 +132,7 @@ class MultiDiscreteCodec(_CountedCodec):
         counts = list(self.counts)
         if [array.shape[-1] if array.ndim == 2 else -1 for array in arrays] != counts:
             raise self._bad_mask(f"arrays of shape [B, n] with n = {counts}", [array.shape for array in arrays])
-        return np.concatenate(arrays, axis=1).astype(bool)
+        return self._booleans(np.concatenate(arrays, axis=1))
 
 
 class MultiBinaryCodec(ActionCodec):
@@ -156,6 +156,9 @@ class MultiBinaryCodec(ActionCodec):
         if not array.ndim or array.shape[1:] != self.info.shape:
             return super()._mask_rows(array)
         bits = array.reshape(len(array), -1)
+        known = (bits == 0) | (bits == 1) | (bits == 2)
+        if not known.all():
+            raise self._bad_mask("0, 1, and 2 for either", bits[~known][0])
         return np.stack([bits != 1, bits != 0], axis=2).reshape(len(array), -1)
 
 
@@ -266,6 +269,10 @@ class CompositeCodec(ActionCodec):
     def invert(self, action: Any) -> Array:
         parts = self.info.split(action)
         return np.concatenate([child.invert(part) for child, part in self._with(parts)], axis=1)
+
+    def check_raw(self, raw: Array) -> None:
+        for child, span in self._with_spans():
+            child.check_raw(raw[:, span])
 
     @property
     def paths(self) -> list[str]:

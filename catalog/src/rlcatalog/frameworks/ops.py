@@ -18,6 +18,10 @@ _LEFT_OUT: Any = None
 Operation = Callable[..., Any]
 
 
+def _not_known(x: Any) -> None:
+    return None
+
+
 @dataclass(frozen=True, eq=False)
 class TensorOps:
     """The operations of a tensor library that framework-neutral code needs: one table per framework, and NumPy's.
@@ -33,6 +37,8 @@ class TensorOps:
             half precisions become float32 beside other types, which holds whole numbers exactly.
         fill_forbidden: `fill_forbidden(inputs, mask)` gives inputs where the mask is False their dtype's lowest
             finite value.
+        array: `array(x)` returns the values of x as an array, or None where they are not known, as while tracing; a
+            table that leaves it out never knows them.
         tensor: `tensor(value, like=None)` returns a tensor, on the device of `like`.
         booleans: `booleans(value, like)` returns a boolean tensor, on the device of `like`.
         is_array: `is_array(value)` says whether it is one tensor or array, not a structure.
@@ -67,6 +73,7 @@ class TensorOps:
     integers: Operation
     side_by_side: Operation
     fill_forbidden: Operation
+    array: Operation = _not_known
     tensor: Operation = _LEFT_OUT
     booleans: Operation = _LEFT_OUT
     is_array: Operation = _LEFT_OUT
@@ -150,4 +157,4 @@ def _side_by_side(pieces: list[Any]) -> Any:
     return np.concatenate(pieces, axis=1)
 
 
-NUMPY_OPS = TensorOps("numpy", _reshape_last, _integers, _side_by_side, _fill_forbidden)
+NUMPY_OPS = TensorOps("numpy", _reshape_last, _integers, _side_by_side, _fill_forbidden, np.asarray)

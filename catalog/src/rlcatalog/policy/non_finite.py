@@ -39,10 +39,10 @@ def check_step(
         and (encoded.dtype.kind != "f" or math.isfinite(np.vdot(encoded, encoded)))
     ):
         return
-    for found, what in ((logp, "the log density of its action"), (value, "its value estimate"),
-                        (inputs, "a parameter of its action's distribution")):  # fmt: skip
-        row = None if found is None else _first_row(found)
-        if found is None or row is None:
+    looked_at = [(logp, "the log density of its action"), (inputs, "a parameter of its action's distribution")]
+    for found, what in looked_at if value is None else [*looked_at, (value, "its value estimate")]:
+        row = _first_row(found)
+        if row is None:
             continue
         said = f"{what} is {_shown(_wrong(found[row])[0])}"
         values = ", ".join(f"{number:.6g}" for number in np.ravel(inputs[row])[:8])
@@ -125,10 +125,8 @@ def _wrong(row: Any) -> tuple[Any, Array]:
 
 
 def _first_row(found: Array) -> int | None:
-    if not found.size:
-        return None
-    rows = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1))
-    return int(rows[0]) if len(rows) else None
+    wrong = np.argwhere(~np.isfinite(found))
+    return int(wrong[0, 0]) if len(wrong) else None
 
 
 def _shown(value: Any) -> str:

@@ -22,6 +22,7 @@ from rlcatalog.policy.non_finite import check_observations, check_rows, check_st
 from rlcatalog.policy.saving import save
 from rlcatalog.policy.state import Memory, State
 from rlcatalog.policy.stepper import Stepper
+from rlcatalog.policy.training_batch import check_batch
 
 if TYPE_CHECKING:
     import gymnasium
@@ -260,8 +261,11 @@ class Policy:
 
         Raises:
             ModelContractError: A view is missing, or the lengths do not add up to the rows.
+            ObservationError, ActionError, ActionMaskError, NonFiniteError: See `check_batch`: rows that do not belong
+                together, actions and masks that are none of the space. Tensors of a trace are taken at their word.
             NoClosedFormError: `"dist_inputs"` are given, and the distribution has no closed form for its divergence.
         """
+        check_batch(self, batch)
         with self._passing:
             return self._engine.evaluate(batch)
 

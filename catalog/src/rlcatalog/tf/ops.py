@@ -138,8 +138,12 @@ def _std(x: Any) -> Any:
     return tf.math.reduce_std(x) * tf.sqrt(n / (n - 1))
 
 
+def _array(x: Any) -> Any:
+    return x.numpy() if hasattr(x, "numpy") else None  # None while tracing
+
+
 OPS = TensorOps(
-    "tf", reshape_last, _integers, _side_by_side, fill_forbidden,
+    "tf", reshape_last, _integers, _side_by_side, fill_forbidden, _array,
     tensor=_tensor, booleans=_booleans, is_array=_is_array, is_float=_is_float, is_half=_is_half, cast=tf.cast,
     whole=_whole, finite=_finite, rows=_rows, in_rows=_in_rows, columns=_columns, cut=_cut, each_row=_each_row,
     all_rows=_all_rows, padded=_padded, taken=_taken, only=_only, total=_total, sum=tf.reduce_sum, mean=tf.reduce_mean,

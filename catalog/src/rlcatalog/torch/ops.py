@@ -136,8 +136,18 @@ def _without_gradient(x: Tensor) -> Tensor:
     return x.detach()
 
 
+def _array(x: Tensor) -> Any:
+    if torch.compiler.is_compiling():
+        return None
+    try:
+        x = x.detach().cpu()
+        return (x.float() if x.dtype is torch.bfloat16 else x).numpy()
+    except RuntimeError:  # inside torch.func's transforms
+        return None
+
+
 OPS = TensorOps(
-    "torch", reshape_last, _integers, _side_by_side, fill_forbidden,
+    "torch", reshape_last, _integers, _side_by_side, fill_forbidden, _array,
     tensor=_tensor, booleans=_booleans, is_array=_is_array, is_float=_is_float, is_half=_is_half, cast=_cast,
     whole=_whole, finite=_finite, rows=_rows, in_rows=_in_rows, columns=_columns, cut=_cut, each_row=_each_row,
     all_rows=_all_rows, padded=_padded, taken=_taken, only=_only, total=_total, sum=torch.sum, mean=torch.mean,

@@ -23,10 +23,14 @@ class ArrayPreprocessor(Preprocessor):
 
     def writer(self, start: int) -> Writer:
         place, shape, length = slice(start, start + self.size), self.shape, self.size
+        own, takes = self._dtype, _TAKES[self._dtype.kind]
 
-        # A wrong shape must not be broadcast into the slice.
+        # A wrong shape must not be broadcast into the slice, nor a text be read as a number.
 
         def write_scalar(obs: Any, out: Array) -> None:
+            kind = (obs if hasattr(obs, "dtype") else asarray(obs)).dtype.kind
+            if kind not in takes:
+                raise ValueError(f"kind {kind!r} instead of one of {takes!r}")
             out[start] = obs  # NumPy refuses arrays with axes (before 2.4: those of one value with a warning)
 
         def write_vector(obs: Any, out: Array) -> None:
@@ -34,6 +38,8 @@ class ArrayPreprocessor(Preprocessor):
                 obs = asarray(obs)
             if len(obs) != length:  # of the shapes with this length, NumPy assigns only the right one to the slice
                 raise ValueError(f"shape {obs.shape} instead of {shape}")
+            if obs.dtype is not own and obs.dtype.kind not in takes:
+                raise ValueError(f"dtype {obs.dtype} instead of {own}")
             out[place] = obs
 
         def write(obs: Any, out: Array) -> None:
@@ -41,6 +47,8 @@ class ArrayPreprocessor(Preprocessor):
                 obs = asarray(obs)
             if obs.shape != shape:
                 raise ValueError(f"shape {obs.shape} instead of {shape}")
+            if obs.dtype is not own and obs.dtype.kind not in takes:
+                raise ValueError(f"dtype {obs.dtype} instead of {own}")
             out[place] = obs.ravel()
 
         if shape == ():
@@ -49,6 +57,7 @@ class ArrayPreprocessor(Preprocessor):
 
     def batch_writer(self, start: int) -> Writer:
         shape, size, is_vector = self.shape, self.size, len(self.shape) == 1
+        own, takes = self._dtype, _TAKES[self._dtype.kind]
         columns = (slice(None), slice(start, start + size))
 
         def write(batch: Any, out: Array) -> None:
@@ -57,6 +66,8 @@ class ArrayPreprocessor(Preprocessor):
             array = asarray(batch)
             if array.shape != (len(out), *shape):
                 raise ValueError(f"shape {array.shape} instead of {(len(out), *shape)}")
+            if array.dtype is not own and array.dtype.kind not in takes and array.size:
+                raise ValueError(f"dtype {array.dtype} instead of {own}")
             out[columns] = array if is_vector else array.reshape(len(out), size)
 
         return write
@@ -117,8 +128,7 @@ class NoPreprocessor(ArrayPreprocessor):
         """Return a fresh array of the space's dtype."""
         self.check_shape(observation)
         try:
-            known = type(observation) is ndarray
-            array = observation.astype(self._dtype) if known else np.array(observation, self._dtype)
+            array = self._cast(observation, copy=True)
             if array.shape != self.shape:
                 raise ValueError(f"shape {array.shape} instead of {self.shape}")
             return array
@@ -135,7 +145,7 @@ class NoPreprocessor(ArrayPreprocessor):
         try:
             if self._unchecked:
                 self._check_rows(batch)
-            array = np.asarray(batch, self._dtype)
+            array = self._cast(batch, copy=False)
             if isinstance(batch, list) and not batch:
                 array = array.reshape(0, *self.shape)
             if not array.ndim or array.shape[1:] != self.shape:
@@ -145,6 +155,23 @@ class NoPreprocessor(ArrayPreprocessor):
             raise
         except ENCODING_ERRORS as error:
             self._explain_batch(batch, error)
+
+    def _cast(self, values: Any, copy: bool) -> Array:
+        """Return numbers as an array of the space's dtype, in which whole numbers stay what they are.
+
+        Raises:
+            ValueError: They are of another kind, or too large for the dtype.
+        """
+        array, dtype = asarray(values), self._dtype
+        if array.dtype is dtype:
+            return array.copy() if copy else array
+        if array.dtype.kind not in _TAKES[dtype.kind] and array.size:
+            raise ValueError(f"dtype {array.dtype} instead of {dtype}")
+        with np.errstate(over="ignore"):  # a policy finds infinities
+            cast: Array = array.astype(dtype)
+        if dtype.kind in "iu" and array.dtype.kind in "iu" and not (cast == array).all():
+            raise ValueError(f"values that do not fit into {dtype}")
+        return cast
 
     def limits(self) -> tuple[Array, Array]:
         space: Any = self._obs_space

@@ -107,6 +107,8 @@ class OneOfPreprocessor(Preprocessor):
         branches = [child.writer(start + len(self.children)) for child in self.children]
 
         def write(obs: Any, out: Array) -> None:
+            if not isinstance(obs, tuple | list):  # a set would come in any order, of a dict the keys
+                raise TypeError(f"{type(obs).__name__} instead of a tuple")
             tag, value = obs
             if not 0 <= tag < len(branches):
                 raise ValueError(f"branch {tag} of {len(branches)}")
@@ -151,9 +153,11 @@ class OneOfPreprocessor(Preprocessor):
 
 
 def _by_key(keys: tuple[str, ...], writers: list[Writer]) -> Writer:
-    parts = list(zip(keys, writers, strict=True))
+    parts, count = list(zip(keys, writers, strict=True)), len(keys)
 
     def write(values: Any, out: Array) -> None:
+        if len(values) != count:  # with a look-up of each key below: the same keys
+            raise ValueError(f"{len(values)} keys instead of {count}")
         for key, write_child in parts:
             write_child(values[key], out)
 
@@ -164,6 +168,8 @@ def _by_position(parts: list[Writer]) -> Writer:
     count = len(parts)
 
     def write(values: Any, out: Array) -> None:
+        if not isinstance(values, tuple | list):  # see above
+            raise TypeError(f"{type(values).__name__} instead of a tuple")
         if len(values) != count:
             raise ValueError(f"{len(values)} values instead of {count}")
         for value, write_child in zip(values, parts):  # noqa: B905  (`strict=` takes longer than the line above)

@@ -60,8 +60,8 @@ class GraphPreprocessor(Preprocessor):
                 count = len(obs.edges)
                 write_edges(obs.edges, place(out, "edges", count))
                 links = np.asarray(obs.edge_links)
-                if links.shape != (count, 2):
-                    raise ValueError(f"edge_links of shape {links.shape} instead of {(count, 2)}")
+                if links.shape != (count, 2) or (links.dtype.kind not in "iu" and count):
+                    raise ValueError(f"edge_links {links.dtype} {links.shape} instead of integers {(count, 2)}")
                 place(out, "edge_links", count)[:] = links
                 place(out, "edge_mask", count)[:] = 1.0
 

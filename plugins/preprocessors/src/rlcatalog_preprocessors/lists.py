@@ -34,6 +34,8 @@ class RepeatedValuesPreprocessor(Preprocessor):
         stacked, item = self._stacked_items, child.info
 
         def write(obs: Any, out: Array) -> None:
+            if not stacked and not isinstance(obs, list | tuple | np.ndarray):  # a text would be its characters
+                raise TypeError(f"{type(obs).__name__} instead of a list or tuple")
             length = batch_size(item, obs) if stacked else len(obs)
             if length > places[0]:
                 raise ValueError(f"{length} items instead of at most {places[0]}")
