@@ -240,7 +240,7 @@ def _pieces(value: Any, length: int, level: int) -> Iterator[str]:
                 yield "]" if isinstance(value, list) else "}"
         else:
             yield str.__str__(repr(value))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, GeneratorExit):  # the latter: whoever reads has read enough
         raise
     except BaseException:
         yield f"<{type(value).__qualname__} that cannot be shown>"
