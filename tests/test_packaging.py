@@ -611,6 +611,15 @@ def wheel_of(folder: Path, distribution: str, **modules: str) -> Path:
     return path
 
 
+HONEST = """
+import rlcatalog
+
+@rlcatalog.hookimpl
+def rlcatalog_filters():
+    return []
+"""
+
+
 def probe_of_stranger(environment, distribution: str, *extra: str) -> dict:
     return environment.probe(
         ALONE, distribution=distribution, module=module_of(distribution), siblings=siblings_of("rlcatalog", *extra)
@@ -619,7 +628,7 @@ def probe_of_stranger(environment, distribution: str, *extra: str) -> dict:
 
 def test_a_package_that_uses_a_sibling_it_does_not_declare_is_found(environment, tmp_path):
     made = environment("rlcatalog", without=("torch", "tensorflow"))
-    made.install(wheel_of(tmp_path, "honest", plugin="import rlcatalog"))
+    made.install(wheel_of(tmp_path, "honest", plugin=HONEST))
     assert probe_of_stranger(made, "honest")["plugins"] == [["honest", "loaded", None]]
     made = environment("rlcatalog", without=("torch", "tensorflow"))
     made.install(wheel_of(tmp_path, "sneaky", plugin="import rlcatalog", deep="from rlcatalog_fcnet import config"))
@@ -629,7 +638,7 @@ def test_a_package_that_uses_a_sibling_it_does_not_declare_is_found(environment,
 
 def test_a_sibling_that_is_there_is_found(environment, tmp_path):
     made = environment("rlcatalog", "rlcatalog-fcnet", without=("torch", "tensorflow"))
-    made.install(wheel_of(tmp_path, "honest", plugin="import rlcatalog"))
+    made.install(wheel_of(tmp_path, "honest", plugin=HONEST))
     with pytest.raises(ProbeError, match="rlcatalog_fcnet is there"):
         probe_of_stranger(made, "honest")
 

@@ -119,7 +119,7 @@ def test_states_of_another_form_than_an_lstms_are_refused(states, shapes):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"net_arch": [8]}, "CatalogPolicy takes no 'net_arch'.*fcnet_hiddens"),
+        ({"net_arch": [8]}, "CatalogPolicy takes no 'net_arch'.*keys of model_config"),
         ({"model_confg": {}}, "CatalogPolicy takes no 'model_confg'. Did you mean 'model_config'?"),
         ({"ortho_init": False}, "CatalogPolicy takes no 'ortho_init'"),
     ],

@@ -190,7 +190,10 @@ def _stages(answer: Any) -> list[Stage]:
         sizes = () if stage.shape is None else stage.shape
         if type(stage.name) is not str or not isinstance(sizes, list | tuple) or not all(map(_is_size, sizes)):
             raise TypeError(f"a stage has a name and a shape of whole numbers, or None; found {stage!r}")
-    return [stage if stage.shape is None else Stage(stage.name, tuple(map(int, stage.shape))) for stage in answer]
+    return [
+        Stage(stage.name, stage.shape if stage.shape is None else tuple(map(int, stage.shape)), int(stage.weights))
+        for stage in answer
+    ]
 
 
 def _is_size(n: Any) -> bool:
