@@ -12,7 +12,7 @@ from rlcatalog_filters import EncodedMeanStdFilter, plugin as declarations
 from rlcatalog_ppo import PPO
 
 BOX = spaces.Box(-100, 100, (3,))
-TREE = spaces.Dict({"action_mask": spaces.Box(0, 1, (2,)), "gear": spaces.Discrete(3), "speed": BOX})
+TREE = spaces.Dict({"action_mask": spaces.MultiBinary(2), "gear": spaces.Discrete(3), "speed": BOX})
 FILTERED = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [8]}
 FRAMEWORKS = ["torch", "tf"]
 
@@ -25,7 +25,10 @@ def batch(space, size=12, seed=0):
     space.seed(seed)
     samples = [space.sample() for _ in range(size)]
     if isinstance(space, spaces.Dict):
-        return {key: np.stack([x[key] for x in samples]) for key in space.spaces}
+        columns = {key: np.stack([x[key] for x in samples]) for key in space.spaces}
+        if "action_mask" in columns:
+            columns["action_mask"][:, 0] = 1  # something is allowed
+        return columns
     return np.stack(samples)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rlcatalog.errors import CatalogError, reason
+from rlcatalog.errors import CatalogError, PartError, reason
 from rlcatalog.plugins.component import Component
 
 
@@ -38,4 +38,5 @@ def blamed(component: Component, what: str = "") -> Iterator[None]:
     except (CatalogError, KeyboardInterrupt):
         raise  # about the environment, the observation or the config, not about the plugin
     except BaseException as error:
-        raise component.fault(f"{what and f'its {what} '}raised {reason(error)}") from error
+        who = f"{component.kind} {component.name!r} ({component.provider})"
+        raise PartError(f"{who}{what and f': its {what}'} raised {reason(error)}", component) from error
