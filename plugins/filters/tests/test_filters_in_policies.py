@@ -27,7 +27,7 @@ def batch(space, size=12, seed=0):
     if isinstance(space, spaces.Dict):
         columns = {key: np.stack([x[key] for x in samples]) for key in space.spaces}
         if "action_mask" in columns:
-            columns["action_mask"][:, 0] = 1  # something is allowed
+            columns["action_mask"][:] = 1  # everything is allowed
         return columns
     return np.stack(samples)
 
