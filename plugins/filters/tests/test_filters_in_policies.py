@@ -66,7 +66,7 @@ def test_acting_applies_the_filter_and_never_learns(policy):
     np.testing.assert_allclose(acted[0], stored.dist_inputs, rtol=1e-6)
     np.testing.assert_allclose(acted[1], stored.value, rtol=1e-6)
     speed = batch(TREE)["speed"].astype(np.float64)
-    expected = policy.preprocessor.transform_batch(obs)
+    expected = policy.preprocessor.transform_batch(policy.encoder.seen(obs))
     expected[:, -3:] = (obs["speed"] - speed.mean(0)) / (speed.std(0, ddof=1) + 1e-6)
     np.testing.assert_allclose(policy.act_encoded(expected, explore=False).dist_inputs, acted[0], rtol=1e-4, atol=1e-6)
 
