@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import sys
-import types
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +20,7 @@ from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, DeclarationError, PluginError, SavedPolicyError
 from rlcatalog.policy import load
 from rlcatalog.spaces import action_codecs
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog
+from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -140,19 +139,7 @@ SPACES = {
 SMALL = {"fcnet_hiddens": [8]}
 
 
-def hooks(**returned):
-    plugin = types.ModuleType("toy_plugin")
-    for name, value in returned.items():
-
-        def hook(value=value):
-            return value
-
-        hook.__name__ = name
-        setattr(plugin, name, rlcatalog.hookimpl(hook))
-    return plugin
-
-
-PLUGIN = hooks(rlcatalog_action_codecs=[CODEC], rlcatalog_action_dists=[DIST])
+PLUGIN = plugin_of(rlcatalog_action_codecs=[CODEC], rlcatalog_action_dists=[DIST])
 
 
 @pytest.fixture(autouse=True)
@@ -282,14 +269,14 @@ def failed(*plugins):
 @pytest.mark.parametrize("kind", ["discrete", KIND])
 def test_a_kind_has_one_codec(kind):
     other = ActionCodecSpec("other", {"numpy": "permutations:Other"}, "", kinds=(kind,))
-    said = failed(("two", hooks(rlcatalog_action_codecs=[other])), ("one", PLUGIN))
+    said = failed(("two", plugin_of(rlcatalog_action_codecs=[other])), ("one", PLUGIN))
     if kind == "discrete":
         assert "actions of the kind 'discrete' have a codec already" in said["two"]
         assert "Other" not in action_codecs()[kind]
     else:  # of two strangers neither is first
         assert f"{kind!r} is claimed by one and two" in said["two"]
         assert kind not in action_codecs()
-        points = [PluginEntryPoint(PLUGIN, "one"), PluginEntryPoint(hooks(rlcatalog_action_codecs=[other]), "two")]
+        points = [PluginEntryPoint(PLUGIN, "one"), PluginEntryPoint(plugin_of(rlcatalog_action_codecs=[other]), "two")]
         with pytest.warns(rlcatalog.errors.PluginWarning):
             isolated_catalog(*PARTS, *points, prefer=["one"])
         assert "Other" not in action_codecs()[kind]
@@ -297,21 +284,21 @@ def test_a_kind_has_one_codec(kind):
 
 def test_whoever_loses_a_codec_keeps_the_rest():
     other = ActionCodecSpec("other", {"numpy": "permutations:Other"}, "", kinds=("discrete",))
-    two = hooks(rlcatalog_action_codecs=[other], rlcatalog_action_dists=[DIST])
+    two = plugin_of(rlcatalog_action_codecs=[other], rlcatalog_action_dists=[DIST])
     with pytest.warns(rlcatalog.errors.PluginWarning, match="have a codec already"):
         catalog = isolated_catalog(*PARTS, PluginEntryPoint(two, "two"))
     assert [c.kind for c in catalog.components() if c.distribution == "two"] == ["action_dist"]
 
 
 def test_the_codec_of_a_plugin_that_fails_is_forgotten():
-    twice = hooks(rlcatalog_action_codecs=[CODEC, CODEC])
+    twice = plugin_of(rlcatalog_action_codecs=[CODEC, CODEC])
     assert "declares action_codec 'permutation' twice" in failed(("one", twice))["one"]
     assert KIND not in action_codecs()
 
 
 def test_a_codec_that_cannot_be_imported_is_named():
     spec = ActionCodecSpec("other", {"numpy": "permutations:Missing"}, "", kinds=(KIND,))
-    catalog = isolated_catalog(*PARTS, PluginEntryPoint(hooks(rlcatalog_action_codecs=[spec]), "one"))
+    catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin_of(rlcatalog_action_codecs=[spec]), "one"))
     with pytest.raises(PluginError, match="action codec 'permutations:Missing' cannot be imported: AttributeError"):
         catalog.build(OBS, SPACES["alone"], SMALL)
 

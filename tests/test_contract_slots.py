@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from email.message import Message
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import msgspec
 import numpy as np
@@ -16,11 +15,11 @@ from gymnasium.spaces import Discrete
 from seed_models import DuelingQModel, TorchRNN
 from torch import nn
 
-import rlcatalog
 from rlcatalog import Catalog, Match, ModelCatalog, ModelSpec, NoMatch, Rank
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.plugins import scan
+from rlcatalog.testing import PluginEntryPoint, plugin_of
 from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -96,20 +95,6 @@ class Noted(FullyConnectedNetwork):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
 
 
-class EntryPoint:
-    """What discovery would find for an installed plugin."""
-
-    name, value = "recall", "made_up_recall.plugin"
-
-    def __init__(self, plugin):
-        metadata = Message()
-        metadata["Name"], metadata["Version"] = "made-up-recall", "1.0"
-        self.dist, self.plugin = SimpleNamespace(metadata=metadata), plugin
-
-    def load(self):
-        return self.plugin
-
-
 @pytest.fixture
 def recall(monkeypatch):
     """A catalog with a plugin that declares a memory and a head."""
@@ -127,10 +112,9 @@ def recall(monkeypatch):
         ModelSpec("recall_head", {"torch": "made_up_recall:Head"}, "a layer", match=when("recall_head"), config=config,
                   slot="head"),
     ]  # fmt: skip
-    plugin = ModuleType("made_up_plugin")
-    plugin.rlcatalog_models = rlcatalog.hookimpl(lambda: specs)
     BUILT.clear()
-    return Catalog([*scan(), EntryPoint(plugin)], environ={"RLCATALOG_STRICT_PLUGINS": "1"})
+    point = PluginEntryPoint(plugin_of(rlcatalog_models=specs), "made-up-recall")
+    return Catalog([*scan(), point], environ={"RLCATALOG_STRICT_PLUGINS": "1"})
 
 
 def test_a_trunk_announces_its_width():

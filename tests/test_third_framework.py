@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import sys
-import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from rlcatalog.errors import DeclarationError, NotServedError, UnknownNameError
 from rlcatalog.frameworks import TensorOps, frameworks, tensor_ops
 from rlcatalog.models import OutputPlan, output_plan
 from rlcatalog.policy import Evaluation, load
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog
+from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 SPACE, ACTIONS = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(4)
 PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
@@ -109,18 +108,6 @@ _NUMPY = tensor_ops("numpy")
 OPS = TensorOps("toy", _NUMPY.reshape, _NUMPY.integers, _NUMPY.side_by_side, _NUMPY.fill_forbidden, total=sum)
 
 
-def hooks(**returned: list[Any]) -> Any:
-    plugin = types.ModuleType("toy_plugin")
-    for name, value in returned.items():
-
-        def hook(value=value):
-            return value
-
-        hook.__name__ = name
-        setattr(plugin, name, rlcatalog.hookimpl(hook))
-    return plugin
-
-
 def targets(**named: str) -> dict[str, str]:
     return {name: f"toy_framework:{attribute}" for name, attribute in named.items()}
 
@@ -139,11 +126,11 @@ def importable(monkeypatch):
 @pytest.fixture
 def catalog():
     """Catalog of the built-in parts, the framework, and a second plugin with its code for two of them."""
-    parts = hooks(rlcatalog_models=[NET], rlcatalog_action_dists=[DIST])
+    parts = plugin_of(rlcatalog_models=[NET], rlcatalog_action_dists=[DIST])
     return isolated_catalog(
         *PARTS,
         PluginEntryPoint(parts, "a-toy-parts"),  # loaded before its framework's plugin
-        PluginEntryPoint(hooks(rlcatalog_frameworks=[FRAMEWORK]), "toy-framework"),
+        PluginEntryPoint(plugin_of(rlcatalog_frameworks=[FRAMEWORK]), "toy-framework"),
     )
 
 
@@ -233,10 +220,10 @@ def test_code_that_is_there_already_is_not_replaced():
     other = ModelSpec("fcnet", targets(toy="Net"), "", extends="rlcatalog-fcnet/fcnet")
     beside = ModelSpec("beside", targets(torch="Net"), "")
     torch = ModelSpec("fcnet", targets(torch="Net"), "", extends="rlcatalog-fcnet/fcnet")
-    one = ("one", hooks(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[NET]))
-    said = failed(one, ("three", hooks(rlcatalog_models=[torch])))
+    one = ("one", plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[NET]))
+    said = failed(one, ("three", plugin_of(rlcatalog_models=[torch])))
     assert "framework 'torch' already, of rlcatalog-fcnet" in said["three"]
-    two = ("two", hooks(rlcatalog_models=[beside, other]))
+    two = ("two", plugin_of(rlcatalog_models=[beside, other]))
     plugins = [PluginEntryPoint(plugin, name) for name, plugin in (one, two)]
     with pytest.warns(rlcatalog.errors.PluginWarning) as caught:
         catalog = isolated_catalog(*PARTS, *plugins)
@@ -252,12 +239,12 @@ def test_code_that_is_there_already_is_not_replaced():
 
 def test_a_name_of_the_kernel_s_frameworks_is_taken():
     mine = FrameworkSpec("mine", targets(engine="Engine", ops="OPS"), "", module="numpy", aliases=("tf2",))
-    assert "framework 'tf2' is known already" in failed(("one", hooks(rlcatalog_frameworks=[mine])))["one"]
+    assert "framework 'tf2' is known already" in failed(("one", plugin_of(rlcatalog_frameworks=[mine])))["one"]
 
 
 def test_the_framework_of_a_plugin_that_fails_is_forgotten():
     wrong = ModelSpec("mine", targets(trch="Net"), "")
-    failed(("one", hooks(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[wrong])))
+    failed(("one", plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[wrong])))
     assert "toy" not in frameworks()
 
 
@@ -268,12 +255,12 @@ def test_the_framework_of_a_plugin_that_fails_is_forgotten():
 )  # fmt: skip
 def test_a_part_for_no_known_framework_is_refused(named, says):
     part = ModelSpec("mine", targets(**named), "")
-    assert re.search(says, failed(("one", hooks(rlcatalog_models=[part])))["one"])
+    assert re.search(says, failed(("one", plugin_of(rlcatalog_models=[part])))["one"])
 
 
 def test_a_part_may_have_code_for_a_framework_that_is_not_there():
     part = ModelSpec("mine", targets(torch="Net", jax="Net"), "")
-    found = isolated_catalog(*PARTS, PluginEntryPoint(hooks(rlcatalog_models=[part]), "one"))
+    found = isolated_catalog(*PARTS, PluginEntryPoint(plugin_of(rlcatalog_models=[part]), "one"))
     assert found.registry.get("model", "mine").frameworks == ("torch", "jax")
     with pytest.raises(UnknownNameError, match="Unknown framework 'jax'"):
         found.build(SPACE, ACTIONS, {"custom_model": "mine"}, "jax")

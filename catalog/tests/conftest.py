@@ -16,11 +16,11 @@ import importlib_metadata
 import numpy as np
 import pytest
 
-import rlcatalog
 from rlcatalog import Catalog, Policy
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.plugins import scan
 from rlcatalog.policy import loading
+from rlcatalog.testing import plugin_of
 
 
 class MadeUpDistribution:
@@ -77,20 +77,7 @@ def entry_point() -> Callable[..., MadeUpEntryPoint]:
 def plugin() -> Callable[..., ModuleType]:
     """Make a plugin module from its hooks' results: `plugin(rlcatalog_models=[spec])`."""
 
-    def make(**hooks: Any) -> ModuleType:
-        module = ModuleType("made_up_plugin")
-        for name, returned in hooks.items():
-            setattr(module, name, rlcatalog.hookimpl(_returning(returned)))
-        return module
-
-    return make
-
-
-def _returning(value: Any) -> Callable[[], Any]:
-    def hook() -> Any:
-        return value
-
-    return hook
+    return plugin_of
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
-from types import ModuleType
 
 import gymnasium as gym
 import importlib_metadata
@@ -372,23 +371,21 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_of_the_chosen_part_that_fails_names_the_part_and_its_plugin(entry_point, plugin, monkeypatch, name):
+def test_a_function_of_the_chosen_part_that_fails_names_the_part_and_its_plugin(entry_point, plugin, module, name):
     of_model, of_dist, says = FUNCTIONS[name]
-    parts = ModuleType("made_up_parts")
-    parts.Codec = type("Codec", (Preprocessor,), {"_init_shape": lambda self, space, options: (3,)})
-    monkeypatch.setitem(sys.modules, "made_up_parts", parts)
+    module(Codec=type("Codec", (Preprocessor,), {"_init_shape": lambda self, space, options: (3,)}))
 
     def fits(request):
         return Match(Rank.GENERIC, "fits")
 
-    module = plugin(
+    made = plugin(
         rlcatalog_preprocessors=[PreprocessorSpec("codec", {"numpy": "made_up_parts:Codec"}, "", match=fits)],
         rlcatalog_models=[ModelSpec("net", {"torch": "m:C"}, "", match=fits, **of_model)],
         rlcatalog_action_dists=[
             ActionDistSpec("dist", {"torch": "m:C"}, "", match=fits, **{"size": lambda action, config: 2, **of_dist})
         ],
     )
-    catalog = Catalog([entry_point("some-dist", module)], environ={})
+    catalog = Catalog([entry_point("some-dist", made)], environ={})
     with pytest.raises(PluginError) as raised:
         catalog.explain(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2))
     what = "model 'net'" if of_model else "action_dist 'dist'"

@@ -20,6 +20,7 @@ from rlcatalog import (
     ActionDistribution,
     ActionDistSpec,
     Catalog,
+    CheckSpec,
     CommandSpec,
     EnvWrapperSpec,
     Filter,
@@ -34,6 +35,7 @@ from rlcatalog import (
     Stage,
 )
 from rlcatalog.plugins import HOOK_RETURNS, hookspecs
+from rlcatalog.testing import check
 
 #: Every hook and what its list holds. None takes an argument.
 HOOKS = {
@@ -45,6 +47,7 @@ HOOKS = {
     "rlcatalog_action_codecs": "ActionCodecSpec",
     "rlcatalog_frameworks": "FrameworkSpec",
     "rlcatalog_commands": "CommandSpec",
+    "rlcatalog_checks": "CheckSpec",
 }
 
 PAGE = Path(__file__).parents[2] / "docs/hooks.md"
@@ -126,12 +129,18 @@ def greet():
     """Stand for a command."""
 
 
+@check("command", hint="say hello")
+def polite(part):
+    """Stand for a check."""
+
+
 @pytest.fixture
 def targets(monkeypatch):
     """Make the classes above importable as `hook_targets`."""
     module = ModuleType("hook_targets")
     for thing in (Sum, Halve, clipped, Net, Dist, greet):
         setattr(module, thing.__name__, thing)
+    module.polite = polite
     monkeypatch.setitem(sys.modules, "hook_targets", module)
 
 
@@ -174,6 +183,7 @@ DECLARATIONS = {
         "hooked", {"engine": "hook_targets:Engine", "ops": "hook_targets:OPS"}, "a framework", module="numpy"
     ),
     "rlcatalog_commands": CommandSpec("greet", {"cli": "hook_targets:greet"}, "says hello"),
+    "rlcatalog_checks": CheckSpec("polite", {"checks": "hook_targets:polite"}, "says hello once"),
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import sys
-from types import ModuleType
 
 import gymnasium as gym
 import numpy as np
@@ -470,7 +469,7 @@ def test_distributions_and_preprocessors_are_registered_too():
     assert catalog.registry.get("preprocessor", "codec").load("numpy") is Codec
 
 
-def test_a_registration_is_seen_by_lookups_that_were_answered_before(entry_point, plugin, monkeypatch):
+def test_a_registration_is_seen_by_lookups_that_were_answered_before(entry_point, plugin, module):
     class Codec(Preprocessor):
         def _init_shape(self, obs_space, options):
             return (3,)
@@ -478,10 +477,8 @@ def test_a_registration_is_seen_by_lookups_that_were_answered_before(entry_point
     def takes(rank):
         return lambda request: Match(rank, "takes everything")
 
-    parts = ModuleType("made_up_parts")
-    parts.Codec = Codec
-    monkeypatch.setitem(sys.modules, "made_up_parts", parts)
-    module = plugin(
+    module(Codec=Codec)
+    made = plugin(
         rlcatalog_models=[model("net", rank=Rank.GENERIC)],
         rlcatalog_preprocessors=[
             PreprocessorSpec("codec", {"numpy": "made_up_parts:Codec"}, "", match=takes(Rank.GENERIC))
@@ -490,7 +487,7 @@ def test_a_registration_is_seen_by_lookups_that_were_answered_before(entry_point
             ActionDistSpec("dist", {"torch": "m:D"}, "", match=takes(Rank.GENERIC), size=lambda space, config: 2)
         ],
     )
-    catalog = Catalog([entry_point("parts", module)], environ={})
+    catalog = Catalog([entry_point("parts", made)], environ={})
     action = gym.spaces.Discrete(2)
     before = catalog.resolve(BOX, action)
     assert catalog.resolve(BOX, action) is before

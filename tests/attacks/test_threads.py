@@ -15,7 +15,7 @@ from gymnasium import spaces
 from torch import nn
 
 import rlcatalog
-from rlcatalog import ActionCodecSpec, FrameworkSpec, ModelCatalog, SpaceInfo
+from rlcatalog import ActionCodecSpec, Catalog, FrameworkSpec, ModelCatalog, SpaceInfo
 from rlcatalog.actions import action_codec
 from rlcatalog.catalog import default_catalog
 from rlcatalog.frameworks import framework_name
@@ -74,6 +74,12 @@ def test_no_registration_is_lost(no_default):
     together(lambda i: ModelCatalog.register_custom_model(f"model_{i}", models[i]))
     names = {component.name for component in default_catalog().components("model") if component.in_process}
     assert names == {f"model_{i}" for i in range(THREADS)}
+
+
+def test_catalogs_of_several_threads_are_whole():
+    catalogs = [catalog for made in together(lambda i: [Catalog(environ={}) for _ in range(5)], 8) for catalog in made]
+    listings = {tuple((r.distribution, r.status, r.error) for r in catalog.plugins) for catalog in catalogs}
+    assert listings == {tuple((r.distribution, "loaded", None) for r in Catalog(environ={}).plugins)}
 
 
 def chosen(catalog, config):

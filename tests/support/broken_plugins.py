@@ -31,7 +31,7 @@ from rlcatalog import (
     Stage,
 )
 from rlcatalog.errors import ConfigError
-from rlcatalog.testing import PluginEntryPoint
+from rlcatalog.testing import PluginEntryPoint, plugin_of
 
 #: Module that the targets and config structs of broken plugins are in.
 PARTS = "made_up_broken_parts"
@@ -122,22 +122,6 @@ class _EntryPoint(PluginEntryPoint):
         if isinstance(self._plugin, BaseException):
             raise self._plugin
         return self._plugin
-
-
-def module(**hooks: Any) -> types.ModuleType:
-    """A plugin module whose hooks return what is given, or are what is given where it is a function."""
-    made = types.ModuleType("made_up_broken_plugin")
-    for name, value in hooks.items():
-        hook = value if isinstance(value, types.FunctionType) else _returning(value)
-        setattr(made, name, rlcatalog.hookimpl(hook))
-    return made
-
-
-def _returning(value: Any) -> Callable[[], Any]:
-    def hook() -> Any:
-        return value
-
-    return hook
 
 
 def _raising(error: Callable[[], BaseException]) -> Callable[..., Any]:
@@ -329,25 +313,25 @@ def _unequal(word: str) -> Any:
 
 
 GREEDY: dict[str, Callable[[str], Any]] = {
-    "fcnet": lambda w: module(rlcatalog_models=[model(w, name="fcnet", match=fits), model(w)]),
-    "fcnet, of nobody": lambda w: module(rlcatalog_models=[
+    "fcnet": lambda w: plugin_of(rlcatalog_models=[model(w, name="fcnet", match=fits), model(w)]),
+    "fcnet, of nobody": lambda w: plugin_of(rlcatalog_models=[
         model(w, name="fcnet", overrides="nobody/fcnet", match=fits)]),
-    "fcnet_hiddens": lambda w: module(rlcatalog_models=[
+    "fcnet_hiddens": lambda w: plugin_of(rlcatalog_models=[
         model(w, config="broken_plugins:GreedyConfig", match=fits), model(w, name=f"{w}_other")]),
-    "train": lambda w: module(rlcatalog_commands=[CommandSpec("train", {"cli": "m:f"}, "")]),
-    "list": lambda w: module(rlcatalog_commands=[CommandSpec("list", {"cli": "m:f"}, "")]),
-    "categorical": lambda w: module(rlcatalog_action_dists=[ActionDistSpec(
+    "train": lambda w: plugin_of(rlcatalog_commands=[CommandSpec("train", {"cli": "m:f"}, "")]),
+    "list": lambda w: plugin_of(rlcatalog_commands=[CommandSpec("list", {"cli": "m:f"}, "")]),
+    "categorical": lambda w: plugin_of(rlcatalog_action_dists=[ActionDistSpec(
         "categorical", {"torch": "m:C"}, "", size=lambda a, c: 7, match=fits)]),
-    "codec of discrete": lambda w: module(rlcatalog_action_codecs=[
+    "codec of discrete": lambda w: plugin_of(rlcatalog_action_codecs=[
         ActionCodecSpec(f"{w}_codec", {"numpy": "m:C"}, "", kinds=("discrete",))]),
-    "framework torch": lambda w: module(rlcatalog_frameworks=[
+    "framework torch": lambda w: plugin_of(rlcatalog_frameworks=[
         FrameworkSpec("torch", {"engine": "m:E", "ops": "m:O"}, "", module="torch")]),
-    "framework alias": lambda w: module(rlcatalog_frameworks=[
+    "framework alias": lambda w: plugin_of(rlcatalog_frameworks=[
         FrameworkSpec(w, {"engine": "m:E", "ops": "m:O"}, "", module="torch", aliases=("tf",))]),
-    "extends fcnet": lambda w: module(rlcatalog_models=[
+    "extends fcnet": lambda w: plugin_of(rlcatalog_models=[
         ModelSpec("fcnet", {"torch": "m:C"}, "", extends="rlcatalog-fcnet/fcnet")]),
-    "the default catalog": lambda w: module(rlcatalog_models=_ask_for_the_catalog),
-    "a catalog": lambda w: module(rlcatalog_models=_make_a_catalog),
+    "the default catalog": lambda w: plugin_of(rlcatalog_models=_ask_for_the_catalog),
+    "a catalog": lambda w: plugin_of(rlcatalog_models=_make_a_catalog),
     "no hook": lambda w: types.ModuleType("empty"),
     "no module": lambda w: _WithoutVars(),
     "unequal": _unequal,
@@ -359,51 +343,52 @@ def table() -> list[Broken]:
     found: list[Broken] = []
     for name, error in ERRORS.items():
         found.append(Broken(f"import raises {name}", lambda w, e=error: e()))
-        found.append(Broken(f"hook raises {name}", lambda w, e=error: module(rlcatalog_models=_raising(e))))
+        found.append(Broken(f"hook raises {name}", lambda w, e=error: plugin_of(rlcatalog_models=_raising(e))))
     for name, value in ANSWERS.items():
-        found.append(Broken(f"hook returns {name}", lambda w, v=value: module(rlcatalog_filters=_answering(v))))
+        found.append(Broken(f"hook returns {name}", lambda w, v=value: plugin_of(rlcatalog_filters=_answering(v))))
         found.append(Broken(f"plugin is {name}", lambda w, v=value: v))
     for place, made in FUNCTIONS.items():
         for name, error in ERRORS.items():
             # An error of ours is about the request, but in a match function, where it counts as any other.
             if "of ours" not in name or place.startswith("match"):
                 found.append(Broken(f"{place} raises {name}",
-                                    lambda w, m=made, e=error: module(**m(w, _raising(e)))))  # fmt: skip
+                                    lambda w, m=made, e=error: plugin_of(**m(w, _raising(e)))))  # fmt: skip
         for name, value in ANSWERS.items():
             if name not in RIGHT.get(place, ()):
                 found.append(Broken(f"{place} returns {name}",
-                                    lambda w, m=made, v=value: module(**m(w, _answering(v)))))  # fmt: skip
+                                    lambda w, m=made, v=value: plugin_of(**m(w, _answering(v)))))  # fmt: skip
     for name, value in ANSWERS.items():
         if name not in ("text",):
-            found.append(Broken(f"reason {name}", lambda w, v=value: module(
+            found.append(Broken(f"reason {name}", lambda w, v=value: plugin_of(
                 rlcatalog_models=[model(w, match=lambda request: NoMatch(v))])))  # fmt: skip
         if name not in ("None", "list of numbers"):
-            found.append(Broken(f"stage {name}", lambda w, v=value: module(
+            found.append(Broken(f"stage {name}", lambda w, v=value: plugin_of(
                 rlcatalog_models=[model(w, match=fits, describe=lambda request: [Stage("x", v)])])))  # fmt: skip
-        found.append(Broken(f"rank {name}", lambda w, v=value: module(
+        found.append(Broken(f"rank {name}", lambda w, v=value: plugin_of(
             rlcatalog_models=[model(w, match=lambda request: Match(v if v is not True else 9, "x"))])))  # fmt: skip
     for name, declare in DECLARATIONS.items():
-        found.append(Broken(f"declares {name}", lambda w, d=declare: module(
+        found.append(Broken(f"declares {name}", lambda w, d=declare: plugin_of(
             rlcatalog_models=types.FunctionType((lambda: d(w)).__code__, {}, "hook", (), (lambda: d(w)).__closure__)
         )))  # fmt: skip
     for name in config_structs():
-        found.append(Broken(f"config {name}", lambda w, n=name: module(
+        found.append(Broken(f"config {name}", lambda w, n=name: plugin_of(
             rlcatalog_models=[model(w, config=f"{PARTS}:Config{n}")])))  # fmt: skip
     for target in CODECS:
-        found.append(Broken(f"codec {target}", lambda w, t=target: module(
+        found.append(Broken(f"codec {target}", lambda w, t=target: plugin_of(
             rlcatalog_preprocessors=[codec(w, match=fits, targets={"numpy": t})])))  # fmt: skip
     found += [Broken(f"takes {name}", plugin) for name, plugin in GREEDY.items()]
     found += [
-        Broken(f"requires {line}", lambda w: module(rlcatalog_models=[model(w)]), requires=(line,))
+        Broken(f"requires {line}", lambda w: plugin_of(rlcatalog_models=[model(w)]), requires=(line,))
         for line in ("rlcatalog>=99", "rlcatalog>=99; 'x' in extras", "rlcatalog; nonsense", "rlcatalog>=x; extra > 1")
     ]
     quiet = {"rlcatalog_filters": [FilterSpec("x", {"numpy": "m:C"}, "[/red] \x1b[31m \ud800")]}
     found += [
-        Broken("changes the request", lambda w: module(rlcatalog_models=[model(w, match=_change_request)]), quiet=True),
-        Broken("changes what its codec is asked", lambda w: module(
+        Broken("changes the request", lambda w: plugin_of(
+            rlcatalog_models=[model(w, match=_change_request)]), quiet=True),
+        Broken("changes what its codec is asked", lambda w: plugin_of(
             rlcatalog_preprocessors=[codec(w, match=_change_request)]), quiet=True),
-        Broken("markup", lambda w: module(**quiet), quiet=True, version="1.0[/][red]"),
-        Broken("fits as well", lambda w: module(rlcatalog_models=[
+        Broken("markup", lambda w: plugin_of(**quiet), quiet=True, version="1.0[/][red]"),
+        Broken("fits as well", lambda w: plugin_of(rlcatalog_models=[
             model(w, match=lambda request: Match(Rank.GENERIC, "[/] as well"))]), quiet=True),
     ]  # fmt: skip
     return found

@@ -20,6 +20,7 @@ from .observations import (
 from .plugins import (
     ActionCodecSpec as ActionCodecSpec,
     ActionDistSpec as ActionDistSpec,
+    CheckSpec as CheckSpec,
     CommandSpec as CommandSpec,
     EnvWrapperSpec as EnvWrapperSpec,
     FilterSpec as FilterSpec,

@@ -7,7 +7,8 @@ All derive from `CatalogError` and from the built-in type a caller would expect,
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -202,6 +203,24 @@ def reason(error: BaseException) -> str:
     except BaseException:
         text = "(its text cannot be read)"
     return f"{type(error).__name__}: {one_line(text, 3 * _LONGEST)}"
+
+
+@contextmanager
+def raised_as(error: Callable[[str], Exception], *ours: type[BaseException]) -> Iterator[None]:
+    """Run a plugin's code; whatever it raises becomes one error, for it may be no `Exception`.
+
+    Args:
+        error: Makes the error from `reason` of what was raised.
+        *ours: Errors that pass as they are, beside the user's KeyboardInterrupt.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:
+        if isinstance(raised, ours):
+            raise
+        raise error(reason(raised)) from raised
 
 
 def one_line(text: str, length: int = _LONGEST) -> str:

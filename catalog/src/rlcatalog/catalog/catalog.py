@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rlcatalog.catalog.building import make_preprocessor, model_parts
 from rlcatalog.catalog.lookup_cache import LookupCache
 from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution
 from rlcatalog.choice import (
-    MODEL_SLOTS,
     Explanation,
     Pins,
     Resolution,
@@ -27,9 +27,9 @@ from rlcatalog.choice import (
     wrap,
 )
 from rlcatalog.config import KernelConfig, ModelConfig, ReadOnlyConfig, Schema, default_of, keys_of, plain
-from rlcatalog.errors import UnsupportedSpaceError, shown
+from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.frameworks import require_framework
-from rlcatalog.models import ModelPart, assemble
+from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor, Unclaimed
 from rlcatalog.plugins import (
     Component,
@@ -37,11 +37,9 @@ from rlcatalog.plugins import (
     PluginRecord,
     Registry,
     Request,
-    call_target,
     is_strict,
     load_plugins,
     normalize,
-    public_index,
     scan,
 )
 from rlcatalog.policy import Policy
@@ -290,19 +288,7 @@ class Catalog:
     def _preprocessor(self, info: SpaceInfo, options: Mapping[str, Any], check: str, pins: Pins | None) -> Preprocessor:
         component = self.slots.preprocessor(Request(info, config=ReadOnlyConfig(options)), pins).component
         assert component is not None
-        cls = component.load("numpy")
-        if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
-            raise component.fault(f"its target must be a subclass of rlcatalog.Preprocessor, found {shown(cls)}.")
-        made: Preprocessor
-        if cls.__init__ is Preprocessor.__init__:
-            find_child = partial(self.child_preprocessor, pins=pins)
-            made = call_target(component, "numpy", info.space, options, check=check, info=info, find_child=find_child)
-        else:  # a custom class with a constructor in RLlib's form
-            made = call_target(component, "numpy", info.space, dict(options))
-        if not hasattr(made, "size"):
-            raise component.fault(f"{cls.__qualname__}.__init__() does not call that of rlcatalog.Preprocessor.")
-        if cls.__init__ is not Preprocessor.__init__:
-            made.set_check(check)
+        made = make_preprocessor(component, info, options, check, partial(self.child_preprocessor, pins=pins))
         made.component, made.made_by = component, self
         made.examine()
         return made
@@ -372,16 +358,7 @@ class Catalog:
     ) -> ModelV2:
         """Build a model from the components of its slots (see `rlcatalog.models.assemble`)."""
         require_framework(framework)
-        parts = []
-        for slot in MODEL_SLOTS:
-            component = choices.get(slot)
-            if component is not None:
-                custom = config.fresh()["custom_model_config"] if config.values["custom_model"] is not None else {}
-                own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
-                cls, stranger = component.load(framework), not (component.in_process or public_index.lists(component))
-                if stranger and getattr(cls, "framework_of_class", None) != framework:
-                    raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
-                parts.append(ModelPart(cls, own, slot == "head", component.fault if stranger else None))
+        parts = model_parts(choices, config, framework, kwargs)
         return assemble(
             parts, obs_space, action_space, num_outputs, config.fresh, name, interface, unclaimed, action_dist
         )

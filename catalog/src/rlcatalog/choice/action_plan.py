@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlcatalog.actions import bind
 from rlcatalog.choice.in_process import in_process_dist
 from rlcatalog.choice.selection import Choice, repeat
-from rlcatalog.errors import CatalogError, ConfigError, UnsupportedSpaceError, reason, shown
+from rlcatalog.errors import CatalogError, ConfigError, UnsupportedSpaceError, raised_as, shown
 from rlcatalog.plugins import ActionDistSpec, Component, Request
 from rlcatalog.spaces import SpaceInfo
 
@@ -55,14 +55,9 @@ class ActionPlan:
         cls = self.component.load(framework)
         if not hasattr(cls, "logp") and not self.component.in_process:
             raise self.component.fault(f"its target must be a subclass of ActionDistribution, found {shown(cls)}.")
-        try:
+        cannot = f"its class cannot be bound to {self.info.describe()}"
+        with raised_as(lambda why: self.component.fault(f"{cannot}: {why}"), CatalogError):
             return bind(cls, self.info, config, children)
-        except (CatalogError, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            raise self.component.fault(
-                f"its class cannot be bound to {self.info.describe()}: {reason(error)}"
-            ) from error
 
     def raw_kinds(self, framework: str) -> dict[str, str]:
         """Return how raw actions are to be read, by path (see `ActionDistribution.raw_kind`)."""

@@ -12,6 +12,7 @@ import typer
 
 from rlcatalog.catalog import default_catalog
 from rlcatalog.cli.arguments import key_values, make_env
+from rlcatalog.cli.checking import check
 from rlcatalog.cli.isolation import aside, catalog_of_survivors
 from rlcatalog.cli.printing import escape
 from rlcatalog.errors import (
@@ -106,7 +107,7 @@ def _explained(env_id: str, framework: str | None, model: list[str]) -> dict[str
 _LONGEST = 2_000
 
 #: The kernel's own commands.
-OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain}
+OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain, "check": check}
 
 
 def make_app(argv: Sequence[str]) -> typer.Typer:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog.config.values import plain
-from rlcatalog.errors import ConfigError, ConfigTypeError, DeclarationError, one_line, reason, shown
+from rlcatalog.errors import ConfigError, ConfigTypeError, DeclarationError, one_line, raised_as, reason, shown
 
 
 @dataclass(frozen=True)
@@ -50,29 +50,25 @@ def default_of(struct: type) -> Any:
         DeclarationError: One has none, or another; or the struct cannot be made of its defaults.
     """
     where = f"config struct {struct.__name__}"
-    try:
+
+    def unreadable(why: str) -> DeclarationError:
+        hint = " Types of its keys must be imported at run time." if why.startswith("NameError") else ""
+        return DeclarationError(f"{where}: its keys cannot be read: {why}.{hint}")
+
+    with raised_as(unreadable):
         rows = keys_of(struct, "")
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        hint = " Types of its keys must be imported at run time." if isinstance(error, NameError) else ""
-        raise DeclarationError(f"{where}: its keys cannot be read: {reason(error)}.{hint}") from error
     for row in rows:
         if row.default is msgspec.NODEFAULT:
             raise DeclarationError(f"{where}: key {row.name!r} has no default.")
-        try:
-            convert(plain(row.default), row)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            text = f"{where}: key {row.name!r} does not allow its own default: {reason(error)}"
-            raise DeclarationError(text) from error
-    try:
+        _check_default(row, where)
+    with raised_as(lambda why: DeclarationError(f"{where}: it cannot be made of its defaults: {why}")):
         return struct(**{row.name: plain(row.default) for row in rows})
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise DeclarationError(f"{where}: it cannot be made of its defaults: {reason(error)}") from error
+
+
+def _check_default(row: Key, where: str) -> None:
+    text = f"{where}: key {row.name!r} does not allow its own default"
+    with raised_as(lambda why: DeclarationError(f"{text}: {why}")):
+        convert(plain(row.default), row)
 
 
 def convert(value: Any, row: Key, what: str = "model config key") -> Any:

@@ -16,7 +16,16 @@ from rlcatalog.config.kernel_keys import KernelConfig
 from rlcatalog.config.keys import Key, convert, keys_of
 from rlcatalog.config.legacy_keys import ALIASES, IGNORED, REFUSED, SPLIT
 from rlcatalog.config.values import plain, same
-from rlcatalog.errors import CatalogError, ConfigError, ConfigTypeError, UnknownConfigKeyError, nearest, reason, shown
+from rlcatalog.errors import (
+    CatalogError,
+    ConfigError,
+    ConfigTypeError,
+    UnknownConfigKeyError,
+    nearest,
+    raised_as,
+    reason,
+    shown,
+)
 from rlcatalog.plugins import Registry, public_index
 
 
@@ -88,16 +97,14 @@ class Schema:
     def _made(self, struct: type, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
         names = self._names.get(struct, {})
         fields: tuple[str, ...] = struct.__struct_fields__  # type: ignore[attr-defined]
-        try:
-            return struct(**{field: plain(values[names.get(field, field)]) for field in fields})
-        except (CatalogError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # of a plugin's __post_init__
+
+        def refused(why: str) -> ConfigError:
             owner = self._registry.config_classes.get(struct, "rlcatalog")
             keys = ", ".join(f"{key}={shown(given[key])}" for key in (names.get(f, f) for f in fields) if key in given)
-            raise ConfigError(
-                f"model config: {struct.__name__} of {owner} refuses {keys or 'its defaults'}: {reason(error)}."
-            ) from error
+            return ConfigError(f"model config: {struct.__name__} of {owner} refuses {keys or 'its defaults'}: {why}.")
+
+        with raised_as(refused, CatalogError):  # its __post_init__ is a plugin's
+            return struct(**{field: plain(values[names.get(field, field)]) for field in fields})
 
     def _canonical(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
         """Return today's keys for a key, none for one without effect, and the value they take."""

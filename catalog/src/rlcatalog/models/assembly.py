@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
-from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, NotServedError, nearest, reason
+from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, NotServedError, nearest, raised_as
 from rlcatalog.frameworks import frameworks
 from rlcatalog.models.model import ModelV2
 from rlcatalog.models.views import ViewRequirement
@@ -32,14 +32,11 @@ class ModelPart:
 
     def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
         """Build the model of this part."""
-        try:
+        fault = self.fault
+        if fault is None:
             return construct(self.cls, standard, self.kwargs, held)
-        except (CatalogError, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            if self.fault is None:
-                raise
-            raise self.fault(f"{self.cls.__name__} cannot be built: {reason(error)}") from error
+        with raised_as(lambda why: fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
+            return construct(self.cls, standard, self.kwargs, held)
 
 
 def assemble(

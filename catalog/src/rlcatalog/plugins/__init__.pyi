@@ -5,6 +5,7 @@ from .declarations import (
     HOOK_RETURNS as HOOK_RETURNS,
     ActionCodecSpec as ActionCodecSpec,
     ActionDistSpec as ActionDistSpec,
+    CheckSpec as CheckSpec,
     CommandSpec as CommandSpec,
     Declaration as Declaration,
     EnvWrapperSpec as EnvWrapperSpec,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rlcatalog.errors import CatalogError, PartError, reason
+from rlcatalog.errors import CatalogError, PartError, raised_as
 from rlcatalog.plugins.component import Component
 
 
@@ -33,10 +33,7 @@ def blamed(component: Component, what: str = "") -> Iterator[None]:
     Raises:
         PartError: The code raised something that is not ours.
     """
-    try:
+    who = f"{component.kind} {component.name!r} ({component.provider}){what and f': its {what}'}"
+    # An error of ours is about the environment, the observation or the config, not about the plugin.
+    with raised_as(lambda why: PartError(f"{who} raised {why}", component), CatalogError):
         yield
-    except (CatalogError, KeyboardInterrupt):
-        raise  # about the environment, the observation or the config, not about the plugin
-    except BaseException as error:
-        who = f"{component.kind} {component.name!r} ({component.provider})"
-        raise PartError(f"{who}{what and f': its {what}'} raised {reason(error)}", component) from error

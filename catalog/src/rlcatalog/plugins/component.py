@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcatalog.errors import CatalogError, NotServedError, PartError, reason, shown
+from rlcatalog.errors import CatalogError, NotServedError, PartError, raised_as, shown
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.plugins.declarations import Declaration
 
@@ -83,18 +83,11 @@ class Component:
         Raises:
             PartError: The function raised, or its answer is of the wrong kind.
         """
-        try:
+        # An error of ours is about the request, not about the plugin.
+        with raised_as(lambda why: self.fault(f"its {name} function raised {why}."), CatalogError):
             answer = getattr(self.declaration, name)(*arguments)
-        except (CatalogError, KeyboardInterrupt):
-            raise  # about the request, not about the plugin
-        except BaseException as error:
-            raise self.fault(f"its {name} function raised {reason(error)}.") from error
-        try:
+        with raised_as(lambda why: self.fault(f"its {name} function returned {shown(answer)}: {why}.")):
             return returns(answer)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise self.fault(f"its {name} function returned {shown(answer)}: {reason(error)}.") from error
 
     def fault(self, what: str) -> PartError:
         """Return the error that says what is wrong with this component."""
@@ -114,15 +107,19 @@ class Component:
         if framework in self.extensions:
             return self.extensions[framework].load(framework)
         target = self.declaration.targets[framework]
-        module, _, attribute = target.partition(":")
         if framework in frameworks():
             frameworks()[framework].prepare()
-        try:
+        return self.imported(target)
+
+    def imported(self, target: str) -> Any:
+        """Import a class or a function that the declaration names.
+
+        Raises:
+            PartError: The import failed, or the module lacks it.
+        """
+        module, _, attribute = target.partition(":")
+        with raised_as(lambda why: self.fault(f"its target {target!r} cannot be imported: {why}")):
             found = getattr(importlib.import_module(module), attribute)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise self.fault(f"its target {target!r} cannot be imported: {reason(error)}") from error
         if not callable(found):
             raise self.fault(f"its target {target!r} must be a class or a function, found {shown(found)}.")
         return found

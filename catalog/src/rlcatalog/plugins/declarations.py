@@ -81,6 +81,8 @@ class Declaration:
         overrides: `"distribution/name"` of the component this one replaces under the same name, or None.
         extends: `"distribution/name"` of the component that this one's targets are added to, for frameworks that it has
             no code for, or None; nothing else of this declaration is then read.
+        examples: Import path of a function that returns `rlcatalog.testing.Example`s, for the conformance kit, or None:
+            the standard spaces that it fits will do.
     """
 
     kind: ClassVar[str] = ""
@@ -97,6 +99,7 @@ class Declaration:
     reads: tuple[str, ...] = ()
     overrides: str | None = None
     extends: str | None = None
+    examples: str | None = None
 
     def __post_init__(self) -> None:
         where = f"{type(self).__name__}({shown(self.name)})"
@@ -116,10 +119,10 @@ class Declaration:
                 raise DeclarationError(f"{where}: target {shown(target)} must be a string 'package.module:Class'.")
         if type(self.summary) is not str:
             raise DeclarationError(f"{where}: summary must be one line of text, found {shown(self.summary)}.")
-        if self.config is not None and not (type(self.config) is str and _TARGET.match(self.config)):
-            raise DeclarationError(
-                f"{where}: config must be a string 'package.module:Struct', found {shown(self.config)}."
-            )
+        for field in ("config", "examples"):
+            path = getattr(self, field)
+            if path is not None and not (type(path) is str and _TARGET.match(path)):
+                raise DeclarationError(f"{where}: {field} must be a string 'package.module:Name', found {shown(path)}.")
         self._check_names("reads", where)
         for field in self.functions:
             function = getattr(self, field)
@@ -369,6 +372,14 @@ class CommandSpec(Declaration):
     targets_allowed = frozenset({"cli"})
 
 
+@dataclass(frozen=True)
+class CheckSpec(Declaration):
+    """A check of the conformance kit: `targets={"checks": "pkg.checks:function"}` names a `rlcatalog.testing.Check`."""
+
+    kind: ClassVar[str] = "check"
+    targets_allowed = frozenset({"checks"})
+
+
 #: Hook name → the declaration its list must hold.
 HOOK_RETURNS: dict[str, type[Declaration]] = {
     "rlcatalog_preprocessors": PreprocessorSpec,
@@ -379,4 +390,5 @@ HOOK_RETURNS: dict[str, type[Declaration]] = {
     "rlcatalog_action_codecs": ActionCodecSpec,
     "rlcatalog_frameworks": FrameworkSpec,
     "rlcatalog_commands": CommandSpec,
+    "rlcatalog_checks": CheckSpec,
 }

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rlcatalog.plugins.declarations import (
         ActionCodecSpec,
         ActionDistSpec,
+        CheckSpec,
         CommandSpec,
         EnvWrapperSpec,
         FilterSpec,
@@ -60,3 +61,8 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:  # type: ignore[empty-body]
 @hookspec
 def rlcatalog_commands() -> list[CommandSpec]:  # type: ignore[empty-body]
     """Return the sub-commands this plugin adds to the command line."""
+
+
+@hookspec
+def rlcatalog_checks() -> list[CheckSpec]:  # type: ignore[empty-body]
+    """Return the checks this plugin adds to the conformance kit, such as one update under its engine."""

@@ -106,12 +106,12 @@ def load(
         The record, and what the plugin declared, or None when it is disabled, incompatible or failed.
     """
     record = PluginRecord(candidate.name, candidate.distribution, candidate.version)
-    if reason := disabled_reason(candidate, environ):
-        record.status, record.error = "disabled", reason
+    if why := disabled_reason(candidate, environ):
+        record.status, record.error = "disabled", why
         return record, None
-    if reason := incompatible_reason(candidate, kernel_version):
+    if why := incompatible_reason(candidate, kernel_version):
         fix = f"Install a version of {candidate.distribution} made for it, or change rlcatalog's."
-        record.fail(IncompatiblePluginError(f"{candidate.distribution} {candidate.version}: {reason}. {fix}"),
+        record.fail(IncompatiblePluginError(f"{candidate.distribution} {candidate.version}: {why}. {fix}"),
                     "incompatible")  # fmt: skip
         return record, None
     here = _LOADING.set(candidate.name)

@@ -154,19 +154,17 @@ class Policy:
             check_step(logp, value, inputs, encoded, self.preprocessor)
             return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, None)
         memory, history, _, past = self._carried(state, len(encoded))
-        if not self._looks_back:
-            with self._passing:
-                raw, logp, value, inputs, returned = self._engine.act(encoded, {}, memory, mask, explore)
-            check_step(logp, value, inputs, encoded, self.preprocessor)
-            state = self._next(memory, returned, past, history, {})
-            return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
-        history = self.views.rewarded(history, prev_reward)
-        seen = self.views.see(history, encoded)
+        seen: dict[str, Any] = {}
+        if self._looks_back:
+            history = self.views.rewarded(history, prev_reward)
+            seen = self.views.see(history, encoded)
         shown = {name: seen[name] for name in self.views.acting}
         with self._passing:
             raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
-        check_step(logp, value, inputs, encoded, self.preprocessor, history.t)
-        state = self._next(memory, returned, past, self.views.after(history, encoded, raw), seen)
+        check_step(logp, value, inputs, encoded, self.preprocessor, history.t if self._looks_back else None)
+        if self._looks_back:
+            history = self.views.after(history, encoded, raw)
+        state = self._next(memory, returned, past, history, seen)
         return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
 
     def values(self, encoded: Array, state: Any = None, *, prev_reward: Any = None) -> Array:

@@ -1,4 +1,4 @@
-"""Testing: for the tests of others, a catalog of just the plugins one names, and whether engines agree."""
+"""Testing: the conformance kit, catalogs of just the plugins one names, and whether engines agree."""
 
 import lazy_loader
 

@@ -4,4 +4,19 @@ from .agreement import (
     check_same_outputs as check_same_outputs,
     outputs_of as outputs_of,
 )
-from .plugins import PluginEntryPoint as PluginEntryPoint, isolated_catalog as isolated_catalog
+from .contract import Check as Check, NotApplicable as NotApplicable, Part as Part, check as check, require as require
+from .examples import Example as Example
+from .kit import (
+    Case as Case,
+    ConformanceError as ConformanceError,
+    Outcome as Outcome,
+    cases as cases,
+    check_plugin as check_plugin,
+    outcomes as outcomes,
+    parametrize_with_checks as parametrize_with_checks,
+)
+from .plugins import (
+    PluginEntryPoint as PluginEntryPoint,
+    isolated_catalog as isolated_catalog,
+    plugin_of as plugin_of,
+)

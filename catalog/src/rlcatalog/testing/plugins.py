@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
-from types import ModuleType
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType, ModuleType
 from typing import Any
 
+from rlcatalog import hookimpl
 from rlcatalog.catalog import Catalog
 from rlcatalog.plugins import normalize, scan
 
@@ -55,6 +56,28 @@ class PluginEntryPoint:
     def load(self) -> Any:
         """Import the plugin."""
         return importlib.import_module(self._plugin) if isinstance(self._plugin, str) else self._plugin
+
+
+def plugin_of(**hooks: Any) -> ModuleType:
+    """Return a plugin module that was never a file.
+
+    Args:
+        **hooks: What each hook returns, or the function that is the hook.
+
+    Example:
+        >>> catalog = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-resnet"))
+    """
+    plugin = ModuleType("made_up_plugin")
+    for name, hook in hooks.items():
+        setattr(plugin, name, hookimpl(hook if isinstance(hook, FunctionType) else _returning(hook)))
+    return plugin
+
+
+def _returning(value: Any) -> Callable[[], Any]:
+    def hook() -> Any:
+        return value
+
+    return hook
 
 
 def isolated_catalog(
