@@ -154,7 +154,7 @@ class AttentionFloor(Net):
         angles = np.arange(slots, -1, -1.0)[:, None] * 10000.0 ** (-np.arange(0, self.dim, 2) / self.dim)
         self.table = tf.constant(np.concatenate([np.sin(angles), np.cos(angles)], axis=1), tf.float32)
         obs_size = weights["trunk.hidden.layers.0.weight"].shape[1]
-        self.signature = (((obs_size,), tf.float32), ((1, slots, self.dim), tf.float32), ((), tf.float32))
+        self.signature = (((obs_size,), tf.float32), ((1, slots, self.dim), tf.float32), ((), tf.int32))
 
     def step(self, obs: Any, memory: Any, held: Any) -> tuple[Any, ...]:
         """Take one step: `[B, obs]`, the memory `[B, 1, slots, dim]`, the number of steps it holds `[B]`."""
@@ -165,10 +165,10 @@ class AttentionFloor(Net):
         key, value = self._key_value(normal, self.slots + 1)
         scores = tf.matmul(query + self.position_bias, tf.matmul(self.table, self.position), transpose_b=True)
         scores += tf.linalg.matvec(key, query + self.content_bias)
-        hidden = tf.range(self.slots + 1.0) < (self.slots - held)[:, None]
+        hidden = tf.range(self.slots + 1) < (self.slots - held)[:, None]
         weights = tf.nn.softmax(tf.where(hidden, scores.dtype.min, scores * self.scale))
         x = self._unclaimed(x, tf.matmul(weights[:, None], value)[:, 0])
-        return *self.ends(x), seen[:, None, 1:], tf.minimum(held + 1, float(self.slots))
+        return *self.ends(x), seen[:, None, 1:], tf.minimum(held + 1, self.slots)
 
     def sequences(self, obs: Any, memory: Any, held: Any) -> tuple[Any, Any]:
         """Run over padded sequences `[S, T, obs]`; returns logits `[S * T, n]` and values `[S * T]`."""
@@ -186,7 +186,7 @@ class AttentionFloor(Net):
         content = tf.reshape(query + self.content_bias, [sequences, length, self.head])
         scores = tf.reshape(scores, [sequences, length, keys]) + tf.matmul(content, key, transpose_b=True)
         later = tf.range(keys) - tf.range(length)[:, None]
-        unused = tf.cast(tf.range(keys), tf.float32) < (self.slots - held)[:, None]
+        unused = tf.range(keys) < (self.slots - held)[:, None]
         hidden = (later < 0) | (later > self.slots) | unused[:, None]
         weights = tf.nn.softmax(tf.where(hidden, scores.dtype.min, scores * self.scale))
         return self.ends(self._unclaimed(x, tf.reshape(tf.matmul(weights, value), [-1, self.head])))

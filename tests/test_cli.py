@@ -5,15 +5,18 @@ import subprocess
 import sys
 
 import pytest
+import warm
 
 
 def rlcatalog(*arguments, cwd=None, code=0, **environ):
     import os
 
-    run = subprocess.run(
-        [sys.executable, "-m", "rlcatalog", *arguments],
-        capture_output=True, text=True, cwd=cwd, env={**os.environ, "COLUMNS": "200", **environ}, check=False,
-    )  # fmt: skip
+    line, environ = ["-m", "rlcatalog", *arguments], {"COLUMNS": "200", **environ}
+    if arguments[:1] in (("train",), ("evaluate",)):  # these need a framework, the others none
+        run = warm.run(line, cwd or os.getcwd(), environ)
+    else:
+        run = subprocess.run([sys.executable, *line], capture_output=True, text=True, cwd=cwd,
+                             env={**os.environ, **environ}, check=False)  # fmt: skip
     assert run.returncode == code, run.stdout + run.stderr
     return run
 

@@ -1,12 +1,10 @@
 """Every example runs, in a process of its own; the list is what lies in the folder."""
 
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import warm
 
 BOTH = [["--iterations", "2"], ["--iterations", "2", "--framework", "tf"]]
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -58,10 +56,7 @@ def runs(request, tmp_path_factory):
 
     def run(case):
         name, arguments = CASES[case]
-        return subprocess.run(
-            [sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True, check=False,
-            cwd=tmp_path_factory.mktemp("example"), env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        return warm.run([str(EXAMPLES / name), *arguments], tmp_path_factory.mktemp("example"))
 
     with ThreadPoolExecutor(2) as pool:
         yield {case: pool.submit(run, case) for case in asked}

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import warm
 from packaging.requirements import Requirement
 
 pytestmark = pytest.mark.packaging
@@ -158,9 +159,19 @@ class Environment:
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
 
-    def probe(self, code: str, **data) -> dict:
-        """Run `code`, which finds `data` and fills `report`, and return the report."""
-        process = self.run("-c", f"{PRELUDE}\n{code}\nprint('report:', json.dumps(report))", json.dumps(data))
+    def probe(self, code: str, warmed: Environment | None = None, **data) -> dict:
+        """Run `code`, which finds `data` and fills `report`, and return the report.
+
+        Where a `warmed` environment is given, with the same third parties and nothing of ours, the process is forked
+        from one of it that has imported the frameworks, and then finds what is installed here.
+        """
+        code = f"{PRELUDE}\n{code}\nprint('report:', json.dumps(report))"
+        if warmed is None:
+            process = self.run("-c", code, json.dumps(data))
+        else:
+            moved = f"import sys\nsys.path.insert(1, {str(self.site)!r})\nsys.prefix = {str(self.folder)!r}\n"
+            python = [str(warmed.folder / "bin" / "python"), "-I", "-B"]
+            process = warm.run(["-c", moved + code, json.dumps(data)], self.folder, python=python)
         if process.returncode != 0:
             raise ProbeError(process.stderr)
         return json.loads(process.stdout.rpartition("report:")[2])
@@ -479,10 +490,12 @@ def alone(environment) -> dict[str, Future]:
     """Start the slow probes, two at a time; distribution → its report to come."""
     pool = ThreadPoolExecutor(2)
 
+    empty = environment()
+
     def probe(distribution: str) -> dict:
         needed = needed_by(distribution)
         return environment(*needed).probe(
-            ALONE, distribution=distribution, module=module_of(distribution), siblings=siblings_of(*needed)
+            ALONE, empty, distribution=distribution, module=module_of(distribution), siblings=siblings_of(*needed)
         )
 
     reports = {name: pool.submit(probe, name) for name in FOLDERS}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+import warm
 from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import SyncVectorEnv
 
@@ -121,9 +121,9 @@ def test_dqn_trains_under_a_mask_alone(framework, dueling):
 
 def rlcatalog_command(*arguments):
     """Run the command line in the examples' folder, as that of the environment says."""
-    return subprocess.run(
-        [sys.executable, "-m", "rlcatalog", *arguments], cwd=EXAMPLES, capture_output=True, text=True, check=True
-    ).stdout
+    found = warm.run(["-m", "rlcatalog", *arguments], EXAMPLES)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
 
 
 def test_the_command_line_trains_and_evaluates(tmp_path):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import warm
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 from rlcatalog_ppo import PPO
@@ -73,8 +72,9 @@ def test_the_command_line_trains_and_evaluates(tmp_path):
     where, out = "autoregressive_action_dist:Duet-v0", str(tmp_path / "run")
 
     def command(*arguments):
-        line = [sys.executable, "-m", "rlcatalog", *arguments]
-        return subprocess.run(line, cwd=examples, capture_output=True, text=True, check=True).stdout
+        found = warm.run(["-m", "rlcatalog", *arguments], examples)
+        assert found.returncode == 0, found.stderr
+        return found.stdout
 
     asked = ["--model", "use_autoregressive=true", "--model", "fcnet_hiddens=[8]"]
     assert json.loads(command("explain", where, *asked, "--json"))["head"]["chosen"] == "autoregressive"

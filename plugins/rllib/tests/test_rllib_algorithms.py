@@ -127,6 +127,7 @@ def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refu
 
 def test_an_asynchronous_algorithm_runs(local_ray, bench):
     config = bench.config("CartPole-v1", {"use_lstm": True, "lstm_cell_size": 8}, "appo", runners=1, fragment=20)
+    config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=100)
     made = config.learners(num_learners=0).build_algo()
     try:
         while made.train().get("num_env_steps_sampled_lifetime", 0) < 200:

@@ -1,0 +1,125 @@
+"""Scripts in processes of their own, forked from one that has imported the frameworks.
+
+Importing PyTorch and TensorFlow takes longer than most scripts of the tests. What is imported beforehand is third
+parties' alone: the script imports everything of ours itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+_lane = threading.local()
+_servers: list[subprocess.Popen[str]] = []
+
+
+@atexit.register
+def _close() -> None:
+    for server in _servers:
+        _pipe(server.stdin).close()
+        server.wait()
+        _pipe(server.stdout).close()
+
+
+def run(
+    arguments: Sequence[str],
+    cwd: str | os.PathLike[str],
+    environ: Mapping[str, str] | None = None,
+    python: Sequence[str] = (sys.executable,),
+) -> subprocess.CompletedProcess[str]:
+    """Run `python ARGUMENTS` (a script, `-m` and a module, or `-c` and code) in a forked process.
+
+    Each thread that calls this has a process of its own to fork from; it ends with this one.
+
+    Args:
+        arguments: What follows `python` on a command line.
+        cwd: The process's folder.
+        environ: Environment variables to be added.
+        python: The interpreter with its options; the process is forked from one that was begun like this.
+    """
+    servers = vars(_lane).setdefault("servers", {})
+    server = servers.get(tuple(python))
+    if server is None or server.poll() is not None:
+        start = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        server = servers[tuple(python)] = subprocess.Popen(
+            [*python, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=start
+        )
+        _servers.append(server)
+    with tempfile.TemporaryDirectory() as folder:
+        job = {"arguments": list(arguments), "cwd": str(cwd), "environ": {**os.environ, **(environ or {})},
+               "folder": folder}  # fmt: skip
+        _pipe(server.stdin).write(json.dumps(job) + "\n")
+        _pipe(server.stdin).flush()
+        code = int(_pipe(server.stdout).readline())
+        out, err = (Path(folder, name).read_text(encoding="utf-8") for name in ("out", "err"))
+    return subprocess.CompletedProcess(list(arguments), code, out, err)
+
+
+def _pipe(pipe: IO[str] | None) -> IO[str]:
+    assert pipe is not None
+    return pipe
+
+
+def _serve() -> None:
+    from contextlib import suppress
+
+    with suppress(ImportError):
+        import triton  # noqa: F401  # before TensorFlow, or the process ends
+    import gymnasium  # noqa: F401
+    import numpy  # noqa: F401
+    import tensorflow  # noqa: F401
+    import torch  # noqa: F401
+
+    for line in sys.stdin:
+        if (pid := os.fork()) == 0:
+            _become(json.loads(line))
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+def _become(job: dict) -> None:
+    """Be the process that runs the script, to its end."""
+    import runpy
+    import traceback
+
+    os.chdir(job["cwd"])
+    os.environ.clear()
+    os.environ.update(job["environ"])
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for name, number in (("out", 1), ("err", 2)):
+        os.dup2(os.open(f"{job['folder']}/{name}", os.O_WRONLY | os.O_CREAT), number)
+    sys.modules.pop("__main__")
+    what, *arguments = job["arguments"]
+    code = 0
+    try:
+        if what == "-c":
+            sys.argv, sys.path[0] = ["-c", *arguments[1:]], ""
+            exec(arguments[0], {"__name__": "__main__"})
+        elif what == "-m":
+            sys.argv, sys.path[0] = arguments, os.getcwd()
+            runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv, sys.path[0] = [what, *arguments], str(Path(what).parent)
+            runpy.run_path(what, run_name="__main__")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve()
