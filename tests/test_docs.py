@@ -8,13 +8,12 @@ import inspect
 import json
 import os
 import re
-import subprocess
-import sys
 import types
 import warnings
 from pathlib import Path
 
 import pytest
+import warm
 
 import rlcatalog
 from rlcatalog.config import keys_of
@@ -81,10 +80,7 @@ def literal(cell):
 
 def run(*arguments, cwd):
     """Run Python in a process of its own; TensorFlow greets on standard error, so that is only shown on failure."""
-    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "200"}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, env=environ, capture_output=True, text=True, check=False, timeout=300
-    )
+    done = warm.run(arguments, cwd, {"COLUMNS": "200"})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

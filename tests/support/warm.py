@@ -35,7 +35,7 @@ def run(
     environ: Mapping[str, str] | None = None,
     python: Sequence[str] = (sys.executable,),
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python ARGUMENTS` (a script, `-m` and a module, or `-c` and code) in a forked process.
+    """Run `python ARGUMENTS` (`-W` options; a script, `-m` and a module, or `-c` and code) in a forked process.
 
     Each thread that calls this has a process of its own to fork from; it ends with this one.
 
@@ -88,6 +88,7 @@ def _become(job: dict) -> None:
     """Be the process that runs the script, to its end."""
     import runpy
     import traceback
+    import warnings
 
     os.chdir(job["cwd"])
     os.environ.clear()
@@ -97,6 +98,9 @@ def _become(job: dict) -> None:
         os.dup2(os.open(f"{job['folder']}/{name}", os.O_WRONLY | os.O_CREAT), number)
     sys.modules.pop("__main__")
     what, *arguments = job["arguments"]
+    while what == "-W":
+        warnings._processoptions([arguments[0]])
+        _, what, *arguments = arguments
     code = 0
     try:
         if what == "-c":
