@@ -98,8 +98,13 @@ class TFModelV2(ModelV2):
             extra = [raw(v) for v in model._registered if id(raw(v)) not in known]
             found += [Found(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
             known |= {id(v) for v in extra}
-            names = {"trunk": inner_model(model), "value_trunk": getattr(model, "value_trunk", None)}
-            models += [(inner, f"{path}{name}.") for name, inner in names.items() if isinstance(inner, TFModelV2)]
+            names = {"trunk": inner_model(model), "value_trunk": model._held("value_trunk")}
+            for name, inner in names.items():
+                if isinstance(inner, TFModelV2):  # it may be kept where nobody finds it
+                    hidden = [item for item in find(inner) if id(item.variable) not in known]
+                    found += [item._replace(name=f"{path}_rlcatalog_{name}.{item.name}") for item in hidden]
+                    known |= {id(item.variable) for item in hidden}
+                    models.append((inner, f"{path}{name}."))
         return found
 
     def _flatten(self, obs: Any) -> Any:

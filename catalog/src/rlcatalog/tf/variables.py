@@ -75,8 +75,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((str(key), item) for key, item in value.items())
     elif isinstance(value, tf.Module) or type(value).__module__.partition(".")[0] not in _CLOSED:
         for name, item in _attributes(value):
-            # What was added afterwards, and TensorFlow's own bookkeeping.
-            if name != "_registered" and not name.startswith("_self_"):
+            # What was added afterwards, the kernel's own, and TensorFlow's own bookkeeping.
+            if name != "_registered" and not name.startswith(("_rlcatalog_", "_self_")):
                 yield name, item
 
 
