@@ -164,8 +164,8 @@ class TFEngine:
         dist = self.dist_class(inputs, self.model)
         sample = dist.sample() if explore else dist.deterministic_sample()
         raw, logp = self._score(dist, sample, rows)
-        if not tf.executing_eagerly() and _depends(raw, inputs):
-            self.conformity.has_gradient("sample" if explore else "deterministic_sample")
+        if explore and not tf.executing_eagerly() and _depends(raw, inputs):
+            self.conformity.has_gradient("sample")
         value = values_of(self.model, rows) if self.has_value else tf.zeros([tf.shape(inputs)[0]])
         return raw, logp, value, params_given(dist, sample), *(returned if memory else ())
 

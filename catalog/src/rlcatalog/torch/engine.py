@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rlcatalog.actions import ActionDistribution, entropy_of, params_given
 from rlcatalog.policy import Evaluation, Policy, lengths_of, memory_of, views_of
@@ -58,7 +59,7 @@ class TorchEngine:
             for name, view in views.items():
                 input_dict[name] = self.tree(view, dtype)
             inputs, new_state = model(input_dict, states, seq_lens)
-            if type(inputs) is not torch.Tensor or inputs.shape != (rows, self.outputs):
+            if type(inputs) is not Tensor or inputs.shape != (rows, self.outputs):
                 self.conformity.check_outputs(inputs, rows)
             if inputs.dtype in HALF:
                 inputs = inputs.float()
@@ -67,7 +68,7 @@ class TorchEngine:
             dist = self.dist_class(inputs, model)
             sample = dist.sample() if explore else dist.deterministic_sample()
             raw, logp = self._score(dist, sample, rows)
-            if type(logp) is not torch.Tensor or logp.shape != (rows,):
+            if type(logp) is not Tensor or logp.shape != (rows,):
                 self.conformity.check_rows(logp, rows, "logp")
             value = self.numpy(values_of(self.model, rows)) if self.has_value else None
             found: tuple[Array, ...] = ()
@@ -122,14 +123,14 @@ class TorchEngine:
         entropy, kind = entropy_of(dist, flat_sample)
         kl = self._kl(batch, dist, raw)
         for found, method in ((logp, "logp"), (entropy, "entropy"), (kl, "kl")):
-            if found is not None and (type(found) is not torch.Tensor or found.shape != (rows,)):
+            if found is not None and (type(found) is not Tensor or found.shape != (rows,)):
                 self.conformity.check_rows(found, rows, method)
         if not self._examined and logp.requires_grad:
             self._examine(inputs, [logp, entropy, *([] if value is None else [value])])
         return Evaluation(logp, entropy, kind, value, dist, kl)
 
     def _check_outputs(self, outputs: Any, rows: int) -> None:
-        if type(outputs) is not torch.Tensor or outputs.shape != (rows, self.outputs):
+        if type(outputs) is not Tensor or outputs.shape != (rows, self.outputs):
             self.conformity.check_outputs(outputs, rows)
 
     def _examine(self, inputs: torch.Tensor, found: list[torch.Tensor]) -> None:
@@ -145,14 +146,9 @@ class TorchEngine:
             if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
                 self.conformity.nobody_holds(_place_of(leaf, self.model), leaf.shape)
         with torch.random.fork_rng([] if self.on_cpu else [self.device]):  # as if nothing was drawn
-            dist = self.dist_class(inputs, self.model)
-            for method in ("sample", "deterministic_sample"):
-                try:
-                    drawn = flat_sample(getattr(dist, method)())
-                except Exception:  # a distribution need not have both; acting says what is wrong
-                    continue
-                if drawn.requires_grad:
-                    self.conformity.has_gradient(method)
+            drawn = self.dist_class(inputs, self.model).sample()
+        if flat_sample(drawn).requires_grad:
+            self.conformity.has_gradient("sample")
         self._examined = True
 
     def _kl(self, batch: Mapping[str, Any], dist: Any, raw: torch.Tensor) -> torch.Tensor | None:

@@ -34,7 +34,7 @@ def values_of(model: Any, rows: int | None = None) -> Tensor:
         ModelContractError: They have another shape.
     """
     value = model.value_function()
-    if type(value) is not Tensor or value.ndim != 1 or (rows is not None and value.shape[0] != rows):
+    if type(value) is not Tensor or value.shape != (rows,):
         check_values(model, value, rows)
         if value.ndim == 2:
             value = value[:, 0]
