@@ -215,7 +215,7 @@ class ModelV2:
 
     #: The models that `assemble` has built this one around, by the names of its constructor's arguments.
     _rlcatalog_held: Mapping[str, ModelV2] = MappingProxyType({})
-    #: The plugin's part that it is, for messages: "model 'glu' of acme-glu 1.0"; empty for a class of the program's own.
+    #: The plugin's part it is, for messages: "model 'glu' of acme-glu 1.0"; empty for a class of the program's own.
     _rlcatalog_part = ""
     #: Inside a head: what that leaves of the observations it is given.
     _unclaimed: Unclaimed | None = None

@@ -29,7 +29,9 @@ class Filter:
     component: Component | None = None
     #: Shape of one filtered observation; known where the catalog made it.
     shape: tuple[int, ...] | None = None
-    _harmless = _always = False
+    _harmless = False
+    #: The preprocessor it was made for, which knows when to check.
+    _after: Preprocessor | None = None
 
     def __init__(self, preprocessor: Preprocessor, options: Mapping[str, Any]) -> None:
         self.preprocessor = preprocessor
@@ -49,7 +51,8 @@ class Filter:
         Raises:
             ModelContractError: It does not keep it; the message names the class and where it comes from.
         """
-        before = None if self._harmless and not self._always else encoded.copy()
+        always = self._after is not None and self._after.check_mode == "always"
+        before = encoded.copy() if always or not self._harmless else None
         try:
             found = self(encoded, update=update)
         except CatalogError:
@@ -121,7 +124,7 @@ def make_filter(
     made = call_target(component, "numpy", preprocessor, options)
     if not isinstance(made, Filter):
         raise component.fault(f"its target must make a rlcatalog.Filter, found {shown(made)}.")
-    made.component, made._always = component, preprocessor.check_mode == "always"
+    made.component, made._after = component, preprocessor
     with blamed(component, "processed_space"):
         made.shape = tuple(made.processed_space(preprocessor).shape)
     return made

@@ -37,6 +37,7 @@ Writer = Callable[[Any, Array], None]
 #: What a writer may raise on an observation that does not fit; the full check then says what is wrong.
 ENCODING_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 
+
 @dataclass(frozen=True)
 class Leaf:
     """One leaf of a plan: which slice of the flat vector holds what.
@@ -214,10 +215,9 @@ class Preprocessor:
             self._explain_batch(batch, error)
         if self._unchecked:
             self._watch.check_bounds(out)
-        if before is not None:
-            if not alike(before, batch):
-                who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
-                raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
+        if before is not None and not alike(before, batch):
+            who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
+            raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
         self._harmless = True
         return out if self._is_flat else out.reshape(len(out), *self.shape)
 

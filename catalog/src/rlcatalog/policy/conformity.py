@@ -15,9 +15,9 @@ import numpy as np
 
 from rlcatalog.actions import ActionDistribution, unbound
 from rlcatalog.choice import MODEL_SLOTS, Resolution
-from rlcatalog.errors import CatalogError, ModelContractError, PartError, raised_as, reason, shown
+from rlcatalog.errors import CatalogError, ModelContractError, PartError, reason, shown
 from rlcatalog.models import ModelV2, refusal, said_by
-from rlcatalog.plugins import Component, public_index
+from rlcatalog.plugins import Component, blamed, public_index
 
 if TYPE_CHECKING:
     from rlcatalog.policy.policy import Policy
@@ -86,8 +86,8 @@ class Conformity:
         parts = " or ".join(dict.fromkeys([said_by(policy.model, "forward"), self._dist()]))
         raise ModelContractError(
             f"{parts} uses the weight {name!r} of shape {tuple(shape)}, which is found in no attribute of"
-            f" {type(policy.model).__name__} and would neither be trained nor saved. Make what holds it an attribute; in"
-            " PyTorch, lists and dicts of modules are nn.ModuleList and nn.ModuleDict."
+            f" {type(policy.model).__name__} and would neither be trained nor saved. Make what holds it an attribute;"
+            " in PyTorch, lists and dicts of modules are nn.ModuleList and nn.ModuleDict."
         )
 
     # --- whose part it is ------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
         shape = getattr(cls, "required_model_output_shape", ActionDistribution.required_model_output_shape)
         if plan.children or shape is ActionDistribution.required_model_output_shape:
             continue
-        with raised_as(lambda why: component.fault(f"its required_model_output_shape() raised {why}"), CatalogError):
+        with blamed(component, "required_model_output_shape"):
             needed = int(np.prod(shape(plan.info.space, dict(config))))
         if needed != plan.size:
             raise component.fault(

@@ -40,7 +40,7 @@ def values_of(model: Any, rows: int | None = None) -> Any:
         check_values(model, value, rows)
         value = tf.convert_to_tensor(value)
     if value.shape.rank is not None:
-        check_values(model, value, rows if value.shape[0] is not None else None)
+        check_values(model, value, rows if value.shape.rank and value.shape[0] is not None else None)
         if value.shape.rank == 2:
             value = value[:, 0]
     return widened(value)

@@ -244,7 +244,13 @@ def _place_of(leaf: torch.Tensor, model: torch.nn.Module) -> str:
     """Return where a parameter stands that is in a list, tuple or dict of a module; else what can be said of it."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+            items = (
+                value.items()
+                if isinstance(value, dict)
+                else enumerate(value)
+                if isinstance(value, list | tuple)
+                else ()
+            )
             for key, item in items if not name.startswith("_") else ():
                 if item is leaf or (isinstance(item, torch.nn.Module) and any(p is leaf for p in item.parameters())):
                     return f"{path}.{name}[{key!r}]".lstrip(".")
