@@ -111,7 +111,7 @@ class Layers(TFModelV2):
 def test_variables_are_found_wherever_they_stand(catalog):
     policy = catalog.build(BOX, TWO, {"custom_model": Layers})
     names = list(policy.model.get_weights())
-    assert len(names) == len(set(names)) == 6 + 1 + 4
+    assert len(names) == len(set(names)) == 6 + 1 + 5  # of the norm also the count that PyTorch's has
     assert len(policy.model.trainable_variables()) == 6 + 1 + 2
     policy.act(observations())
     policy.act(observations(), explore=False)
@@ -190,7 +190,7 @@ one, other = (rlcatalog.build(space, gym.spaces.Discrete(2), {"custom_model": Ne
 shapes = {name: weight.shape for name, weight in one.model.get_weights().items()}
 assert shapes == {
     "net.0.weight": (5, 3), "net.0.bias": (5,), "net.1.weight": (2, 5), "net.1.bias": (2,),
-    "rest.norm.gamma": (3,), "rest.norm.beta": (3,), "rest.value.0.weight": (1, 3), "rest.value.0.bias": (1,),
+    "rest.norm.weight": (3,), "rest.norm.bias": (3,), "rest.value.0.weight": (1, 3), "rest.value.0.bias": (1,),
 }, shapes
 assert len(one.model.trainable_variables()) == 8
 other.model.set_weights(one.model.get_weights())

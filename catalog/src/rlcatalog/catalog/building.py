@@ -10,7 +10,7 @@ from rlcatalog.config import ModelConfig
 from rlcatalog.errors import shown
 from rlcatalog.models import ModelPart
 from rlcatalog.observations import Preprocessor
-from rlcatalog.plugins import Component, call_target, public_index
+from rlcatalog.plugins import Component, call_target, named, public_index
 from rlcatalog.spaces import SpaceInfo
 
 
@@ -31,9 +31,11 @@ def make_preprocessor(
         raise component.fault(f"its target must be a subclass of rlcatalog.Preprocessor, found {shown(cls)}.")
     made: Preprocessor
     if cls.__init__ is Preprocessor.__init__:
-        made = call_target(component, "numpy", info.space, options, check=check, info=info, find_child=find_child)
+        with named(component):
+            made = call_target(component, "numpy", info.space, options, check=check, info=info, find_child=find_child)
     else:  # a custom class with a constructor in RLlib's form
-        made = call_target(component, "numpy", info.space, dict(options))
+        with named(component):
+            made = call_target(component, "numpy", info.space, dict(options))
     if not hasattr(made, "size"):
         raise component.fault(f"{cls.__qualname__}.__init__() does not call that of rlcatalog.Preprocessor.")
     made.set_check(check)
@@ -63,5 +65,6 @@ def model_parts(
         cls, stranger = component.load(framework), not (component.in_process or public_index.lists(component))
         if stranger and getattr(cls, "framework_of_class", None) != framework:
             raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
-        parts.append(ModelPart(cls, own, slot == "head", component.fault if stranger else None))
+        fault = component.fault if stranger else None
+        parts.append(ModelPart(cls, own, slot == "head", fault, component.label))
     return parts

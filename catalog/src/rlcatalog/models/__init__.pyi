@@ -1,4 +1,4 @@
-from .assembly import ModelPart as ModelPart, assemble as assemble
+from .assembly import ModelPart as ModelPart, assemble as assemble, refusal as refusal
 from .interface_host import Host as Host
 from .layers import (
     DenseSpec as DenseSpec,
@@ -15,6 +15,8 @@ from .model import (
     check_weights as check_weights,
     inner_model as inner_model,
     last_values as last_values,
+    part_of as part_of,
+    said_by as said_by,
 )
 from .past_inputs import Past as Past, memory_outputs as memory_outputs
 from .views import ViewRequirement as ViewRequirement

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
 from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, NotServedError, nearest, raised_as
 from rlcatalog.frameworks import frameworks
-from rlcatalog.models.model import ModelV2
+from rlcatalog.models.model import ModelV2, part_of
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations import Unclaimed
 
@@ -29,14 +29,25 @@ class ModelPart:
     is_head: bool = False
     #: Returns the error that says what is wrong with the plugin's part it is; None where its own errors are raised.
     fault: Callable[[str], Exception] | None = None
+    #: The plugin's part it is, for messages; empty for a class of the running program.
+    part: str = ""
 
     def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
         """Build the model of this part."""
         fault = self.fault
         if fault is None:
-            return construct(self.cls, standard, self.kwargs, held)
-        with raised_as(lambda why: fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
-            return construct(self.cls, standard, self.kwargs, held)
+            made = construct(self.cls, standard, self.kwargs, held)
+        else:
+            try:
+                with raised_as(lambda why: fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
+                    made = construct(self.cls, standard, self.kwargs, held)
+            except ModelContractError as error:
+                raise fault(str(error)) from error
+        if self.part:
+            made.__dict__["_rlcatalog_part"] = self.part
+        if held:
+            made._rlcatalog_hold(held)
+        return made
 
 
 def assemble(
@@ -128,7 +139,16 @@ def construct(cls: type, standard: tuple[Any, ...], kwargs: Mapping[str, Any], h
     """Build one model and check that it is one."""
     check_class(cls)
     check_kwargs(cls, kwargs)
-    model = cls(*standard, **kwargs, **held)
+    try:
+        model = cls(*standard, **kwargs, **held)
+    except TypeError as error:
+        if (found := refusal(cls, standard, {**kwargs, **held})) is None:
+            raise
+        given = ", ".join((*STANDARD, *kwargs, *held))
+        raise ModelContractError(
+            f"{cls.__name__}.__init__ is given ({given}) and takes {found}; a memory takes trunk=, a head also"
+            " value_trunk= and action_dist=."
+        ) from error
     if "obs_space" not in getattr(model, "__dict__", {}):
         raise ModelContractError(
             f"{cls.__name__}.__init__ must call its base's __init__(obs_space, action_space, num_outputs, model_config,"
@@ -136,6 +156,19 @@ def construct(cls: type, standard: tuple[Any, ...], kwargs: Mapping[str, Any], h
         )
     assert isinstance(model, ModelV2)
     return model
+
+
+def refusal(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> str | None:
+    """Return the signature of a function, or of a class's constructor, where it does not take these arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # one that is not written in Python
+        return None
+    try:
+        signature.bind(*arguments, **options)
+    except TypeError:
+        return str(signature)
+    return None
 
 
 def check_class(cls: Any) -> None:
@@ -171,7 +204,7 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
     if not isinstance(trunk.num_outputs, Integral):
         raise ModelContractError(
             f"{type(trunk).__name__} was built as the trunk of {outer.__name__}, with num_outputs=None, and did not"
-            " announce the width of its output in self.num_outputs."
+            f" announce the width of its output in self.num_outputs{part_of(trunk)}."
         )
     views = [name for name in trunk.view_requirements if name.startswith("state_in_")]
     if getattr(outer, "is_memory", False) and (views or list(trunk.get_initial_state())):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from numbers import Integral
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlcatalog.config import FlatConfig
-from rlcatalog.errors import ModelContractError, StaleOutputError
+from rlcatalog.errors import ModelContractError, StaleOutputError, shown
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations import is_structure, preprocessor_of
@@ -104,18 +105,18 @@ class ModelV2:
             policy_loss: The algorithm's loss: a scalar, or a list of scalars.
             loss_inputs: The training batch; `"obs"` is encoded (see `restore_original_dimensions`).
         """
-        for model in self.inner_models().values():
+        for model in self._inside().values():
             policy_loss = model.custom_loss(policy_loss, loss_inputs)
         return policy_loss
 
     def metrics(self) -> dict[str, Any]:
         """Return scalars to report beside the learner's own."""
-        inside = self.inner_models().items()
+        inside = self._inside().items()
         return {f"{where}{name}": value for where, model in inside for name, value in model.metrics().items()}
 
     def update_ops(self) -> list[Callable[[], Any]]:
         """Return callables that a training loop runs once after each optimiser step."""
-        return [operation for model in self.inner_models().values() for operation in model.update_ops()]
+        return [operation for model in self._inside().values() for operation in model.update_ops()]
 
     def get_initial_state(self) -> list[Any]:
         """Return the state at the start of an episode: unbatched arrays or tensors; empty for a model without."""
@@ -165,12 +166,12 @@ class ModelV2:
             result = self._run(inputs, state, seq_lens)
         if not (isinstance(result, _PAIR) and len(result) == 2):
             raise ModelContractError(
-                f"{type(self).__name__}.forward() must return a tuple (output, state), found {type(result).__name__}."
+                f"{said_by(self, 'forward')} must return a tuple (output, state), found {type(result).__name__}."
             )
         output, new_state = result
         if not isinstance(new_state, list):
             raise ModelContractError(
-                f"{type(self).__name__}.forward() must return its state as a list, found {type(new_state).__name__}."
+                f"{said_by(self, 'forward')} must return its state as a list, found {type(new_state).__name__}."
             )
         self._remember(output)
         return output if padding is None else padding.zeros(output), new_state or state
@@ -192,10 +193,11 @@ class ModelV2:
     def inner_models(self) -> dict[str, ModelV2]:
         """Return the models inside this one, by what stands before the names of their metrics.
 
-        Their losses, metrics and `update_ops` count, too. The one it is built around, its `trunk`, stands under "".
+        Their losses, metrics and `update_ops` count, too. The one it is built around stands under "": what the catalog
+        has built it around, whatever it calls that, or its attribute `trunk`.
         """
-        found = {"": getattr(self, "trunk", None), "value: ": getattr(self, "value_trunk", None)}
-        return {where: model for where, model in found.items() if isinstance(model, ModelV2)}
+        found = {"": self._held("trunk"), "value: ": self._held("value_trunk")}
+        return {where: model for where, model in found.items() if model is not None}
 
     def is_time_major(self) -> bool:
         """Whether sequences come as [T, B, ...]."""
@@ -211,6 +213,10 @@ class ModelV2:
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
+    #: The models that `assemble` has built this one around, by the names of its constructor's arguments.
+    _rlcatalog_held: Mapping[str, ModelV2] = MappingProxyType({})
+    #: The plugin's part it is, for messages: "model 'glu' of acme-glu 1.0"; empty for a class of the program's own.
+    _rlcatalog_part = ""
     #: Inside a head: what that leaves of the observations it is given.
     _unclaimed: Unclaimed | None = None
     _has_context = False
@@ -221,6 +227,31 @@ class ModelV2:
 
     def _run(self, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         return self.forward(inputs, state, seq_lens)
+
+    def _rlcatalog_hold(self, models: Mapping[str, Any]) -> None:
+        """Note the models that this one is built around; `assemble` calls it once this one is built.
+
+        Args:
+            models: By the names of the constructor's arguments: `"trunk"`, `"value_trunk"`.
+        """
+        found = {name: model for name, model in models.items() if isinstance(model, ModelV2)}
+        self.__dict__["_rlcatalog_held"] = found
+
+    def _held(self, name: str) -> ModelV2 | None:
+        own = getattr(self, name, None)
+        return own if isinstance(own, ModelV2) else self._rlcatalog_held.get(name)
+
+    def _inside(self) -> dict[str, ModelV2]:
+        """Return `inner_models()`, and what this model is built around where an override has left it out."""
+        found = self.inner_models()
+        if self._rlcatalog_held:
+            known, models = set[int](), list(found.values())
+            for model in models:
+                known.add(id(model))
+                models += [inner for inner in model._inside().values() if id(inner) not in known]
+            left = {f"{name}: ": model for name, model in self._rlcatalog_held.items() if id(model) not in known}
+            found = {**found, **left}
+        return found
 
     def _padding(self, obs: Any, seq_lens: Any) -> Any:
         """Return where the padding stands in rows that this model should not see it in, or None."""
@@ -269,6 +300,17 @@ def inner_model(model: Any) -> Any:
     return model.inner_models().get("") if isinstance(model, ModelV2) else None
 
 
+def part_of(model: Any) -> str:
+    """Return `" (model 'glu' of acme-glu 1.0)"`, for messages; nothing for a class of the running program."""
+    part = getattr(model, "_rlcatalog_part", "")
+    return f" ({part})" if part else ""
+
+
+def said_by(model: Any, method: str) -> str:
+    """Return a model's method, and the plugin's part it is of, for messages."""
+    return f"{type(model).__name__}.{method}(){part_of(model)}"
+
+
 def last_values(model: Any, features: Any) -> Any:
     """Return the value estimates `[B]` of a model's last forward pass.
 
@@ -294,20 +336,27 @@ def check_features(trunk: Any, width: Any) -> None:
     if width != trunk.num_outputs:
         raise ModelContractError(
             f"{type(trunk).__name__} announced num_outputs={trunk.num_outputs} and its forward() returned {width}"
-            " values per row."
+            f" values per row{part_of(trunk)}."
         )
 
 
-def check_values(model: Any, shape: Any) -> None:
+def check_values(model: Any, value: Any, rows: int | None = None) -> None:
     """Raise unless value estimates have the shape `[B]` or `[B, 1]`.
+
+    Args:
+        model: The model.
+        value: What its `value_function` returned.
+        rows: B, where it is known.
 
     Raises:
         ModelContractError: They have another one; broadcast against rewards `[B]` it would give nonsense.
     """
-    if len(shape) != 1 and (len(shape) != 2 or shape[1] != 1):
+    shape = getattr(value, "shape", None)
+    if shape is None or len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 1) or rows not in (None, shape[0]):
+        found = shown(value) if shape is None else f"shape {tuple(shape)}"
         raise ModelContractError(
-            f"{type(model).__name__}.value_function() must return one number per row, [B] or [B, 1]; found shape"
-            f" {tuple(shape)}."
+            f"{said_by(model, 'value_function')} must return one number per row, [B] or [B, 1]; found {found}"
+            f"{'' if rows is None else f' for {rows} rows'}."
         )
 
 

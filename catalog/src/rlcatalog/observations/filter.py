@@ -30,6 +30,8 @@ class Filter:
     #: Shape of one filtered observation; known where the catalog made it.
     shape: tuple[int, ...] | None = None
     _harmless = False
+    #: The preprocessor it was made for, which knows when to check.
+    _after: Preprocessor | None = None
 
     def __init__(self, preprocessor: Preprocessor, options: Mapping[str, Any]) -> None:
         self.preprocessor = preprocessor
@@ -49,7 +51,8 @@ class Filter:
         Raises:
             ModelContractError: It does not keep it; the message names the class and where it comes from.
         """
-        before = None if self._harmless else encoded.copy()
+        always = self._after is not None and self._after.check_mode == "always"
+        before = encoded.copy() if always or not self._harmless else None
         try:
             found = self(encoded, update=update)
         except CatalogError:
@@ -66,6 +69,22 @@ class Filter:
             self._harmless = True
         return found
 
+    def saved_state(self) -> dict[str, Array]:
+        """Return what `get_state` returns, held to its contract.
+
+        Raises:
+            ModelContractError: It is no dict of arrays of numbers by name.
+        """
+        try:
+            found = self.get_state()
+        except CatalogError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise ModelContractError(f"{self.who}: its get_state() raised {reason(error)}") from error
+        if not isinstance(found, dict) or not all(isinstance(name, str) and _is_array(a) for name, a in found.items()):
+            raise ModelContractError(f"{self.who}: its get_state() must return arrays by name, found {shown(found)}.")
+        return found
+
     @property
     def who(self) -> str:
         """Its class and where it comes from, for messages."""
@@ -80,6 +99,10 @@ class Filter:
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         """Restore statistics that `get_state` returned."""
+
+
+def _is_array(found: Any) -> bool:
+    return isinstance(found, np.ndarray | np.generic) and found.dtype.kind in "biuf"
 
 
 def make_filter(
@@ -100,10 +123,8 @@ def make_filter(
     options = {**options, "claimed": [] if unclaimed is None else unclaimed.paths}
     made = call_target(component, "numpy", preprocessor, options)
     if not isinstance(made, Filter):
-        raise ModelContractError(
-            f"filter {component.name!r} ({component.provider}) must make a rlcatalog.Filter, found {shown(made)}."
-        )
-    made.component = component
+        raise component.fault(f"its target must make a rlcatalog.Filter, found {shown(made)}.")
+    made.component, made._after = component, preprocessor
     with blamed(component, "processed_space"):
         made.shape = tuple(made.processed_space(preprocessor).shape)
     return made

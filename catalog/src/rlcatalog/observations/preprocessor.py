@@ -21,6 +21,7 @@ from numpy import float32, zeros
 from rlcatalog import provided
 from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, reason, shown
 from rlcatalog.observations.batches import alike, copied, first_size, rows, stack, summary
+from rlcatalog.observations.watching import Watch
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -190,6 +191,8 @@ class Preprocessor:
             raise
         except (Exception, SystemExit) as error:
             self._explain(observation, error)
+        if self._unchecked:  # always, that is
+            self._watch.check_bounds(out)
         return out if self._is_flat else out.reshape(self.shape)
 
     def transform_batch(self, batch: Any) -> Array:
@@ -203,18 +206,19 @@ class Preprocessor:
         try:
             if self._unchecked:
                 self._check_rows(batch)
-            before = None if self._harmless else copied(batch)
+            before = None if self._harmless and not self._unchecked else copied(batch)
             out = np.zeros((first_size(self.info, batch), self.size), np.float32)
             self._write_batch(batch, out)
         except CatalogError:
             raise
         except (Exception, SystemExit) as error:
             self._explain_batch(batch, error)
-        if not self._harmless:
-            if before is not None and not alike(before, batch):
-                who = " or ".join(dict.fromkeys(codec.who for codec in self._codecs()))
-                raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
-            self._harmless = True
+        if self._unchecked:
+            self._watch.check_bounds(out)
+        if before is not None and not alike(before, batch):
+            who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
+            raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
+        self._harmless = True
         return out if self._is_flat else out.reshape(len(out), *self.shape)
 
     def write(self, observation: Any, array: Array, offset: int) -> None:
@@ -232,6 +236,8 @@ class Preprocessor:
         """Check one observation when the check mode asks for it ("first": until one has passed)."""
         if self._unchecked:
             self.check(observation)
+            self._unchecked = False  # a codec in RLlib's form may call this from its transform
+            self._watch.check_slice(observation)
             self._unchecked = self.check_mode == "always"
 
     def set_check(self, mode: str) -> None:
@@ -333,6 +339,10 @@ class Preprocessor:
     def _write_batch(self) -> Writer:
         return self.batch_writer(0)
 
+    @cached_property
+    def _watch(self) -> Watch:
+        return Watch(self)
+
     def _stacked(self, observations: list[Any]) -> Any:
         """Return a list of observations as a batch in the form a vector environment returns."""
         try:
@@ -360,15 +370,16 @@ class Preprocessor:
             " whole numbers from 0 on."
         )
 
-    def _codecs(self) -> Iterator[Preprocessor]:
+    def codecs(self) -> Iterator[Preprocessor]:
+        """Yield this codec and those of the space's parts, depth first."""
         yield self
         for child in self.children:
-            yield from child._codecs()
+            yield from child.codecs()
 
     def _failed(self, error: BaseException) -> str:
         """Return whose code raised: the codec, of this one and its children, that the innermost line belongs to."""
         lines = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
-        homes = {type(codec).__module__: codec for codec in self._codecs()}
+        homes = {type(codec).__module__: codec for codec in self.codecs()}
         return next((homes[line].who for line in reversed(lines) if line in homes), self.who)
 
     def _explain(self, obs: Any, error: BaseException) -> NoReturn:
@@ -396,7 +407,7 @@ class Preprocessor:
         ) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = ("_write", "_write_batch", "_processed", "_find_child", "component", "made_by")
+        compiled = ("_write", "_write_batch", "_watch", "_processed", "_find_child", "component", "made_by")
         return {k: v for k, v in self.__dict__.items() if k not in compiled}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,5 +1,5 @@
 from . import hookspecs as hookspecs, public_index as public_index
-from .calling import blamed as blamed, call_target as call_target
+from .calling import blamed as blamed, call_target as call_target, named as named
 from .component import Component as Component
 from .declarations import (
     HOOK_RETURNS as HOOK_RETURNS,

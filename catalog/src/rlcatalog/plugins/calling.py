@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rlcatalog.errors import CatalogError, PartError, raised_as
+from rlcatalog.errors import CatalogError, ModelContractError, PartError, raised_as
 from rlcatalog.plugins.component import Component
 
 
@@ -20,6 +20,17 @@ def call_target(component: Component, framework: str, *arguments: Any, **options
     target = component.load(framework)
     with blamed(component):
         return target(*arguments, **options)
+
+
+@contextmanager
+def named(component: Component) -> Iterator[None]:
+    """Run a part's code; where it breaks its contract, the error says whose part it is."""
+    try:
+        yield
+    except ModelContractError as error:
+        if component.distribution and component.provider not in str(error):
+            error.args = (f"{component.kind} {component.name!r} ({component.provider}): {error}",)
+        raise
 
 
 @contextmanager

@@ -62,6 +62,11 @@ class Component:
         """Distribution and version as one text."""
         return f"{self.distribution} {self.version}" if self.distribution else "registered in process"
 
+    @property
+    def label(self) -> str:
+        """`"model 'glu' of acme-glu 1.0"`, for messages beside a class; empty for one of the running program."""
+        return f"{self.kind} {self.name!r} of {self.provider}" if self.distribution else ""
+
     def check_framework(self, framework: str) -> None:
         """Raise unless the component has code for `framework` and the framework is installed."""
         if framework in frameworks():

@@ -1,4 +1,5 @@
 from . import loading as loading, saving as saving
+from .conformity import Conformity as Conformity
 from .contract import Engine as Engine, Evaluation as Evaluation, Step as Step
 from .encoder import Encoder as Encoder
 from .files import RegularFile as RegularFile, locked as locked, write_file as write_file

@@ -22,6 +22,7 @@ import numpy as np
 from rlcatalog.choice import Pins, Resolution
 from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning
 from rlcatalog.models import check_weights
+from rlcatalog.plugins import blamed
 from rlcatalog.policy.files import RegularFile
 from rlcatalog.policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
 from rlcatalog.policy.policy import Policy
@@ -59,7 +60,8 @@ def load(
         with _damage(tensors[WEIGHTS]):
             policy.model.set_weights(arrays[WEIGHTS])
         if policy.filter is not None:
-            with _damage(tensors[FILTER]):
+            assert policy.filter.component is not None
+            with _damage(tensors[FILTER]), blamed(policy.filter.component, "set_state"):
                 policy.filter.set_state(arrays[FILTER])
     return policy
 

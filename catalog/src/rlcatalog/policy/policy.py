@@ -15,6 +15,7 @@ from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.models import ModelV2
 from rlcatalog.observations import make_filter
+from rlcatalog.policy.conformity import Conformity, check_dists
 from rlcatalog.policy.contract import Engine, Evaluation, Step
 from rlcatalog.policy.encoder import Encoder
 from rlcatalog.policy.history import Views
@@ -71,9 +72,13 @@ class Policy:
             else self.filter.processed_space(self.preprocessor)
         )
         self.dist_class = resolution.actions.load(self.framework, self.config.read_only())
+        check_dists(resolution, self.config.read_only())
+        #: What engines compare shapes with.
+        self.conformity = Conformity(self)
         self.stored_dist = stored_class(self.dist_class)
         self.model = self.make_model()
-        self.memory = Memory(self.model)
+        with self.conformity.blaming():
+            self.memory = Memory(self.model)
         #: The views of past steps that the model asks for.
         self.views = Views(
             self.model.view_requirements,
@@ -85,7 +90,8 @@ class Policy:
         )
         self._looks_back = bool(self.views)
         self._carries = self._looks_back or bool(self.memory)
-        self._engine: Engine = frameworks()[self.framework].load("engine")(self)
+        with self.conformity.blaming():
+            self._engine: Engine = frameworks()[self.framework].load("engine")(self)
         #: A model remembers its last pass: whoever runs it reads what it remembers before another thread runs it again.
         #: A trace that runs it within a pass of the same thread may pass.
         self._passing = threading.RLock()
@@ -150,7 +156,11 @@ class Policy:
     def _step(self, encoded: Array, state: State | None, prev_reward: Any, mask: Array | None, explore: bool) -> Step:
         if not self._carries:
             with self._passing:
-                raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
+                try:
+                    raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
+                except BaseException as error:
+                    self.conformity.blame(error)
+                    raise
             check_step(logp, value, inputs, encoded, self.preprocessor)
             return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, None)
         memory, history, _, past = self._carried(state, len(encoded))
@@ -159,7 +169,7 @@ class Policy:
             history = self.views.rewarded(history, prev_reward)
             seen = self.views.see(history, encoded)
         shown = {name: seen[name] for name in self.views.acting}
-        with self._passing:
+        with self._passing, self.conformity.blaming():
             raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
         check_step(logp, value, inputs, encoded, self.preprocessor, history.t if self._looks_back else None)
         if self._looks_back:
@@ -192,7 +202,7 @@ class Policy:
         return self._valued(encoded, shown, memory)
 
     def _valued(self, encoded: Array, shown: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
-        with self._passing:
+        with self._passing, self.conformity.blaming():
             value = self._engine.values(encoded, shown, memory)
         check_rows(value, "its value estimate", "look at its observation, and at the model's weights")
         return value
@@ -264,7 +274,7 @@ class Policy:
             NoClosedFormError: `"dist_inputs"` are given, and the distribution has no closed form for its divergence.
         """
         check_batch(self, batch)
-        with self._passing:
+        with self._passing, self.conformity.blaming():
             return self._engine.evaluate(batch)
 
     def initial_state(self, batch_size: int) -> Any:

@@ -33,7 +33,7 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
     resolution = policy.resolution
     arrays = {WEIGHTS: policy.model.get_weights()}
     if policy.filter is not None:
-        arrays[FILTER] = policy.filter.get_state()
+        arrays[FILTER] = policy.filter.saved_state()
     contents = {role: to_bytes(named) for role, named in arrays.items()}
     digests = {role: hashlib.sha256(content).hexdigest() for role, content in contents.items()}
     names = {role: file_name(role, digest) for role, digest in digests.items()}

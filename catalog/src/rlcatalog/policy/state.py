@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.models import ViewRequirement
+from rlcatalog.errors import ModelContractError, NotServedError, shown
+from rlcatalog.models import ViewRequirement, said_by
 from rlcatalog.policy.history import History
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ class Memory:
     """
 
     def __init__(self, model: ModelV2) -> None:
-        self._who = type(model).__name__
-        parts = [_array(part) for part in model.get_initial_state()]
+        self._who, self._returns = type(model).__name__, said_by(model, "forward")
+        parts = _initial(model)
         names = [name for name in model.view_requirements if name.startswith(_STATE_IN)]
         count = max([len(parts), *(int(name.removeprefix(_STATE_IN)) + 1 for name in names)])
         self._windows: list[Window | None] = []
@@ -134,20 +134,49 @@ class Memory:
         """
         if len(returned) != len(memory):
             raise ModelContractError(
-                f"{self._who}.forward() returned {len(returned)} states; get_initial_state() has {len(memory)}."
+                f"{self._returns} returned {len(returned)} states; get_initial_state() has {len(memory)}."
             )
         if self._plain:
+            for new, old in zip(returned, memory, strict=True):
+                if new.shape != old.shape:
+                    raise self._reshaped(returned, memory)
             return tuple(returned), ()
         found, kept, wholes = [], [], iter(past)
         for window, old, new in zip(self._windows, memory, returned, strict=True):
             if window is None:
+                if new.shape != old.shape:
+                    raise self._reshaped([new], [old])
                 found.append(new)
                 continue
             whole = next(wholes) if window.skips else old
+            if new.shape != whole[:, 0].shape:
+                raise self._reshaped([new], [whole[:, 0]])
             whole = np.concatenate([whole[:, 1:], new[:, None]], axis=1)
             found.append(whole[:, window.places] if window.skips else whole)
             kept += [whole] if window.skips else []
         return tuple(found), tuple(kept)
+
+    def _reshaped(self, returned: Sequence[Array], memory: Sequence[Array]) -> ModelContractError:
+        return ModelContractError(
+            f"{self._returns} must return states of the shapes it is given, {[part.shape for part in memory]}, a row"
+            f" for each episode; found {[part.shape for part in returned]}. get_initial_state() says what one row is."
+        )
+
+
+def _initial(model: ModelV2) -> list[Array]:
+    """Return the model's initial state as arrays.
+
+    Raises:
+        ModelContractError: It is no list of arrays of numbers.
+    """
+    found = model.get_initial_state()
+    parts = [_array(part) for part in found] if isinstance(found, list | tuple) else None
+    if parts is None or any(part.dtype.kind not in "biuf" for part in parts):
+        raise ModelContractError(
+            f"{said_by(model, 'get_initial_state')} must return a list of arrays or tensors of numbers, each without a"
+            f" batch axis; found {shown(found)}."
+        )
+    return parts
 
 
 _STATE_IN = "state_in_"

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.actions import entropy_of, params_given
-from rlcatalog.errors import ModelContractError
+from rlcatalog.models import check_values
 from rlcatalog.policy import Evaluation, Policy, lengths_of, memory_of, views_of
 from rlcatalog.tf.dtypes import dtype_of, floats_as, widened
 from rlcatalog.tf.ops import flatten_rows
@@ -36,6 +36,7 @@ class TFEngine:
         policy = self.policy
         self.model: Any = model
         self.dist_class: Any = policy.dist_class
+        self.conformity = policy.conformity
         self.scalar, self.width = policy.action_codec.scalar, policy.action_codec.width
         self.has_value = policy.has_value
         self._follow(dtype_of(model))
@@ -79,13 +80,13 @@ class TFEngine:
             # A model's check: in a trace it can only fail as an operation, eagerly it says what is wrong.
             self._runner(self._acting(explore), mask is not None)(*arguments)
             raise
-        return (
-            raw.numpy(),
-            logp.numpy(),
-            value.numpy() if self.has_value else None,
-            inputs.numpy(),
-            self._kept(returned),
-        )
+        found = (raw.numpy(), logp.numpy(), value.numpy() if self.has_value else None, inputs.numpy())
+        rows = len(obs)
+        if any(part is not None and len(part) != rows for part in found):  # a trace does not know how many there are
+            self._runner(self._acting(explore), mask is not None)(*arguments)
+            self.conformity.check_sample(found[0], rows)
+            self.conformity.check_rows(found[1], rows, "logp")
+        return *found, self._kept(returned)
 
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
         """Return value estimates, as a NumPy array; no distribution is made."""
@@ -94,7 +95,9 @@ class TFEngine:
         traced = self._traced.get(None)
         if traced is None:
             traced = self._traced[None] = self._trace(self._runner(self._estimates))
-        return traced(*self._arguments(obs, views, memory)).numpy()  # type: ignore[no-any-return]
+        value = traced(*self._arguments(obs, views, memory)).numpy()
+        check_values(self.model, value, len(obs))
+        return value  # type: ignore[no-any-return]
 
     def _one_row(self, obs: Array, views: Mapping[str, Any]) -> tuple[Array, dict[str, Any], tuple[Array, ...]]:
         """Return inputs like these, and a memory, of one row."""
@@ -129,7 +132,12 @@ class TFEngine:
         ]
         if masked:
             signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
-        return tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
+        traced = tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
+        own = {id(variable) for variable in self.model.variables()}
+        for variable in traced.graph.variables:
+            if variable.trainable and id(variable) not in own:
+                self.conformity.nobody_holds(variable.name, variable.shape)
+        return traced
 
     def _runner(self, run: Callable[[dict[str, Any], list[Any], Any], Any], masked: bool = False) -> Callable[..., Any]:
         """Return a function of inputs, memory and mask as one of these, flattened; the mask only if masked."""
@@ -147,18 +155,23 @@ class TFEngine:
         return lambda input_dict, memory, mask: self._forward(input_dict, memory, mask, explore)
 
     def _forward(self, input_dict: dict[str, Any], memory: list[Any], mask: Any, explore: bool) -> tuple[Any, ...]:
+        rows = input_dict["obs"].shape[0]
         inputs, returned = self._one_step(input_dict, memory)
+        self.conformity.check_outputs(inputs, rows)
+        inputs = widened(inputs)
         if mask is not None:
             inputs = self.dist_class.masked(inputs, mask)
         dist = self.dist_class(inputs, self.model)
         sample = dist.sample() if explore else dist.deterministic_sample()
-        raw, logp = self._score(dist, sample)
-        value = values_of(self.model) if self.has_value else tf.constant(0.0)
+        raw, logp = self._score(dist, sample, rows)
+        if explore and not tf.executing_eagerly() and _depends(raw, inputs):
+            self.conformity.has_gradient("sample")
+        value = values_of(self.model, rows) if self.has_value else tf.zeros([tf.shape(inputs)[0]])
         return raw, logp, value, params_given(dist, sample), *(returned if memory else ())
 
     def _estimates(self, input_dict: dict[str, Any], memory: list[Any], mask: Any) -> Any:
         self._one_step({**input_dict, "values_only": True}, memory)
-        return values_of(self.model)
+        return values_of(self.model, input_dict["obs"].shape[0])
 
     def _one_step(self, input_dict: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
         """Run the model on one step of each episode."""
@@ -168,18 +181,20 @@ class TFEngine:
         )
         if len(returned) == len(memory):  # what comes back at the next step must be what was traced
             returned = [tf.cast(new, old.dtype) for new, old in zip(returned, memory, strict=True)]
-        return widened(inputs), returned
+        return inputs, returned
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
         with tf.device(self.device):
             input_dict = self._given({"obs": batch["obs"], **views_of(self.policy, batch)})
+            rows = input_dict["obs"].shape[0]
             if self.policy.memory:
                 inputs, value = self._over_sequences(input_dict, batch)
             else:
                 outputs, _ = self.model({**input_dict, "is_training": True}, [], None)
+                self.conformity.check_outputs(outputs, rows)
                 inputs = widened(outputs)
-                value = values_of(self.model) if self.has_value else None
+                value = values_of(self.model, rows) if self.has_value else None
             if batch.get("mask") is not None:
                 inputs = self.dist_class.masked(inputs, tf.cast(self.tensor(batch["mask"]), tf.bool))
             dist = self.dist_class(inputs, self.model)
@@ -187,7 +202,11 @@ class TFEngine:
             raw = raw[:, 0] if self.scalar and raw.shape.rank == 2 else raw
             logp = dist.logp(raw)
             entropy, kind = entropy_of(dist, flat_sample)
-            return Evaluation(logp, entropy, kind, value, dist, self._kl(batch, dist, raw))
+            kl = self._kl(batch, dist, raw)
+            for found, method in ((logp, "logp"), (entropy, "entropy"), (kl, "kl")):
+                if found is not None:
+                    self.conformity.check_rows(found, rows, method)
+            return Evaluation(logp, entropy, kind, value, dist, kl)
 
     def _kl(self, batch: Mapping[str, Any], dist: Any, raw: Any) -> Any:
         if batch.get("dist_inputs") is None:
@@ -214,7 +233,10 @@ class TFEngine:
         padded = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
         memory = self._given(list(getattr(state, "memory", state)))
         outputs, _ = self.model({**padded, "is_training": True, "outputs_only": True}, memory, lengths)
-        return widened(padding.take(outputs)), padding.take(values_of(self.model)) if self.has_value else None
+        places = padded["obs"].shape[0]
+        self.conformity.check_outputs(outputs, places)
+        value = padding.take(values_of(self.model, places)) if self.has_value else None
+        return widened(padding.take(outputs)), value
 
     def to(self, device: str) -> None:
         """Rebuild the model on a device; variables stay where they were made."""
@@ -234,19 +256,27 @@ class TFEngine:
         """
         return floats_as(tf.convert_to_tensor(value), dtype)
 
-    def _score(self, dist: Any, sample: Any) -> tuple[Any, Any]:
+    def _score(self, dist: Any, sample: Any, rows: int | None) -> tuple[Any, Any]:
         """Return a sample in its flat form `[B, width]` and its logp."""
         sample = flat_sample(sample)
-        return self._checked(flatten_rows(sample)), dist.logp(sample)
-
-    def _checked(self, raw: Any) -> Any:
-        if raw.shape[1] != self.width:
-            raise ModelContractError(
-                f"{getattr(self.dist_class, '__name__', self.dist_class)}.sample() gave {raw.shape[1]} values per"
-                f" action; {self.policy.action_space} takes {self.width}."
-            )
-        return raw
+        if not len(sample.shape):
+            self.conformity.check_sample(sample, rows)
+        raw = flatten_rows(sample)
+        self.conformity.check_sample(raw, rows)
+        logp = dist.logp(sample)
+        self.conformity.check_rows(logp, rows, "logp")
+        return raw, logp
 
     def _given(self, value: Any) -> Any:
         """Return a structure of arrays as tensors that the model is given."""
         return tf.nest.map_structure(lambda part: self.tensor(part, self.floats), value)
+
+
+def _depends(found: Any, inputs: Any) -> bool:
+    """Whether gradients of what a trace has made reach its inputs."""
+    if not found.dtype.is_floating:
+        return False
+    try:
+        return tf.gradients(found, inputs)[0] is not None
+    except (LookupError, TypeError, ValueError):  # an operation has none
+        return False

@@ -57,20 +57,17 @@ class TFModelV2(ModelV2):
 
     def variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
         """Return all variables, as a list or by name."""
-        found = {item.name: item.variable for item in self._found()}
+        found = {item.name: item.variable for item in self._found() if not item.part}
         return found if as_dict else list(found.values())
 
     def trainable_variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
         """Return the trainable variables, as a list or by name."""
-        found = {item.name: item.variable for item in self._found() if item.variable.trainable}
+        found = {item.name: item.variable for item in self._found() if item.variable.trainable and not item.part}
         return found if as_dict else list(found.values())
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all variables as arrays, in canonical layouts (see `ModelV2.get_weights`)."""
-        return {
-            item.name: item.variable.numpy() if item.axes is None else item.variable.numpy().transpose(item.axes)
-            for item in self._found()
-        }
+        return {item.name: item.value() for item in self._found()}
 
     def variable_axes(self) -> dict[str, tuple[int, ...] | None]:
         """Return by name the axes that turn a variable, and what has its form, into its canonical layout, or None."""
@@ -79,11 +76,17 @@ class TFModelV2(ModelV2):
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Set all variables from arrays (see `ModelV2.set_weights`)."""
         found = self._found()
-        shapes = {f.name: tuple(f.variable.shape[i] for i in f.axes or range(len(f.variable.shape))) for f in found}
-        check_weights(self, shapes, weights)
+        check_weights(self, {item.name: item.shape for item in found}, weights)
+        parts: dict[int, list[Any]] = {}
         for item in found:
             value = np.asarray(weights[item.name])
-            item.variable.assign(value if item.axes is None else value.transpose(np.argsort(item.axes)))
+            if item.layout is None:
+                item.variable.assign(value if item.axes is None else value.transpose(np.argsort(item.axes)))
+                continue
+            given = parts.setdefault(id(item.variable), [])
+            given.append(value)
+            if len(given) == len(item.layout.names) and item.layout.back is not None:
+                item.variable.assign(item.layout.back(*given))
 
     def last_output(self) -> Any:
         """Return the output of the last call (see `ModelV2.last_output`)."""
@@ -98,8 +101,13 @@ class TFModelV2(ModelV2):
             extra = [raw(v) for v in model._registered if id(raw(v)) not in known]
             found += [Found(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
             known |= {id(v) for v in extra}
-            names = {"trunk": inner_model(model), "value_trunk": getattr(model, "value_trunk", None)}
-            models += [(inner, f"{path}{name}.") for name, inner in names.items() if isinstance(inner, TFModelV2)]
+            names = {"trunk": inner_model(model), "value_trunk": model._held("value_trunk")}
+            for name, inner in names.items():
+                if isinstance(inner, TFModelV2):  # it may be kept where nobody finds it
+                    hidden = [item for item in find(inner) if id(item.variable) not in known]
+                    found += [item._replace(name=f"{path}_rlcatalog_{name}.{item.name}") for item in hidden]
+                    known |= {id(item.variable) for item in hidden}
+                    models.append((inner, f"{path}{name}."))
         return found
 
     def _flatten(self, obs: Any) -> Any:

@@ -25,14 +25,22 @@ def flat_sample(sample: Any) -> Any:
     return tf.concat([tf.cast(part, dtype) for part in rows], axis=1)
 
 
-def values_of(model: Any) -> Any:
+def values_of(model: Any, rows: int | None = None) -> Any:
     """Return the value estimates `[B]` of a model's last pass, float32 at least; a column `[B, 1]` will do as well.
+
+    Args:
+        model: The model.
+        rows: B, where it is known.
 
     Raises:
         ModelContractError: They have another shape.
     """
-    value = widened(model.value_function())
-    if value.shape.rank in (1, None):
-        return value
-    check_values(model, value.shape)
-    return value[:, 0]
+    value = model.value_function()
+    if not tf.is_tensor(value):
+        check_values(model, value, rows)
+        value = tf.convert_to_tensor(value)
+    if value.shape.rank is not None:
+        check_values(model, value, rows if value.shape.rank and value.shape[0] is not None else None)
+        if value.shape.rank == 2:
+            value = value[:, 0]
+    return widened(value)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rlcatalog.actions import ActionDistribution, entropy_of, params_given
-from rlcatalog.errors import ModelContractError
 from rlcatalog.policy import Evaluation, Policy, lengths_of, memory_of, views_of
 from rlcatalog.torch.dtypes import HALF, dtype_of, widened
 from rlcatalog.torch.outputs import flat_sample, values_of
@@ -30,8 +30,11 @@ class TorchEngine:
         self.policy = policy
         self.model: Any = policy.model
         self.dist_class: Any = policy.dist_class
+        self.conformity = policy.conformity
         self.scalar = policy.action_codec.scalar
-        self.width = policy.action_codec.width
+        self.width, self.outputs = policy.action_codec.width, policy.conformity.outputs
+        #: Whether what takes a backward pass to see was seen to be right.
+        self._examined = False
         self.has_value = policy.has_value
         #: The memory acting returned last, as arrays and as tensors: given back, the model finds its own tensors.
         self._last: tuple[Any, list[torch.Tensor]] = (None, [])
@@ -49,20 +52,25 @@ class TorchEngine:
             model.eval()
         with torch.inference_mode():
             dtype = dtype_of(model)
+            rows = len(obs)
             states = self._states(memory, dtype) if memory else []
-            seq_lens = self._single_steps(len(obs)) if memory else None
+            seq_lens = self._single_steps(rows) if memory else None
             input_dict: dict[str, Any] = {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
             for name, view in views.items():
                 input_dict[name] = self.tree(view, dtype)
             inputs, new_state = model(input_dict, states, seq_lens)
+            if type(inputs) is not Tensor or inputs.shape != (rows, self.outputs):
+                self.conformity.check_outputs(inputs, rows)
             if inputs.dtype in HALF:
                 inputs = inputs.float()
             if mask is not None:
                 inputs = self.dist_class.masked(inputs, self.tensor(mask))
             dist = self.dist_class(inputs, model)
             sample = dist.sample() if explore else dist.deterministic_sample()
-            raw, logp = self._score(dist, sample)
-            value = self.numpy(values_of(self.model)) if self.has_value else None
+            raw, logp = self._score(dist, sample, rows)
+            if type(logp) is not Tensor or logp.shape != (rows,):
+                self.conformity.check_rows(logp, rows, "logp")
+            value = self.numpy(values_of(self.model, rows)) if self.has_value else None
             found: tuple[Array, ...] = ()
             if states:
                 found = tuple(self.numpy(widened(part)) for part in new_state)
@@ -79,7 +87,7 @@ class TorchEngine:
             input_dict |= {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
             seq_lens = self._single_steps(len(obs)) if memory else None
             self.model({**input_dict, "values_only": True}, self._states(memory, dtype), seq_lens)
-            return self.numpy(values_of(self.model))
+            return self.numpy(values_of(self.model, len(obs)))
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
@@ -91,16 +99,20 @@ class TorchEngine:
         input_dict: dict[str, Any] = {name: self.tree(view, dtype) for name, view in views.items()}
         input_dict["obs"] = self.tensor(batch["obs"], dtype)
         sequences = self._sequences(batch, dtype) if self.policy.memory else None
+        rows = input_dict["obs"].shape[0]
         if sequences is None:
             inputs, _ = model({**input_dict, "is_training": True}, [], None)
-            value = values_of(self.model) if self.has_value else None
+            self._check_outputs(inputs, rows)
+            value = values_of(self.model, rows) if self.has_value else None
         else:
             lengths, padded, states = sequences
             repeats = self.policy.views.training
             input_dict = {name: padded.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
             outputs, _ = model({**input_dict, "is_training": True, "outputs_only": True}, states, lengths)
+            places = input_dict["obs"].shape[0]
+            self._check_outputs(outputs, places)
             inputs = padded.take(outputs)
-            value = padded.take(values_of(self.model)) if self.has_value else None
+            value = padded.take(values_of(self.model, places)) if self.has_value else None
         inputs = widened(inputs)
         if batch.get("mask") is not None:
             inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())
@@ -109,7 +121,35 @@ class TorchEngine:
         raw = raw[:, 0] if self.scalar and raw.ndim == 2 else raw
         logp = dist.logp(raw)
         entropy, kind = entropy_of(dist, flat_sample)
-        return Evaluation(logp, entropy, kind, value, dist, self._kl(batch, dist, raw))
+        kl = self._kl(batch, dist, raw)
+        for found, method in ((logp, "logp"), (entropy, "entropy"), (kl, "kl")):
+            if found is not None and (type(found) is not Tensor or found.shape != (rows,)):
+                self.conformity.check_rows(found, rows, method)
+        if not self._examined and logp.requires_grad:
+            self._examine(inputs, [logp, entropy, *([] if value is None else [value])])
+        return Evaluation(logp, entropy, kind, value, dist, kl)
+
+    def _check_outputs(self, outputs: Any, rows: int) -> None:
+        if type(outputs) is not Tensor or outputs.shape != (rows, self.outputs):
+            self.conformity.check_outputs(outputs, rows)
+
+    def _examine(self, inputs: torch.Tensor, found: list[torch.Tensor]) -> None:
+        """Raise where a sample carries a gradient, or a weight takes part that nobody trains.
+
+        Raises:
+            ModelContractError: So it is.
+        """
+        if torch._C._are_functorch_transforms_active():  # neither draws nor leaves are what they seem there
+            return
+        own = {id(parameter) for parameter in self.model.parameters()}
+        for leaf in _leaves(found):
+            if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
+                self.conformity.nobody_holds(_place_of(leaf, self.model), leaf.shape)
+        with torch.random.fork_rng([] if self.on_cpu else [self.device]):  # as if nothing was drawn
+            drawn = self.dist_class(inputs, self.model).sample()
+        if flat_sample(drawn).requires_grad:
+            self.conformity.has_gradient("sample")
+        self._examined = True
 
     def _kl(self, batch: Mapping[str, Any], dist: Any, raw: torch.Tensor) -> torch.Tensor | None:
         if batch.get("dist_inputs") is None:
@@ -145,20 +185,17 @@ class TorchEngine:
             tensor = tensor.to(dtype)
         return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
 
-    def _score(self, dist: ActionDistribution, sample: Any) -> tuple[Array, torch.Tensor]:
+    def _score(self, dist: ActionDistribution, sample: Any, rows: int) -> tuple[Array, torch.Tensor]:
         """Return a sample in its flat form, an array `[B, width]`, and its logp."""
         if not isinstance(sample, torch.Tensor):
             sample = flat_sample(sample)
         raw = self.numpy(sample)
         if raw.ndim == 1:
             raw = raw[:, None]
-        elif raw.ndim != 2:
+        elif raw.ndim > 2:
             raw = raw.reshape(len(raw), math.prod(raw.shape[1:]))
-        if raw.shape[1] != self.width:
-            raise ModelContractError(
-                f"{getattr(self.dist_class, '__name__', self.dist_class)}.sample() gave {raw.shape[1]} values per"
-                f" action; {self.policy.action_space} takes {self.width}."
-            )
+        if raw.shape != (rows, self.width):
+            self.conformity.check_sample(raw, rows)
         return raw, dist.logp(sample)
 
     def tree(self, value: Any, dtype: torch.dtype) -> Any:
@@ -189,6 +226,35 @@ class TorchEngine:
         memory = memory_of(self.policy, batch, len(lengths))
         padding = Padding(lengths, int(lengths.max(initial=0)), self.device)
         return torch.from_numpy(lengths).to(self.device), padding, [self.tensor(part, dtype) for part in memory]
+
+
+def _leaves(found: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield the leaves that gradients of tensors reach."""
+    functions = [tensor.grad_fn for tensor in found if tensor.grad_fn is not None]
+    known = set(functions)
+    for function in functions:
+        if hasattr(function, "variable"):
+            yield function.variable
+        inner = {before for before, _ in function.next_functions if before is not None} - known
+        known |= inner
+        functions += inner
+
+
+def _place_of(leaf: torch.Tensor, model: torch.nn.Module) -> str:
+    """Return where a parameter stands that is in a list, tuple or dict of a module; else what can be said of it."""
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            items = (
+                value.items()
+                if isinstance(value, dict)
+                else enumerate(value)
+                if isinstance(value, list | tuple)
+                else ()
+            )
+            for key, item in items if not name.startswith("_") else ():
+                if item is leaf or (isinstance(item, torch.nn.Module) and any(p is leaf for p in item.parameters())):
+                    return f"{path}.{name}[{key!r}]".lstrip(".")
+    return "without a name"
 
 
 def _copied(tensor: torch.Tensor) -> Array:

@@ -103,6 +103,13 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         else:
             super().__setattr__(name, value)
 
+    def _rlcatalog_hold(self, models: Mapping[str, Any]) -> None:
+        super()._rlcatalog_hold(models)
+        found = {id(module) for module in self.modules()}
+        for name, model in self._rlcatalog_held.items():
+            if id(model) not in found and isinstance(model, nn.Module):  # kept where nn.Module does not look
+                self.add_module(f"_rlcatalog_{name}", model)
+
     def _flatten(self, obs: torch.Tensor) -> torch.Tensor:
         return obs.reshape(obs.shape[0], math.prod(obs.shape[1:]))  # -1 fits no empty batch
 

@@ -23,14 +23,19 @@ def flat_sample(sample: Any) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def values_of(model: Any) -> Tensor:
+def values_of(model: Any, rows: int | None = None) -> Tensor:
     """Return the value estimates `[B]` of a model's last pass, float32 at least; a column `[B, 1]` will do as well.
+
+    Args:
+        model: The model.
+        rows: B, where it is known.
 
     Raises:
         ModelContractError: They have another shape.
     """
-    value = widened(model.value_function())
-    if value.ndim == 1:
-        return value
-    check_values(model, value.shape)
-    return value[:, 0]
+    value = model.value_function()
+    if type(value) is not Tensor or value.shape != (rows,):
+        check_values(model, value, rows)
+        if value.ndim == 2:
+            value = value[:, 0]
+    return widened(value)

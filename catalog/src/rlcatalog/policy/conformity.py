@@ -1,0 +1,251 @@
+"""What a policy's model and distribution are held to while they work, and whose part it is that breaks it.
+
+An engine compares shapes at each call, which takes a tenth of a microsecond each, and comes here where one differs.
+While TensorFlow traces, numbers of rows may be unknown; what is known is compared.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from rlcatalog.actions import ActionDistribution, unbound
+from rlcatalog.choice import MODEL_SLOTS, Resolution
+from rlcatalog.errors import CatalogError, ModelContractError, PartError, reason, shown
+from rlcatalog.models import ModelV2, refusal, said_by
+from rlcatalog.plugins import Component, blamed, public_index
+
+if TYPE_CHECKING:
+    from rlcatalog.policy.policy import Policy
+
+Shape = tuple[int | None, ...]
+
+
+class Conformity:
+    """Compares what a policy's parts return with what they must, and names the part that differs.
+
+    Args:
+        policy: The policy.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.outputs = policy.resolution.num_outputs
+        self.width = policy.action_codec.width
+
+    # --- what a model returns --------------------------------------------------------------------------------------
+
+    def check_outputs(self, found: Any, rows: int | None) -> None:
+        """Raise unless a model's outputs have the shape `[rows, outputs]`."""
+        expected = (rows, self.outputs)
+        if not fits(found, expected):
+            raise ModelContractError(
+                f"{said_by(self._policy.model, 'forward')} must return outputs of shape {_written(expected)}: a row for"
+                f" each observation, and a column for each of the {self.outputs} inputs that {self._dist()} takes for"
+                f" {self._policy.action_space}; found {_found(found)}."
+            )
+
+    # --- what a distribution returns -------------------------------------------------------------------------------
+
+    def check_sample(self, found: Any, rows: int | None, method: str = "sample") -> None:
+        """Raise unless a sample in its flat form has the shape `[rows, width]`."""
+        if fits(found, (rows, self.width)):
+            return
+        who, shape = self._dist(method), shape_of(found)
+        if shape is not None and len(shape) == 2 and (shape[0] == rows or rows is None):
+            raise ModelContractError(
+                f"{who} gave {shape[1]} values per action; {self._policy.action_space} takes {self.width}."
+            )
+        raise ModelContractError(
+            f"{who} must return one action for each row, {_written((rows, self.width))} for"
+            f" {self._policy.action_space}, or [{_number(rows)}] for a single Discrete; found {_found(found)}."
+        )
+
+    def check_rows(self, found: Any, rows: int | None, method: str) -> None:
+        """Raise unless something that a distribution says of each row has the shape `[rows]`."""
+        if not fits(found, (rows,)):
+            raise ModelContractError(
+                f"{self._dist(method)} must return one number per row, shape {_written((rows,))}; found"
+                f" {_found(found)}. Sum over the values of an action."
+            )
+
+    def has_gradient(self, method: str) -> NoReturn:
+        """Raise: gradients pass through a sample."""
+        raise ModelContractError(
+            f"{self._dist(method)} must return actions without gradient, and theirs reaches the inputs; detach"
+            " them (tf.stop_gradient), and leave draws with gradient to rsample()."
+        )
+
+    def nobody_holds(self, name: str, shape: Any) -> NoReturn:
+        """Raise: a weight is used that neither is trained nor saved."""
+        policy = self._policy
+        parts = " or ".join(dict.fromkeys([said_by(policy.model, "forward"), self._dist()]))
+        raise ModelContractError(
+            f"{parts} uses the weight {name!r} of shape {tuple(shape)}, which is found in no attribute of"
+            f" {type(policy.model).__name__} and would neither be trained nor saved. Make what holds it an attribute;"
+            " in PyTorch, lists and dicts of modules are nn.ModuleList and nn.ModuleDict."
+        )
+
+    # --- whose part it is ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """Run code of the parts; see `blame`."""
+        try:
+            yield
+        except BaseException as error:
+            self.blame(error)
+            raise
+
+    def blame(self, error: BaseException) -> None:
+        """Raise a typed error in place of one that the code of a part has raised; of other errors, return.
+
+        What a class of the running program raises is its own; a method that cannot be called as the contract says is
+        named there, too.
+
+        Raises:
+            ModelContractError: A method does not take the arguments it is given.
+            PartError: A plugin's part raised it.
+        """
+        if isinstance(error, CatalogError | KeyboardInterrupt | GeneratorExit):
+            return
+        if isinstance(error, TypeError):
+            self._check_signatures(error)
+        packages = {package: component for package, component in self._homes() if _is_strange(component)}
+        if not packages:
+            return
+        for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+            package = str(frame.f_globals.get("__name__")).partition(".")[0]
+            if package in packages:
+                component = packages[package]
+                method = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
+                raise PartError(f"{_titled(component)}: {method}() raised {reason(error)}", component) from error
+        # It was raised by what called them, on something that one of them had returned.
+        whose = " or ".join(dict.fromkeys(map(_titled, packages.values())))
+        raise PartError(f"{whose}: what it returned made the policy fail: {reason(error)}") from error
+
+    def _check_signatures(self, error: TypeError) -> None:
+        inputs = object()
+        dist, options = unbound(self._policy.dist_class)
+        models = _chain(getattr(self._policy, "model", None))
+        calls: list[tuple[str, Any, tuple[Any, ...], Any]] = [
+            *((said_by(model, "forward"), model.forward, ({}, [], None), {}) for model in models),
+            *((said_by(model, "get_initial_state"), model.get_initial_state, (), {}) for model in models),
+            *((said_by(model, "value_function"), model.value_function, (), {}) for model in models[:1]),
+            (self._dist("__init__"), dist, (inputs, None), options),
+        ]
+        for name, count in _METHODS.items():
+            if (method := getattr(dist, name, None)) is not None:
+                calls.append((self._dist(name), method, (inputs,) * (1 + count), {}))
+        for who, method, arguments, keywords in calls:
+            if (signature := refusal(method, arguments, keywords)) is not None:
+                raise ModelContractError(
+                    f"{who} cannot be called as the contract says, with {len(arguments)} arguments"
+                    f"{f' and {sorted(keywords)}' if keywords else ''}: it takes {signature}. {reason(error)}"
+                ) from error
+
+    def _homes(self) -> Iterator[tuple[str, Component]]:
+        """Yield the packages that the parts' code is in."""
+        resolution = self._policy.resolution
+        chosen = [resolution.choices[slot].component for slot in MODEL_SLOTS]
+        for component in [*chosen, *(plan.component for plan in resolution.actions.walk())]:
+            if component is not None and resolution.framework in component.frameworks:
+                cls = component.load(resolution.framework)
+                yield str(getattr(cls, "__module__", "")).partition(".")[0], component
+
+    def _dist(self, method: str = "") -> str:
+        """Return the distribution, or a method of it, and the plugins' parts it is made of."""
+        cls = unbound(self._policy.dist_class)[0]
+        components = [plan.component for plan in self._policy.resolution.actions.walk()]
+        labels = [c.label for c in components if _is_strange(c)] or [c.label for c in components[:1] if c.label]
+        part = " with ".join(dict.fromkeys(labels))
+        return f"{getattr(cls, '__name__', cls)}{method and f'.{method}()'}{part and f' ({part})'}"
+
+
+#: Methods of a distribution that engines call → the number of their arguments.
+_METHODS = {"sample": 0, "deterministic_sample": 0, "logp": 1, "entropy": 0, "kl": 1}
+
+
+def _chain(model: Any) -> list[Any]:
+    found = [model] if isinstance(model, ModelV2) else []
+    for one in found:
+        found += [inner for inner in one.inner_models().values() if inner not in found]
+    return found
+
+
+def _is_strange(component: Component) -> bool:
+    return not (component.in_process or public_index.lists(component))
+
+
+def _titled(component: Component) -> str:
+    return f"{component.kind} {component.name!r} ({component.provider})"
+
+
+def shape_of(found: Any) -> Shape | None:
+    """Return the shape of an array or tensor, None for each axis of unknown length; None for anything else."""
+    shape = getattr(found, "shape", None)
+    try:
+        return None if shape is None else tuple(None if n is None else int(n) for n in shape)
+    except (TypeError, ValueError):  # TensorFlow, while tracing: the number of axes is unknown
+        return None
+
+
+def fits(found: Any, expected: Shape) -> bool:
+    """Whether an array or tensor has the expected shape, as far as it is known.
+
+    A number of rows that is known where that of the batch is not, is a wrong one.
+    """
+    shape = shape_of(found)
+    if shape is None:
+        return getattr(getattr(found, "shape", 0), "rank", 0) is None
+    return len(shape) == len(expected) and all(
+        n is None or n == wanted for n, wanted in zip(shape, expected, strict=True)
+    )
+
+
+def _number(n: int | None) -> str:
+    return "B" if n is None else str(n)
+
+
+def _written(shape: Shape) -> str:
+    return f"[{', '.join(map(_number, shape))}]"
+
+
+def _found(found: Any) -> str:
+    shape = shape_of(found)
+    return shown(found, 80) if shape is None else f"shape {_written(shape)}"
+
+
+def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
+    """Raise where a plugin's distribution and its declaration disagree, or its class cannot be called.
+
+    Args:
+        resolution: What a lookup chose.
+        config: The model config.
+
+    Raises:
+        PartError: The class needs another number of inputs than the declaration says, or its constructor does not take
+            `(inputs, model)`.
+    """
+    for plan in resolution.actions.walk():
+        component = plan.component
+        if not _is_strange(component):
+            continue
+        cls, options = unbound(plan.load(resolution.framework, config))
+        if (signature := refusal(cls, (None, None), options)) is not None:
+            given = ", ".join(("inputs", "model", *(f"{name}=" for name in options)))
+            raise component.fault(f"{cls.__name__}.__init__ is given ({given}) and takes {signature}.")
+        shape = getattr(cls, "required_model_output_shape", ActionDistribution.required_model_output_shape)
+        if plan.children or shape is ActionDistribution.required_model_output_shape:
+            continue
+        with blamed(component, "required_model_output_shape"):
+            needed = int(np.prod(shape(plan.info.space, dict(config))))
+        if needed != plan.size:
+            raise component.fault(
+                f"its declaration says that it takes {plan.size} inputs for {plan.info.describe()}, and"
+                f" {cls.__name__}.required_model_output_shape() says {needed}."
+            )

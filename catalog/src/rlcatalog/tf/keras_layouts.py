@@ -1,0 +1,141 @@
+"""Keras' common layers under PyTorch's names and in its layouts, so that weights go from one framework to the other.
+
+Only layers that compute the same are here; the others, and a GRU without `reset_after`, keep Keras' own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The canonical form of one variable.
+
+    Attributes:
+        names: Canonical names, of one array or of several.
+        axes: Axes that turn the value into the one canonical array, where that is all.
+        to: Else, turns the value into the canonical arrays.
+        back: Turns those into the value.
+    """
+
+    names: tuple[str, ...]
+    axes: tuple[int, ...] | None = None
+    to: Callable[[Array], tuple[Array, ...]] | None = None
+    back: Callable[..., Array] | None = None
+
+
+def layouts_of(layer: Any, keras: Any) -> list[tuple[Any, Layout]] | None:
+    """Return the variables of a layer with their canonical forms, or None for one that is not among the common layers.
+
+    Args:
+        layer: A layer whose variables are made.
+        keras: Keras, or legacy Keras, whose layer it may be.
+    """
+    for names, describe in _TABLE:
+        classes = tuple(cls for name in names if (cls := getattr(keras.layers, name, None)) is not None)
+        if isinstance(layer, classes):
+            return describe(layer)
+    return None
+
+
+def _named(layer: Any, **layouts: Layout) -> list[tuple[Any, Layout]]:
+    """Return those of a layer's variables that it has."""
+    return [
+        (variable, layout)
+        for name, layout in layouts.items()
+        if (variable := getattr(layer, name, None)) is not None and hasattr(variable, "shape")
+    ]
+
+
+def _same(name: str) -> Layout:
+    return Layout((name,))
+
+
+def _dense(layer: Any) -> list[tuple[Any, Layout]]:
+    return _named(layer, kernel=Layout(("weight",), (1, 0)), bias=_same("bias"))
+
+
+def _convolution(layer: Any) -> list[tuple[Any, Layout]] | None:
+    """`[*window, in, out]` → `[out, in, *window]`; transposed: `[*window, out, in]` → `[in, out, *window]`."""
+    rank = len(layer.kernel.shape)
+    return _named(layer, kernel=Layout(("weight",), (rank - 1, rank - 2, *range(rank - 2))), bias=_same("bias"))
+
+
+def _layer_norm(layer: Any) -> list[tuple[Any, Layout]]:
+    return _named(layer, gamma=_same("weight"), beta=_same("bias"))
+
+
+def _batch_norm(layer: Any) -> list[tuple[Any, Layout]]:
+    count = Layout(
+        ("running_var", "num_batches_tracked"),  # PyTorch counts them; nobody here does
+        to=lambda value: (value, np.zeros((), np.int64)),
+        back=lambda variance, batches: variance,
+    )
+    return _named(layer, gamma=_same("weight"), beta=_same("bias"), moving_mean=_same("running_mean"),
+                  moving_variance=count)  # fmt: skip
+
+
+def _embedding(layer: Any) -> list[tuple[Any, Layout]]:
+    return _named(layer, embeddings=_same("weight"))
+
+
+def _lstm(layer: Any, end: str = "_l0") -> list[tuple[Any, Layout]]:
+    """Gates stand in the same order; of PyTorch's two biases, which are added, Keras has the first."""
+    bias = Layout(
+        (f"bias_ih{end}", f"bias_hh{end}"),
+        to=lambda value: (value, np.zeros_like(value)),
+        back=lambda one, two: one + two,
+    )
+    weights = Layout((f"weight_ih{end}",), (1, 0)), Layout((f"weight_hh{end}",), (1, 0))
+    return _named(layer, kernel=weights[0], recurrent_kernel=weights[1], bias=bias)
+
+
+def _gru(layer: Any, end: str = "_l0") -> list[tuple[Any, Layout]] | None:
+    """PyTorch's gates are reset, update, new; Keras' update, reset, new."""
+    if not layer.reset_after:
+        return None  # it computes something else
+    weights = [
+        Layout((f"weight_{which}{end}",), to=lambda value: (_gates(value).T,), back=lambda one: _gates(one.T))
+        for which in ("ih", "hh")
+    ]
+    bias = Layout(
+        (f"bias_ih{end}", f"bias_hh{end}"),
+        to=lambda value: tuple(_gates(value)),
+        back=lambda one, two: _gates(np.stack([one, two])),
+    )
+    return _named(layer, kernel=weights[0], recurrent_kernel=weights[1], bias=bias)
+
+
+def _gates(value: Array) -> Array:
+    """Exchange the first two thirds of the last axis."""
+    first, second, third = np.split(value, 3, axis=-1)
+    return np.concatenate([second, first, third], axis=-1)
+
+
+def _of_cell(describe: Callable[[Any, str], Any]) -> Callable[[Any], Any]:
+    return lambda layer: describe(layer.cell, "_l0")
+
+
+def _cell(describe: Callable[[Any, str], Any]) -> Callable[[Any], Any]:
+    return lambda layer: describe(layer, "")
+
+
+_TABLE: tuple[tuple[tuple[str, ...], Callable[[Any], list[tuple[Any, Layout]] | None]], ...] = (
+    (("Dense",), _dense),
+    (("DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"), lambda layer: None),
+    (("Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"), _convolution),
+    (("LayerNormalization",), _layer_norm),
+    (("BatchNormalization",), _batch_norm),
+    (("Embedding",), _embedding),
+    (("LSTM",), _of_cell(_lstm)),
+    (("LSTMCell",), _cell(_lstm)),
+    (("GRU",), _of_cell(_gru)),
+    (("GRUCell",), _cell(_gru)),
+)

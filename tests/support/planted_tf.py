@@ -1,0 +1,131 @@
+"""Sound parts in TensorFlow, which planted faults are made of."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from rlcatalog import ActionDistribution
+from rlcatalog.tf import TFModelV2
+
+Dense = tf.keras.layers.Dense
+
+
+class Net(TFModelV2):
+    """A linear net; as a trunk it ends with its hidden layer."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.hidden = Dense(4, activation="tanh")
+        self.logits = None if num_outputs is None else Dense(num_outputs)
+        self.value = Dense(1)
+        self.num_outputs = 4 if num_outputs is None else num_outputs
+
+    def forward(self, input_dict, state, seq_lens):
+        self.features = self.hidden(input_dict["obs_flat"])
+        return (self.features if self.logits is None else self.logits(self.features)), state
+
+    def value_function(self):
+        return self.value(self.features)[:, 0]
+
+    @classmethod
+    def with_hidden_weight(cls):
+        class Hiding(cls):
+            def __init__(self, *args):
+                super().__init__(*args)
+                scale = tf.Variable(1.0, name="scale")
+                self.scaled = lambda x: scale * x  # what a function holds is not looked for
+
+            def forward(self, *args):
+                found, state = super().forward(*args)
+                return self.scaled(found), state
+
+        return Hiding
+
+
+class Memory(TFModelV2):
+    """A recurrent layer around its trunk, which it calls its body."""
+
+    is_memory = True
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name, trunk):
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.body, self.cell = trunk, Dense(3, activation="tanh")
+        self.logits, self.value = Dense(num_outputs or 3), Dense(1)
+        self.num_outputs = num_outputs or 3
+
+    def forward(self, input_dict, state, seq_lens):
+        features, _ = self.body(input_dict, [], seq_lens)
+        rows, sequences = tf.shape(features)[0], tf.shape(state[0])[0]
+        before = tf.repeat(state[0], rows // sequences, axis=0)
+        self.features = self.cell(tf.concat([features, before], axis=1))
+        return self.logits(self.features), [self.features[:sequences]]
+
+    def value_function(self):
+        return self.value(self.features)[:, 0]
+
+    def get_initial_state(self):
+        return [tf.zeros(3)]
+
+
+class Head(TFModelV2):
+    """One more layer around its trunk."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name, *, trunk, value_trunk, action_dist):
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.body, self.layer = trunk, Dense(num_outputs)
+
+    def forward(self, input_dict, state, seq_lens):
+        features, state = self.body(input_dict, state, seq_lens)
+        return self.layer(features), state
+
+
+class Dist(ActionDistribution):
+    """Choices for a Discrete, normal numbers for a Box."""
+
+    framework_of_class = "tf"
+
+    def __init__(self, inputs, model=None, discrete=True):
+        super().__init__(inputs, model)
+        self.discrete = discrete
+        if discrete:
+            self.logs = tf.nn.log_softmax(inputs)
+        else:
+            self.means, self.logs = tf.split(inputs, 2, axis=1)
+
+    @classmethod
+    def options_for(cls, action, config, children=()):
+        return {"discrete": action.kind == "discrete"}
+
+    def sample(self):
+        self.last_sample = tf.stop_gradient(self.rsample())
+        return self.last_sample
+
+    def rsample(self):
+        if self.discrete:
+            return tf.random.categorical(self.inputs, 1)[:, 0]
+        return self.means + tf.exp(self.logs) * tf.random.normal(tf.shape(self.means))
+
+    def deterministic_sample(self):
+        return tf.argmax(self.inputs, axis=1) if self.discrete else self.means
+
+    def logp(self, actions):
+        if self.discrete:
+            return tf.gather(self.logs, tf.cast(actions, tf.int64), batch_dims=1)
+        z = (actions - self.means) / tf.exp(self.logs)
+        return tf.reduce_sum(-0.5 * z**2 - self.logs - 0.5 * math.log(2 * math.pi), axis=1)
+
+    def entropy(self):
+        if self.discrete:
+            return -tf.reduce_sum(tf.exp(self.logs) * self.logs, axis=1)
+        return tf.reduce_sum(self.logs + 0.5 * math.log(2 * math.pi * math.e), axis=1)
+
+    def kl(self, other):
+        if self.discrete:
+            return tf.reduce_sum(tf.exp(self.logs) * (self.logs - other.logs), axis=1)
+        ratio = (tf.exp(2 * self.logs) + (self.means - other.means) ** 2) / (2 * tf.exp(2 * other.logs))
+        return tf.reduce_sum(other.logs - self.logs + ratio - 0.5, axis=1)
+
+
+model, memory, head, action_dist = Net, Memory, Head, Dist

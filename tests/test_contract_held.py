@@ -1,0 +1,108 @@
+"""The contract on paper: what a model is built around is known, whatever its constructor calls it."""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import numpy as np
+import pytest
+from planted import MODULE, Fault, catalog_of
+from planted_parts import sound
+
+pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+
+both = pytest.mark.parametrize("framework", ["torch", "tf"])
+OBS = np.zeros((3, 4), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    yield
+    sys.modules.pop(MODULE, None)
+
+
+def built(framework, around, kind="memory", **config):
+    """Build a policy of a part of another plugin around a trunk with a loss, metrics and update_ops of its own."""
+
+    class Trunk(sound("model", framework)):
+        def custom_loss(self, policy_loss, loss_inputs):
+            return policy_loss + 5
+
+        def metrics(self):
+            return {"seen": 7}
+
+        def update_ops(self):
+            return [lambda: "updated"]
+
+    fault = Fault("none", kind, around)
+    return catalog_of(fault, framework).build(fault.obs, fault.action, {"custom_model": Trunk, **config}, framework)
+
+
+def renamed(base):
+    """The trunk is `self.body`, as `planted` writes its memory and its head."""
+    return base
+
+
+def concealed(base):
+    """The trunk stands where nobody looks for it."""
+
+    class Concealed(base):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            body = self.body
+            del self.body
+            self.show = lambda: body
+
+        def __getattr__(self, name):
+            if name == "body" and "show" in self.__dict__:
+                return self.show()
+            above = getattr(super(), "__getattr__", None)
+            if above is None:
+                raise AttributeError(name)
+            return above(name)
+
+    return Concealed
+
+
+def silent(base):
+    """Another's `inner_models` that does not speak of the trunk."""
+    return type("Silent", (base,), {"inner_models": lambda self: {}})
+
+
+@both
+@pytest.mark.parametrize("around", [renamed, concealed, silent])
+@pytest.mark.parametrize("kind", ["memory", "head"])
+def test_loss_metrics_and_update_ops_of_the_trunk_count(framework, around, kind):
+    model = built(framework, around, kind).model
+    assert model.custom_loss(1, {}) == 6
+    assert [value for name, value in model.metrics().items() if name.endswith("seen")] == [7]
+    assert [operation() for operation in model.update_ops()] == ["updated"]
+
+
+@both
+def test_weights_of_a_concealed_trunk_are_found_trained_and_set(framework):
+    policy, open_one = built(framework, concealed), built(framework, renamed)
+    weights = policy.model.get_weights()
+    assert len(weights) == len(open_one.model.get_weights())
+    assert len(policy.model.trainable_variables()) == len(open_one.model.trainable_variables())
+    hidden = {name for name in weights if "body" not in name and "_rlcatalog_trunk" in name}
+    assert {name.rpartition("_rlcatalog_trunk.")[2] for name in hidden} >= {"hidden.weight", "hidden.bias"}
+    before = policy.act(OBS, explore=False)
+    policy.model.set_weights({name: np.zeros_like(array) for name, array in weights.items()})
+    assert not policy.act(OBS, explore=False).dist_inputs.any()
+    policy.model.set_weights(weights)
+    np.testing.assert_array_equal(policy.act(OBS, explore=False).dist_inputs, before.dist_inputs)
+
+
+def test_a_copy_of_a_model_holds_a_copy():
+    policy = built("torch", renamed)
+    model = copy.deepcopy(policy.model)
+    assert model.inner_models()[""] is model.body is not policy.model.body
+
+
+@both
+def test_a_trunk_inside_a_memory_inside_a_head_counts_once(framework):
+    model = built(framework, renamed, "head", use_lstm=True, lstm_cell_size=3).model
+    assert model.custom_loss(1, {}) == 6
+    assert len(model.update_ops()) == 1

@@ -1,0 +1,63 @@
+"""Every line of a contract, broken once: each part is refused by an error that names it and its plugin."""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+
+import pytest
+from planted import DISTRIBUTION, FAULTS, MODULE, NAME, VERSION, Fault, catalog_of, use
+
+from rlcatalog.errors import CatalogError
+
+pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+
+FOUND_HERE = [fault for fault in FAULTS if fault.by == "policy"]
+#: Kinds of part that no framework has to do with are tried in one.
+NEUTRAL = ("preprocessor", "filter")
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    yield
+    sys.modules.pop(MODULE, None)
+
+
+def refused(fault: Fault, framework: str) -> str:
+    """Return what is said of a fault."""
+    catalog = catalog_of(fault, framework)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(CatalogError) as raised:
+            use(catalog, fault, framework)
+    return str(raised.value)
+
+
+def tried() -> list[tuple[Fault, str]]:
+    return [
+        (f, framework) for f in FOUND_HERE for framework in (f.frameworks[:1] if f.kind in NEUTRAL else f.frameworks)
+    ]
+
+
+@pytest.mark.parametrize(("fault", "framework"), tried(), ids=lambda value: str(value))
+def test_a_broken_part_is_refused_under_its_name(fault, framework):
+    said = refused(fault, framework)
+    assert re.search(fault.says, said), said
+    assert f"{DISTRIBUTION} {VERSION}" in said, said
+    assert NAME in said or "Planted" in said, said
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize("kind", ["model", "memory", "head", "action_dist", "preprocessor", "filter"])
+def test_the_parts_that_faults_are_made_of_are_sound(kind, framework):
+    if kind in NEUTRAL and framework == "tf":
+        framework = "torch"
+    fault = next(fault for fault in FAULTS if fault.kind == kind)
+    whole = Fault("nothing", kind, lambda base: type("Planted", (base,), {}), obs=fault.obs, check="always")
+    use(catalog_of(whole, framework), whole, framework)
+
+
+def test_the_table_is_long():
+    assert len(FOUND_HERE) >= 60
+    assert len({str(fault) for fault in FAULTS}) == len(FAULTS)
