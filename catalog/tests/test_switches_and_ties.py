@@ -18,8 +18,8 @@ from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)
-PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-attention", "rlcatalog-categorical",
-         "rlcatalog-gaussian", "rlcatalog-multi-action", "rlcatalog-parametric", "rlcatalog-autoregressive")  # fmt: skip
+PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-attention", "rlcatalog-parametric",
+         "rlcatalog-gaussian", "rlcatalog-multi-action", "rlcatalog-categorical", "rlcatalog-autoregressive")  # fmt: skip
 
 
 def config_struct(name, *keys):
@@ -116,10 +116,10 @@ def test_two_memories_switched_on_at_once_name_both_switches(catalog_of, first, 
 
 
 def test_two_heads_switched_on_at_once_are_an_error_too(catalog_of):
+    catalog, action = catalog_of({}), gym.spaces.MultiDiscrete([2, 2])
+    masked = gym.spaces.Dict({"action_mask": gym.spaces.MultiBinary(4), "x": BOX})
     with pytest.raises(AmbiguousChoiceError, match="Leave one of use_autoregressive and use_parametric out"):
-        masked = gym.spaces.Dict({"action_mask": gym.spaces.MultiBinary(4), "x": BOX})
-        action = gym.spaces.MultiDiscrete([2, 2])
-        catalog_of({}).explain(masked, action, {"use_autoregressive": True, "use_parametric": True}, "torch")
+        catalog.explain(masked, action, {"use_autoregressive": True, "use_parametric": True}, "torch")
 
 
 def test_two_memories_of_one_switch_need_a_switch_each(catalog_of):

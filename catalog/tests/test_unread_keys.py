@@ -14,7 +14,7 @@ import pytest
 import rlcatalog
 from rlcatalog import Catalog, EnvWrapperSpec, Match, ModelSpec, NoMatch, Rank, Stage
 from rlcatalog.config import KernelConfig
-from rlcatalog.errors import DeclarationError, PluginWarning, UnreadKeysWarning
+from rlcatalog.errors import CatalogWarning, DeclarationError, PluginWarning, UnreadKeysWarning
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
@@ -194,8 +194,10 @@ def test_building_warns_and_a_remembered_lookup_does_not():
     catalog.explain(BOX, TWO, config, "torch")  # is no reason to be silent later
     with pytest.warns(UnreadKeysWarning) as caught:
         policy = catalog.build(BOX, TWO, config, "torch")
-        catalog.build(BOX, TWO, dict(config), "torch")
     assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        catalog.build(BOX, TWO, dict(config), "torch")
     assert policy.explain().as_dict()["unread"] == ["conv_filters"]
 
 
@@ -211,9 +213,9 @@ def test_a_lookup_that_leaves_out_a_broken_part_warns_once(acme):
         raise RuntimeError("no licence")
 
     catalog = acme(spec("acme_broken", match=lambda r: Match(Rank.SPECIFIC, "fits"), describe=broken))
-    with pytest.warns(Warning) as caught:
+    with pytest.warns(CatalogWarning) as caught:
         catalog.build(BOX, TWO, {"conv_filters": "nature"}, "torch")
-    assert sum(issubclass(w.category, UnreadKeysWarning) for w in caught) == 1
+    assert sorted(w.category.__name__ for w in caught) == ["PluginWarning", "UnreadKeysWarning"]
 
 
 def test_what_the_parts_of_an_observation_were_found_for_is_told_by_whoever_asks(acme):
