@@ -18,6 +18,9 @@ from rlcatalog.config import KernelConfig, plain, read_config, same
 from rlcatalog.errors import ConfigTypeError
 from rlcatalog.plugins import scan
 
+#: Arguments of a custom class are handed about here with no class that reads them.
+pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
+
 VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)
 

@@ -105,7 +105,8 @@ OBSERVATIONS = {
 @frameworks
 @pytest.mark.parametrize("kind", OBSERVATIONS)
 def test_other_observations(framework, kind):
-    policy = rlcatalog.build(OBSERVATIONS[kind], TWO, SMALL, framework)
+    config = {key: value for key, value in SMALL.items() if kind == "dict" or key != "fcnet_hiddens"}
+    policy = rlcatalog.build(OBSERVATIONS[kind], TWO, config, framework)
     assert type(policy.model.trunk).__name__ == {"dict": "FullyConnectedNetwork", "image": "VisionNetwork"}[kind]
     act_and_train_alike(policy)
 

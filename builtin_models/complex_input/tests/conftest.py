@@ -218,7 +218,7 @@ def paths_of(catalog):
 
     def paths_of(space, options):
         config = {"custom_model": "complex_input", **options}
-        resolution = catalog.resolve(space, spaces.Discrete(2), config)
+        resolution = catalog.explain(space, spaces.Discrete(2), config).resolution
         return list(resolution.component("trunk").declaration.pinned_keys(resolution.request)["input_nets"])
 
     return paths_of

@@ -26,7 +26,7 @@ KINDS = {
     "list": {"avail_actions": Repeated(ITEM, N)},
     "list and mask": {"action_mask": MASK, "avail_actions": Repeated(ITEM, N)},
 }
-SMALL = {"fcnet_hiddens": [8], "sequence_max_len": N}
+SMALL = {"fcnet_hiddens": [8]}
 LSTM = {"use_lstm": True, "lstm_cell_size": 6}
 ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
              "attention_memory_inference": 4, "attention_memory_training": 4,

@@ -153,7 +153,7 @@ def test_a_sequence_is_worth_what_a_repeated_is(framework, head):
     expected = first.act(obs, explore=False).dist_inputs
     for stack in (False, True):
         space = spaces.Dict({"avail_actions": spaces.Sequence(item, stack=stack), "real_obs": head.place})
-        policy = head.policy(framework, space)
+        policy = head.policy(framework, space, {"sequence_max_len": head.n})
         policy.model.set_weights(first.model.get_weights())
         shown = [np.stack(row["avail_actions"]) if stack else tuple(row["avail_actions"]) for row in obs]
         same = [{**row, "avail_actions": one} for row, one in zip(obs, shown, strict=True)]

@@ -23,6 +23,8 @@ RESTS = {
     "dict with image": (spaces.Dict({"eye": IMAGE, "self": spaces.Discrete(3)}), "complex_input"),
 }
 SMALL = {"conv_activation": "tanh"}
+#: One config serves trunks of all kinds here: of the widths and activations in it each reads its own.
+pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
 
 def config_of(head, memory):

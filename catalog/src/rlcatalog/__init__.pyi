@@ -9,6 +9,11 @@ from .catalog import (
     default_catalog as default_catalog,
     explain as explain,
     load as load,
+    refresh as refresh,
+    register_action_dist as register_action_dist,
+    register_filter as register_filter,
+    register_model as register_model,
+    register_preprocessor as register_preprocessor,
     wrap_env as wrap_env,
 )
 from .models import ModelV2 as ModelV2, ViewRequirement as ViewRequirement

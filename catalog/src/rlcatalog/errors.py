@@ -36,6 +36,10 @@ class OutrankedWarning(PluginWarning):
     """A plugin's part is chosen before one that the public index lists."""
 
 
+class UnreadKeysWarning(CatalogWarning):
+    """Keys of the model config differ from their defaults, and no part that was chosen reads them."""
+
+
 class LoadOrderWarning(CatalogWarning, RuntimeWarning):
     """TensorFlow was imported before triton, which may end the process at PyTorch's optimisers."""
 

@@ -94,13 +94,13 @@ def test_a_config_that_cannot_be_carried_is_refused(algorithm, config, kind, mes
 @pytest.mark.parametrize(
     ("states", "shapes"),
     [
-        ([torch.zeros(3), torch.zeros(3), torch.zeros(3)], r"\[\(3,\), \(3,\), \(3,\)\]"),
-        ([torch.zeros(3), torch.zeros(2)], r"\[\(3,\), \(2,\)\]"),
+        ([torch.zeros(3), torch.zeros(2, 2)], r"\[\(3,\), \(2, 2\)\]"),
+        ([torch.zeros(3, dtype=torch.int64)], r"\[\(3,\)\]"),
         ([torch.zeros(3), torch.ones(3)], r"\[\(3,\), \(3,\)\]"),
         ([torch.zeros(3, 2), torch.zeros(3, 2)], r"\[\(3, 2\), \(3, 2\)\]"),
     ],
 )
-def test_states_of_another_form_than_an_lstms_are_refused(states, shapes):
+def test_states_that_are_no_vectors_of_zeros_are_refused(states, shapes):
     from rlcatalog.torch import RecurrentNetwork
 
     class Other(RecurrentNetwork):

@@ -88,6 +88,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             },
             summary="a head with masked weights (MADE) around any trunk or memory, for actions of several parts",
             slot="head",
+            switch="use_autoregressive",
             match=match,
             describe=describe,
             config=_CONFIG,

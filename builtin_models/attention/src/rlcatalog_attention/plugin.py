@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
+from rlcatalog import ModelSpec, Request, Stage, hookimpl
 
 if TYPE_CHECKING:
     from rlcatalog_attention.config import AttentionConfig
-
-
-def match(request: Request) -> Match | NoMatch:
-    """Fit where the config asks for it."""
-    if request.config["use_attention"]:
-        return Match(Rank.SPECIFIC, "use_attention is set")
-    return NoMatch("use_attention is not set")
 
 
 def describe(request: Request) -> list[Stage]:
@@ -59,8 +52,8 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "tf": "rlcatalog_attention.tf:AttentionWrapper",
             },
             summary="gated transformer (GTrXL) over the last steps, behind any trunk",
-            match=match,
             slot="memory",
+            switch="use_attention",
             describe=describe,
             config="rlcatalog_attention.config:AttentionConfig",
             reads=("free_log_std",),

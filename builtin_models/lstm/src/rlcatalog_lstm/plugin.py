@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
-
-
-def match(request: Request) -> Match | NoMatch:
-    """Say whether an LSTM is asked for."""
-    return Match(Rank.SPECIFIC, "use_lstm is set") if request.config["use_lstm"] else NoMatch("use_lstm is not set")
+from rlcatalog import ModelSpec, Request, Stage, hookimpl
 
 
 def describe(request: Request) -> list[Stage]:
@@ -35,7 +30,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             targets={"torch": "rlcatalog_lstm.torch:LSTMWrapper", "tf": "rlcatalog_lstm.tf:LSTMWrapper"},
             summary="an LSTM around any trunk, default or custom; may see the previous action and reward",
             slot="memory",
-            match=match,
+            switch="use_lstm",
             describe=describe,
             config="rlcatalog_lstm.config:LstmConfig",
             reads=("free_log_std", "max_seq_len", "_time_major"),

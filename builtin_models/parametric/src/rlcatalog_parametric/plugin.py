@@ -85,6 +85,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             },
             summary="action masks and embeddings of the available actions, in front of any trunk or memory",
             slot="head",
+            switch="use_parametric",
             match=match,
             claims=claims,
             describe=describe,

@@ -1,3 +1,13 @@
 from .catalog import Catalog as Catalog, default_catalog as default_catalog
-from .default import build as build, explain as explain, load as load, wrap_env as wrap_env
+from .default import (
+    build as build,
+    explain as explain,
+    load as load,
+    refresh as refresh,
+    register_action_dist as register_action_dist,
+    register_filter as register_filter,
+    register_model as register_model,
+    register_preprocessor as register_preprocessor,
+    wrap_env as wrap_env,
+)
 from .model_catalog import ModelCatalog as ModelCatalog

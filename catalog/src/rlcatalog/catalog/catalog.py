@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,38 +9,25 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog.building import make_preprocessor, model_parts
-from rlcatalog.catalog.lookup_cache import LookupCache
-from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution
+from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution, say_unread
+from rlcatalog.catalog.registering import Registrations
 from rlcatalog.choice import (
     Explanation,
     Pins,
     Resolution,
-    Slots,
     Verdict,
     check_wrapped,
-    in_process_dist,
-    in_process_model,
-    in_process_preprocessor,
     is_repeated,
+    say_when_found,
     without_faulty,
     wrap,
 )
-from rlcatalog.config import KernelConfig, ModelConfig, ReadOnlyConfig, Schema, default_of, keys_of, plain
+from rlcatalog.config import KernelConfig, ModelConfig, ReadOnlyConfig, Schema, keys_of, plain
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor, Unclaimed
-from rlcatalog.plugins import (
-    Component,
-    Declaration,
-    PluginRecord,
-    Registry,
-    Request,
-    is_strict,
-    load_plugins,
-    normalize,
-    scan,
-)
+from rlcatalog.plugins import Component, PluginRecord, Request
 from rlcatalog.policy import Policy
 from rlcatalog.spaces import SpaceInfo
 
@@ -53,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Catalog:
+class Catalog(Registrations):
     """The parts that are installed or registered, and what fits.
 
     Args:
@@ -73,19 +59,7 @@ class Catalog:
         environ: Mapping[str, str] | None = None,
         prefer: Sequence[str] = (),
     ) -> None:
-        environ = os.environ if environ is None else environ
-        named = environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
-        self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
-        #: Held while the catalog changes; lookups go on beside it, with what was there before or after.
-        self._changing = threading.RLock()
-        self.registry = Registry()
-        self.slots = Slots(self.registry, self.prefer)
-        self._schema: Schema | None = None
-        self._cache = LookupCache()
-        reserved = dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog")
-        entry_points = scan() if entry_points is None else entry_points
-        self.strict = is_strict(environ)
-        load_plugins(self.registry, entry_points, environ, self.prefer, reserved, default_of)
+        super().__init__(entry_points, environ, prefer)
 
     # --- plugins ---------------------------------------------------------------------------------------------------
 
@@ -97,39 +71,6 @@ class Catalog:
     def components(self, kind: str | None = None) -> list[Component]:
         """Return all components, shadowed ones included, sorted by kind and name."""
         return [c for c in self.registry if kind in (None, c.kind)]
-
-    # --- registering in process ------------------------------------------------------------------------------------
-
-    def register(self, component: Component | Declaration, *, override: bool = False) -> None:
-        """Register a component of this program; an earlier one of the same name is replaced.
-
-        Args:
-            component: A declaration, or what `in_process_model`, `in_process_dist` or `in_process_preprocessor` made.
-            override: Allow it to shadow a plugin's component of the same name.
-
-        Raises:
-            DuplicateNameError: The name is a plugin's and `override` is False.
-        """
-        if isinstance(component, Declaration):
-            component = Component(component, "", "")
-        with self._changing:
-            self.registry.add_in_process(component, override)
-            self.slots = Slots(self.registry, self.prefer)
-            self._schema = None
-            # Last, and a new one: a lookup that began before this keeps what it finds in the old one.
-            self._cache = LookupCache()
-
-    def register_model(self, name: str, cls: type, *, override: bool = False) -> None:
-        """Register a model class under a name for `custom_model`."""
-        self.register(in_process_model(cls, name), override=override)
-
-    def register_action_dist(self, name: str, cls: Any, *, override: bool = False) -> None:
-        """Register an action-distribution class under a name for `custom_action_dist`."""
-        self.register(in_process_dist(cls, name), override=override)
-
-    def register_preprocessor(self, name: str, cls: type, *, override: bool = False) -> None:
-        """Register a preprocessor class under a name for `custom_preprocessor`."""
-        self.register(in_process_preprocessor(cls, name), override=override)
 
     # --- config ----------------------------------------------------------------------------------------------------
 
@@ -151,7 +92,7 @@ class Catalog:
         struct = self.registry.config_paths.get(component.declaration.config or "")
         names = self.registry.key_names.get(struct or KernelConfig, {})
         own = [names.get(k.name, k.name) for k in keys_of(struct, component.distribution)] if struct is not None else []
-        return [*own, *component.declaration.reads]
+        return list(dict.fromkeys((*own, *component.declaration.named_keys)))
 
     # --- lookups ---------------------------------------------------------------------------------------------------
 
@@ -178,13 +119,21 @@ class Catalog:
 
         Raises:
             CatalogError: The config is wrong, or a slot cannot be filled; see `rlcatalog.errors`.
+
+        Warns:
+            UnreadKeysWarning: Keys differ from their defaults, and nothing that was chosen reads them; once for all of
+                them, and not again where the answer comes from memory.
         """
         if pins is not None:
             return find_resolution(self, obs_space, action_space, config, framework, pins)
-        return self._recall(
-            ("resolution", framework), (obs_space, action_space), config,
-            lambda: find_resolution(self, obs_space, action_space, config, framework, None),
-        )  # fmt: skip
+
+        def find() -> Resolution:
+            found = find_resolution(self, obs_space, action_space, config, framework, None)
+            if found.unread:
+                say_when_found(partial(say_unread, self, found))
+            return found
+
+        return self._recall(("resolution", framework), (obs_space, action_space), config, find)
 
     def _recall(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any, find: Callable[[], T]) -> T:
         """Return what a lookup finds, without the parts that turn out broken; from memory where it was asked before."""
@@ -202,8 +151,15 @@ class Catalog:
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
     ) -> Explanation:
-        """Say what a lookup chooses, why, and the shapes along the way; no framework is imported."""
-        return self.resolve(obs_space, action_space, config, framework).explain()
+        """Say what a lookup chooses, why, and the shapes along the way; no framework is imported.
+
+        Keys that nothing reads stand in the explanation; there is no warning.
+        """
+        # Apart from what `resolve` remembers, which warns where it looks.
+        return self._recall(
+            ("explanation", framework), (obs_space, action_space), config,
+            lambda: find_resolution(self, obs_space, action_space, config, framework, None),
+        ).explain()  # fmt: skip
 
     def build(
         self,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog.catalog import default_catalog
 from rlcatalog.choice import Explanation
@@ -12,7 +12,10 @@ from rlcatalog.choice import Explanation
 if TYPE_CHECKING:
     import gymnasium
 
+    from rlcatalog.plugins import PluginRecord
     from rlcatalog.policy import Policy
+
+C = TypeVar("C", bound=type)
 
 
 def build(
@@ -45,6 +48,36 @@ def explain(
 def wrap_env(env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None) -> gymnasium.Env[Any, Any]:
     """Apply the environment wrappers of the installed plugins that match; see `Catalog.wrap_env`."""
     return default_catalog().wrap_env(env, config)
+
+
+def refresh() -> list[PluginRecord]:
+    """Find plugins that were installed since the program began; see `Catalog.refresh`."""
+    return default_catalog().refresh()
+
+
+def register_model(name: str, **options: Any) -> Callable[[C], C]:
+    """Return a decorator that registers a model class for `custom_model`; see `Catalog.register_model` for the options.
+
+    Example:
+        >>> @rlcatalog.register_model("mine")
+        ... class Mine(TorchModelV2, nn.Module): ...
+    """
+    return default_catalog().register_model(name, **options)  # type: ignore[no-any-return]
+
+
+def register_action_dist(name: str, **options: Any) -> Callable[[C], C]:
+    """Return a decorator that registers a distribution for `custom_action_dist`; see `Catalog.register_action_dist`."""
+    return default_catalog().register_action_dist(name, **options)  # type: ignore[no-any-return]
+
+
+def register_preprocessor(name: str, **options: Any) -> Callable[[C], C]:
+    """Return a decorator that registers a preprocessor; see `Catalog.register_preprocessor`."""
+    return default_catalog().register_preprocessor(name, **options)  # type: ignore[no-any-return]
+
+
+def register_filter(name: str, **options: Any) -> Callable[[C], C]:
+    """Return a decorator that registers a filter for `observation_filter`; see `Catalog.register_filter`."""
+    return default_catalog().register_filter(name, **options)  # type: ignore[no-any-return]
 
 
 def load(

@@ -12,10 +12,11 @@ from rlcatalog.choice import (
     Resolution,
     in_process_model,
     model_stages,
+    noting_found,
     plan_actions,
 )
-from rlcatalog.config import FlatConfig
-from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.config import FlatConfig, warn_caller
+from rlcatalog.errors import UnreadKeysWarning, UnsupportedSpaceError
 from rlcatalog.observations import preprocessor_of
 from rlcatalog.plugins import Request
 from rlcatalog.spaces import SpaceInfo
@@ -53,10 +54,29 @@ def find_resolution(
     request = replace(request, num_outputs=actions.size)
     parts, unclaimed = slots.model(request, custom_model, pins)
     found = Resolution(
-        request, parsed, framework, choices | parts, preprocessor, actions, catalog.config_keys, pins, key, unclaimed
-    )
-    _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
+        request, parsed, framework, choices | parts, preprocessor, actions, catalog.config_keys, pins, key, unclaimed,
+        catalog.registry.active("env_wrapper"),
+    )  # fmt: skip
+    with noting_found() as inner:
+        _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
+    found.beside.extend(inner)
     return found
+
+
+def say_unread(catalog: Catalog, found: Resolution) -> None:
+    """Warn, once for all of them, of the keys that nothing reads."""
+    if not found.unread:
+        return
+    parts = [c for c in catalog.components() if c.shadowed_by is None]
+    readers = {key: [c.name for c in parts if key in catalog.config_keys(c)] for key in found.unread}
+    keys = ", ".join(
+        f"{key} (read by {' and '.join(dict.fromkeys(names))})" if names else key for key, names in readers.items()
+    )
+    warn_caller(
+        f"model config: nothing that was chosen reads {keys}. Leave out what has no effect here, or choose a part that"
+        " reads it; explain() lists the parts and their keys.",
+        UnreadKeysWarning,
+    )
 
 
 def find_action_dist(

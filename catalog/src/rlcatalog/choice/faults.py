@@ -23,7 +23,7 @@ class _Lookup:
     """
 
     aside: Mapping[int, str]
-    sayings: list[tuple[str, tuple[str, ...], type[PluginWarning]]] = field(default_factory=list)
+    sayings: list[Callable[[], None]] = field(default_factory=list)
 
 
 _LOOKUP: ContextVar[_Lookup | None] = ContextVar("rlcatalog_lookup", default=None)
@@ -43,11 +43,16 @@ def is_repeated() -> bool:
 
 def say(text: str, about: tuple[str, ...], category: type[PluginWarning]) -> None:
     """Warn of a choice, once per process; within a lookup when it has succeeded, for a choice may be taken back."""
+    say_when_found(lambda: tell_once(text, about, category))
+
+
+def say_when_found(saying: Callable[[], None]) -> None:
+    """Call a function that warns; within a lookup when it has succeeded."""
     lookup = _LOOKUP.get()
     if lookup is None:
-        tell_once(text, about, category)
+        saying()
     else:
-        lookup.sayings.append((text, about, category))
+        lookup.sayings.append(saying)
 
 
 def without_faulty(find: Callable[[], T], *, strict: bool) -> T:
@@ -85,12 +90,12 @@ def without_faulty(find: Callable[[], T], *, strict: bool) -> T:
             raise
         finally:
             _LOOKUP.reset(here)
-    for text, about, category in lookup.sayings:
-        tell_once(text, about, category)
     for fault in faults:
         part = fault.part
         tell_once(
             f"{fault} The lookup goes on without it; keep it out with RLCATALOG_DISABLE_PLUGINS={part.distribution}.",
             (part.kind, part.address, str(fault)),
         )
+    for saying in lookup.sayings:
+        saying()
     return found

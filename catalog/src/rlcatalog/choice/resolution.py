@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.choice.action_plan import ActionPlan
 from rlcatalog.choice.selection import Choice
+from rlcatalog.choice.showing import explanation_sheet
 from rlcatalog.choice.slots import MODEL_SLOTS
+from rlcatalog.choice.unread import unread_keys
 from rlcatalog.config import ModelConfig
 from rlcatalog.observations import Preprocessor, Unclaimed, make_filter, model_views
 from rlcatalog.plugins import Component, ModelSpec, Request, Stage
@@ -34,6 +36,8 @@ class Resolution:
         pins: What the lookup repeated, or None where it chose.
         mask_key: Key of Dict observations under which the action mask stands, or None.
         unclaimed: What the head leaves of the observation for trunk and memory; None where that is all of it.
+        beside: Components that read keys without filling a slot: nets found for parts of the observation, and the
+            environment wrappers, which were there before.
     """
 
     request: Request
@@ -46,6 +50,7 @@ class Resolution:
     pins: Pins | None = None
     mask_key: str | None = None
     unclaimed: Unclaimed | None = None
+    beside: list[Component] = field(default_factory=list)
 
     @property
     def num_outputs(self) -> int:
@@ -78,6 +83,17 @@ class Resolution:
         action = self.request.action
         stages.append(Stage("action", action.shape if action is not None else None))
         return tuple(stages)
+
+    @cached_property
+    def unread(self) -> tuple[str, ...]:
+        """The config keys that differ from their defaults and that nothing reads."""
+        return unread_keys(self.config.given, self._readers(), self.config_keys)
+
+    def _readers(self) -> Iterator[Component]:
+        yield from (choice.component for choice in self.choices.values() if choice.component is not None)
+        yield from (component for _, component in self.preprocessor.components())
+        yield from (node.component for node in self.actions.walk())
+        yield from self.beside
 
     def pinned_keys(self) -> dict[str, Any]:
         """Return the config keys that name what the model's parts found in the catalog; see `ModelSpec.pinned_keys`."""
@@ -124,11 +140,17 @@ def model_stages(
     return stages
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
-    """Why a lookup chose what it chose."""
+    """Why a lookup chose what it chose; printed as tables, in notebooks as HTML."""
 
     resolution: Resolution
+
+    def __repr__(self) -> str:
+        return explanation_sheet(self.as_dict()).text()
+
+    def _repr_html_(self) -> str:
+        return explanation_sheet(self.as_dict()).html()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, the `--json` form."""
@@ -148,6 +170,7 @@ class Explanation:
                 for child in found.actions.children
                 for node in child.walk()
             ],
+            "unread": list(found.unread),
             "action_mask": None if found.mask_key is None else f"obs[{found.mask_key!r}]",
             "plan": [
                 {"path": leaf.path, "kind": leaf.kind, "slice": [leaf.start, leaf.stop], "shape": list(leaf.shape)}

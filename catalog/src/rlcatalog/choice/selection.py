@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlcatalog.choice.faults import left_out, say
-from rlcatalog.errors import AmbiguousChoiceError, OutrankedWarning, reason, shown
+from rlcatalog.choice.ties import refuse_two_switched_on, tie
+from rlcatalog.errors import OutrankedWarning, reason, shown
 from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request, public_index, tell_once
 
 
@@ -55,7 +56,8 @@ def choose(
         prefer: Distributions that win a tie, the most preferred first.
 
     Raises:
-        AmbiguousChoiceError: Two candidates match equally well, and the public index lists neither or both.
+        AmbiguousChoiceError: Two candidates match equally well, and the public index lists neither or both; or the
+            config turns on two opt-in parts.
     """
     verdicts = [verdict(component, request) for component in components]
     verdicts.sort(key=lambda v: (-(v.rank or 0), v.component.name, v.component.distribution))
@@ -67,6 +69,7 @@ def choose(
     matching = [v for v in verdicts if v.rank is not None]
     if not matching:
         return Choice(slot, None, "nothing matches", tuple(verdicts))
+    refuse_two_switched_on(slot, matching, request)
     best = [v for v in matching if v.rank == matching[0].rank]
     if len(best) > 1:
         best = _preferred(best, prefer) or best
@@ -74,18 +77,8 @@ def choose(
     if len(listed) == 1 and not any(v.component.in_process for v in best):  # what a program registered, it meant
         best = listed
     if len(best) > 1:
-        names = " and ".join(f"{v.component.name!r} ({v.component.provider}: {v.why})" for v in best)
-        rank = matching[0].rank
-        assert rank is not None
-        installed = [v.component.distribution for v in best if v.component.distribution]
-        ways = ["name one in the config"]
-        if installed:
-            ways.append(f"prefer one with RLCATALOG_PREFER_PLUGINS={installed[0]}")
-            ways.append(f"disable one with RLCATALOG_DISABLE_PLUGINS={installed[-1]}")
-        raise AmbiguousChoiceError(
-            f"{slot}: {names} match {request.obs.describe()} equally well ({rank.name})."
-            f" Ways out: {', or '.join(ways)}."
-        )
+        assert best[0].rank is not None
+        raise tie(slot, best, request, best[0].rank)
     chosen = best[0]
     _say_outranked(slot, chosen, matching, prefer)
     return Choice(slot, chosen.component, chosen.why, (chosen, *(v for v in verdicts if v is not chosen)))

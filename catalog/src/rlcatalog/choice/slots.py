@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcatalog.choice.in_process import in_process_preprocessor
 from rlcatalog.choice.selection import Choice, choose, repeat
+from rlcatalog.choice.unread import note_found
 from rlcatalog.config import warn_deprecated
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.frameworks import default_framework, framework_name
@@ -125,6 +126,7 @@ class Slots:
         if chosen.component is None:
             reasons = "; ".join(f"{v.component.name}: {v.why}" for v in chosen.verdicts) or "none installed"
             raise NoMatchError(f"{request.obs.path}: no installed model fits {request.obs.describe()} ({reasons}).")
+        note_found(chosen.component)
         return chosen.component
 
     def named(self, kind: str, value: Any, in_process: Any) -> Component | None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
+from rlcatalog.choice import SHOWN_SLOTS, keys_read, plan_rows, provider, shape_rows
 from rlcatalog.plugins import Component, PluginRecord, public_index
 
 _COLOURS = {"loaded": "green", "shadowed": "yellow", "disabled": "yellow"}
@@ -51,7 +52,7 @@ def print_explanation(env_id: str, found: dict[str, Any]) -> None:
     if found["action_mask"]:
         console.print(f"action mask: {found['action_mask']}, kept out of the model's input", markup=False)
     table = Table("slot", "candidate", "rank", "reason", "provided by", title="Choices", title_justify="left")
-    for slot in ("preprocessor", "filter", "model", "memory", "head", "action_dist"):
+    for slot in SHOWN_SLOTS:
         choice = found[slot]
         if choice["chosen"] is None:
             if choice["candidates"]:
@@ -64,39 +65,33 @@ def print_explanation(env_id: str, found: dict[str, Any]) -> None:
         for index, candidate in enumerate(shown):
             first = index == 0
             name = f"[{'bold green' if first else 'dim'}]{escape(candidate['name'])}[/]"
-            provider = f"{candidate['distribution']} {candidate['version']}".strip() or "this process"
             rank, reason = candidate["rank"] or "-", escape(candidate["reason"])
-            table.add_row(slot if first else "", name, rank, reason, escape(provider))
+            table.add_row(slot if first else "", name, rank, reason, escape(provider(candidate)))
         if others:
             table.add_row(
                 "", f"[dim]{len(others)} others[/]", "-", "for other kinds of space, or by name only (see --json)", ""
             )
         table.add_section()
     for node in found["action_parts"]:
-        provider = f"{node['distribution']} {node['version']}".strip() or "this process"
         name = f"[bold green]{escape(node['chosen'])}[/]"
-        table.add_row(escape(node["path"]), name, "", escape(node["reason"]), escape(provider))
+        table.add_row(escape(node["path"]), name, "", escape(node["reason"]), escape(provider(node)))
     for wrapper in found["env_wrappers"]:
         name = f"[bold green]{escape(wrapper['name'])}[/]" if wrapper["applied"] else "-"
         table.add_row("env_wrapper", name, "", escape(wrapper["reason"]), escape(wrapper["provider"]))
     console.print(table)
     plan = Table("leaf", "kind", "slice", "shape", title="Plan of the encoded observation", title_justify="left")
-    for leaf in found["plan"]:
-        place = "{}:{}".format(*leaf["slice"])
-        plan.add_row(escape(leaf["path"]), leaf["kind"], place, str(tuple(leaf["shape"])))
+    for row in plan_rows(found):
+        plan.add_row(*map(escape, row))
     console.print(plan)
     views = Table("input_dict", "shape", "dtype", title="What the model sees", title_justify="left")
     for view in found["model_sees"]:
         views.add_row(escape(view["name"]), "(" + ", ".join(["B", *map(str, view["shape"])]) + ")", view["dtype"])
     console.print(views)
     shapes = Table("stage", "shape", title="Shapes", title_justify="left")
-    for stage in found["shapes"]:
-        structured = {"observation": "see the plan", "action": found["action_space"]}
-        unknown = structured.get(stage["stage"], "known after build")
-        shape = unknown if stage["shape"] is None else str(tuple(stage["shape"]))
-        shapes.add_row(escape(stage["stage"]), escape(shape))
+    for row in shape_rows(found):
+        shapes.add_row(*map(escape, row))
     console.print(shapes)
-    keys = {slot: found[slot]["config_keys"] for slot in ("preprocessor", "filter", "model", "action_dist")}
-    for slot, names in keys.items():
-        if names:
-            console.print(f"[bold]{slot}[/] reads: {', '.join(names)}", soft_wrap=True)
+    for slot, names in keys_read(found).items():
+        console.print(f"[bold]{slot}[/] reads: {escape(', '.join(names))}", soft_wrap=True)
+    if found["unread"]:
+        console.print(f"[bold yellow]nothing reads[/]: {escape(', '.join(found['unread']))}", soft_wrap=True)

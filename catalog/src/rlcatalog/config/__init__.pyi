@@ -1,6 +1,11 @@
-from .deprecation import warn_deprecated as warn_deprecated
+from .deprecation import warn_caller as warn_caller, warn_deprecated as warn_deprecated
 from .flat import FlatConfig as FlatConfig, ReadOnlyConfig as ReadOnlyConfig, read_config as read_config
-from .kernel_keys import KernelConfig as KernelConfig, NameOrCallable as NameOrCallable
+from .kernel_keys import (
+    ARGUMENTS_OF_CUSTOM as ARGUMENTS_OF_CUSTOM,
+    READ_BY_KERNEL as READ_BY_KERNEL,
+    KernelConfig as KernelConfig,
+    NameOrCallable as NameOrCallable,
+)
 from .keys import convert as convert, default_of as default_of, keys_of as keys_of
 from .legacy_keys import ALIASES as ALIASES, IGNORED as IGNORED, REFUSED as REFUSED, SPLIT as SPLIT
 from .names import (

@@ -1,4 +1,4 @@
-"""Warnings about old names, shown where the user's own code stands."""
+"""Warnings about what the user wrote, shown where the user's own code stands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ import warnings
 
 def warn_deprecated(text: str) -> None:
     """Issue a DeprecationWarning for the first caller outside rlcatalog and its packages."""
+    warn_caller(text, DeprecationWarning)
+
+
+def warn_caller(text: str, category: type[Warning]) -> None:
+    """Issue a warning for the first caller outside rlcatalog and its packages.
+
+    Args:
+        text: The warning.
+        category: Its category.
+    """
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rlcatalog"):
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, DeprecationWarning, stacklevel=level)
+    warnings.warn(text, category, stacklevel=level)

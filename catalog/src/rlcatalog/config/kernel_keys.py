@@ -68,3 +68,14 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         for part in ("weights", "bias"):
             key = f"post_fcnet_{part}_initializer"
             initializer_name(getattr(self, key), getattr(self, f"{key}_config"), key)
+
+
+#: The keys that the kernel and the engines read, whatever was chosen.
+READ_BY_KERNEL = frozenset(
+    {
+        "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter", "action_mask_key",
+        "check_observations", "action_bounds", "_disable_action_flattening", "max_seq_len",
+    }
+)  # fmt: skip
+#: Keys that hold arguments of a custom class, and the keys that name one; without any, nobody reads them.
+ARGUMENTS_OF_CUSTOM = {"custom_model_config": ("custom_model", "custom_preprocessor")}

@@ -10,7 +10,7 @@ from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.declarations import ProcessWideSpec
 from rlcatalog.plugins.names import Owners, Settled, settle, settle_entries
 from rlcatalog.plugins.record import Loaded, PluginRecord
-from rlcatalog.plugins.registry import Registry, check_frameworks
+from rlcatalog.plugins.registry import Registry, check_frameworks, unknown_key
 
 
 def assign(registry: Registry, loaded: Sequence[tuple[PluginRecord, Loaded]], owners: Owners) -> None:
@@ -26,6 +26,7 @@ def assign(registry: Registry, loaded: Sequence[tuple[PluginRecord, Loaded]], ow
         except CatalogError as error:
             parts.record_of[id(component)].fail(error)
     parts.refuse_foreign_keys(owners)
+    parts.refuse_unknown_keys(owners)
     settled = settle([c for c in parts.left() if c.declaration.extends is None], owners)
     parts.take(settled)
     registry.add_components(settled)
@@ -112,6 +113,19 @@ class _Parts:
                     f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} have one config struct,"
                     f" {c.declaration.config}, whose keys can belong to one alone. Write one of your own."
                 ))  # fmt: skip
+
+    def refuse_unknown_keys(self, owners: Owners) -> None:
+        """Leave out the parts that name a config key which nobody has; one of a package that is absent may be there."""
+        known = set(owners.reserved)
+        for _, found in self._loaded:
+            for struct in found.config_classes.values():
+                known.update(struct.__struct_fields__)  # type: ignore[attr-defined]
+        loaded = {record.distribution for record, _ in self._loaded}
+        for c in self.left():
+            for key in c.declaration.named_keys if c.declaration.extends is None else ():
+                if key not in known and owners.of("config", key) in {None, *loaded}:
+                    self.lose(c, unknown_key(c, key, known))
+                    break
 
     def structs(self) -> dict[type, str]:
         """Return config struct → distribution, of the parts that are left."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -77,7 +77,8 @@ class Declaration:
         summary: One line for `rlcatalog list`.
         match: Says whether, how well and why the component fits a request. None: only chosen by name.
         config: Import path of the msgspec struct with the config keys this component owns, or None.
-        reads: Names of the kernel's shared config keys that the component honours.
+        reads: Names of config keys that the component honours beside its own: the kernel's shared ones, or another
+            package's. Keys that nobody declares are refused when the plugin is loaded.
         overrides: `"distribution/name"` of the component this one replaces under the same name, or None.
         extends: `"distribution/name"` of the component that this one's targets are added to, for frameworks that it has
             no code for, or None; nothing else of this declaration is then read.
@@ -154,9 +155,22 @@ class Declaration:
     def __deepcopy__(self, memo: dict[int, Any]) -> Declaration:
         return self  # frozen; and its targets' view cannot be copied
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return _made, (type(self), values | {"targets": dict(self.targets)})  # nor pickled
+
+    @property
+    def named_keys(self) -> tuple[str, ...]:
+        """The config keys that the declaration names."""
+        return self.reads
+
     def judge(self, request: Request) -> Match | NoMatch:
         """Say whether, how well and why the component fits a request."""
         return NoMatch("only chosen by name") if self.match is None else self.match(request)
+
+
+def _made(kind: type[Declaration], values: dict[str, Any]) -> Declaration:
+    return kind(**values)
 
 
 @dataclass(frozen=True)
@@ -211,6 +225,8 @@ class ModelSpec(Declaration):
 
     Attributes:
         slot: `"trunk"`, `"memory"` or `"head"`; a memory and a head are built around the trunk.
+        switch: The config key that turns an opt-in part on, or None. Without a `match` the part fits where the key is
+            true, as `SPECIFIC`, and nowhere else. Two parts of one slot that are switched on at once are an error.
         claims: For a head: the keys of a Dict observation that it reads itself, for a request. Trunk and memory are
             chosen for what remains, and see no more.
         describe: The stages and their shapes for a request, without a framework; None for "known after build".
@@ -222,6 +238,7 @@ class ModelSpec(Declaration):
     functions = ("match", "claims", "describe", "pinned_keys")
 
     slot: str = "trunk"
+    switch: str | None = None
     claims: Callable[[Request], Sequence[str]] | None = None
     describe: Callable[[Request], Sequence[Stage]] | None = None
     pinned_keys: Callable[[Request], Mapping[str, Any]] | None = None
@@ -232,6 +249,25 @@ class ModelSpec(Declaration):
             raise DeclarationError(
                 f"ModelSpec({self.name!r}): slot must be trunk, memory or head, found {shown(self.slot)}."
             )
+        if self.switch is not None and (type(self.switch) is not str or not self.switch):
+            raise DeclarationError(
+                f"ModelSpec({self.name!r}): switch must be the name of a config key, found {shown(self.switch)}."
+            )
+
+    @property
+    def named_keys(self) -> tuple[str, ...]:
+        return self.reads if self.switch is None or self.switch in self.reads else (*self.reads, self.switch)
+
+    def is_switched_on(self, request: Request) -> bool:
+        """Whether the part is an opt-in one and the config turns it on."""
+        return self.switch is not None and bool(request.config.get(self.switch))
+
+    def judge(self, request: Request) -> Match | NoMatch:
+        if self.match is not None or self.switch is None:
+            return super().judge(request)
+        if self.is_switched_on(request):
+            return Match(Rank.SPECIFIC, f"{self.switch} is set")
+        return NoMatch(f"{self.switch} is not set")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class Owners:
 
     def __init__(self, installed: Iterable[str], reserved: Mapping[str, str], prefer: Sequence[str]) -> None:
         self._by_word = {_word(name): name for name in installed}
-        self._reserved, self._prefer = reserved, prefer
+        self.reserved, self._prefer = reserved, prefer
 
     def of(self, kind: str, name: str) -> str | None:
         """Return the distribution that a name belongs to, or None.
@@ -38,8 +38,8 @@ class Owners:
             kind: The kind of component, or `"config"` for a key.
             name: The name.
         """
-        if kind == "config" and name in self._reserved:
-            return self._reserved[name]
+        if kind == "config" and name in self.reserved:
+            return self.reserved[name]
         if (listed := public_index.provider_of(kind, name)) is not None:
             return listed
         pieces = _word(name).split("_")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rlcatalog.errors import (
@@ -20,6 +21,9 @@ from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.discovery import normalize
 from rlcatalog.plugins.names import Owners, Settled, contest, settle_keys
 from rlcatalog.plugins.record import Loaded, PluginRecord
+
+#: Who owns what the running program registered.
+THIS_PROCESS = "this process"
 
 
 class Registry:
@@ -60,14 +64,44 @@ class Registry:
             self.config_defaults |= {s: found.config_defaults[s] for s in found.config_classes.values() if s in structs}
         self.key_names, self.contested_keys = settle_keys(structs, owners)
 
-    def add_in_process(self, component: Component, override: bool) -> None:
+    def add_in_process(
+        self,
+        component: Component,
+        override: bool,
+        struct: type | None = None,
+        default: Any = None,
+        reserved: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Add a component of the running program; it replaces an earlier one of the program's own.
 
+        Args:
+            component: The component.
+            override: Allow it to shadow a plugin's component of the same name.
+            struct: The struct with its config keys, which its declaration names, or None.
+            default: That struct, made of its defaults.
+            reserved: Config keys that belong to others, with their owner.
+
         Raises:
-            DuplicateNameError: The name is a plugin's and `override` is False.
+            DuplicateNameError: The name is a plugin's and `override` is False, or a config key is another's.
+            DeclarationError: It names a config key that nobody declares.
         """
         check_frameworks(component)
         key = (component.kind, component.name)
+        structs = self._structs_without(key)
+        if struct is not None and struct not in structs:
+            structs = {s: path for s, path in structs.items() if path != component.declaration.config}
+            for field in struct.__struct_fields__:  # type: ignore[attr-defined]
+                holders = (self.config_classes[s] for s in structs if field in s.__struct_fields__)  # type: ignore[attr-defined]
+                owner = reserved.get(field) or next(holders, None)
+                if owner is not None:
+                    raise DuplicateNameError(
+                        f"{component.kind} {component.name!r}: config key {field!r} belongs to {owner}. Call yours"
+                        " something else."
+                    )
+        known = {*reserved, *(field for s in (*structs, struct) for field in getattr(s, "__struct_fields__", ()))}
+        for name in component.declaration.named_keys:
+            if name not in known and public_index.provider_of("config", name) is None:
+                raise unknown_key(component, name, known)
         old = [c for c in (*self._contested.get(key, ()), self._active.get(key)) if c is not None and not c.in_process]
         if old and not override:
             raise DuplicateNameError(
@@ -75,11 +109,27 @@ class Registry:
                 " Register yours under another name, or pass override=True to shadow it."
             )
         for shadowed in old:
-            shadowed.shadowed_by = "this process"
+            shadowed.shadowed_by = THIS_PROCESS
         # New ones: another thread may be going over the old.
         self._shadowed = [*self._shadowed, *old]
         self._contested = {name: claims for name, claims in self._contested.items() if name != key}
         self._active = {**self._active, key: component}
+        self.config_classes = {s: owner for s, owner in self.config_classes.items() if s in structs}
+        self.config_paths = {path: s for path, s in self.config_paths.items() if s in structs}
+        if struct is not None:
+            self.config_classes.setdefault(struct, THIS_PROCESS)
+            self.config_paths[str(component.declaration.config)] = struct
+            self.config_defaults = {**self.config_defaults, struct: default}
+
+    def _structs_without(self, key: tuple[str, str]) -> dict[type, str | None]:
+        """Return config struct → import path, but for those of the program that only a component has."""
+        others = {c.declaration.config for k, c in self._active.items() if k != key and c.in_process}
+        paths = {struct: path for path, struct in self.config_paths.items()}
+        return {
+            struct: paths.get(struct)
+            for struct, owner in self.config_classes.items()
+            if owner != THIS_PROCESS or paths.get(struct) in others
+        }
 
     def key_contest(self, key: str) -> str:
         """Say who claims a config key that belongs to nobody, and the ways out."""
@@ -162,6 +212,15 @@ class Registry:
     def names(self, kinds: Iterable[str]) -> list[str]:
         """Return the names by which `get` finds the components of the given kinds that lookups see."""
         return sorted(self.name_of(c) for kind in kinds for c in self.active(kind))
+
+
+def unknown_key(component: Component, key: str, known: Iterable[str]) -> DeclarationError:
+    """Return the error for a component whose declaration names a config key that nobody has."""
+    field = "reads" if key in component.declaration.reads else "switch"
+    return DeclarationError(
+        f"{component.kind} {component.name!r}: {field} names the config key {shown(key)}, which nobody declares."
+        f"{nearest(key, known)} Name a key of the kernel's, of this part's config struct, or of another package."
+    )
 
 
 def check_frameworks(component: Component) -> None:

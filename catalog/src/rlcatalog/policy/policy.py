@@ -21,6 +21,7 @@ from rlcatalog.policy.encoder import Encoder
 from rlcatalog.policy.history import Views
 from rlcatalog.policy.non_finite import check_observations, check_rows, check_step
 from rlcatalog.policy.saving import save
+from rlcatalog.policy.showing import policy_sheet
 from rlcatalog.policy.state import Memory, State
 from rlcatalog.policy.stepper import Stepper
 from rlcatalog.policy.training_batch import check_batch
@@ -299,6 +300,12 @@ class Policy:
         return Stepper(self, n, autoreset)
 
     # --- the object ------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return policy_sheet(self).text()
+
+    def _repr_html_(self) -> str:
+        return policy_sheet(self).html()
 
     def explain(self) -> Explanation:
         """Return why these parts were chosen."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-from rlcatalog import default_catalog
+from rlcatalog import Catalog, default_catalog
 from rlcatalog.errors import ConfigError
 from rlcatalog_rllib.connectors import env_to_module, module_to_env
 from rlcatalog_rllib.env_runner import CatalogEnvRunner
@@ -18,7 +18,12 @@ from rlcatalog_rllib.spaces import encoded_space
 
 
 def configure(
-    config: Any, env: Any = None, *, model: Mapping[str, Any] | None = None, env_config: Mapping[str, Any] | None = None
+    config: Any,
+    env: Any = None,
+    *,
+    model: Mapping[str, Any] | None = None,
+    env_config: Mapping[str, Any] | None = None,
+    catalog: Catalog | None = None,
 ) -> Any:
     """Set up an algorithm of Ray RLlib with preprocessor, model and action distribution from the catalog.
 
@@ -30,6 +35,8 @@ def configure(
         env: A Gymnasium id, a name registered with Ray Tune, or a class; the config's own when missing.
         model: The flat model config of rlcatalog.
         env_config: The environment's config; the config's own when missing.
+        catalog: The catalog the parts come from, with what is registered in it; each process's own when None. Ray
+            pickles it for its workers.
 
     Returns:
         The config.
@@ -51,17 +58,18 @@ def configure(
     env = config.env if env is None else env
     env_config = dict(config.env_config if env_config is None else env_config)
     if env is CatalogEnv:  # configured before
+        catalog = env_config.get("catalog") if catalog is None else catalog
         env, env_config = env_config["env"], dict(env_config["env_config"])
     model = dict(model or {})
     made = create_env(env, env_config)
     try:
-        wrapped = default_catalog().wrap_env(made, model)
+        wrapped = (default_catalog() if catalog is None else catalog).wrap_env(made, model)
         obs_space, action_space = wrapped.observation_space, wrapped.action_space
     finally:
         made.close()
     if wrapped is not made or not batches_as_arrays(obs_space):
-        env, env_config = CatalogEnv, {"env": env, "env_config": env_config, "model": model}
-    recipe = choose_parts(obs_space, action_space, model)
+        env, env_config = CatalogEnv, {"env": env, "env_config": env_config, "model": model, "catalog": catalog}
+    recipe = choose_parts(obs_space, action_space, model, catalog)
     config.environment(env, env_config=env_config)
     # Ray's DQN looks for max_seq_len here.
     config.rl_module(
@@ -77,7 +85,14 @@ def configure(
     )
 
 
-def spec(obs_space: Any, action_space: Any, model: Mapping[str, Any] | None = None, *, q_values: bool = False) -> Any:
+def spec(
+    obs_space: Any,
+    action_space: Any,
+    model: Mapping[str, Any] | None = None,
+    *,
+    q_values: bool = False,
+    catalog: Catalog | None = None,
+) -> Any:
     """Return the `RLModuleSpec` of a module with parts of the catalog, for those who put a config together themselves.
 
     Args:
@@ -85,12 +100,13 @@ def spec(obs_space: Any, action_space: Any, model: Mapping[str, Any] | None = No
         action_space: Its action space.
         model: The flat model config.
         q_values: For DQN.
+        catalog: The catalog the parts come from; each process's own when None.
 
     Raises:
         CatalogError: The parts cannot be chosen.
     """
     kind = "q_learning" if q_values else "actor_critic"
-    return _spec(choose_parts(obs_space, action_space, model), obs_space, action_space, kind)
+    return _spec(choose_parts(obs_space, action_space, model, catalog), obs_space, action_space, kind)
 
 
 def _spec(recipe: Recipe, obs_space: Any, action_space: Any, kind: str) -> RLModuleSpec:

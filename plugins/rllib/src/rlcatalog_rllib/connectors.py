@@ -18,7 +18,7 @@ from ray.rllib.connectors.module_to_env import (
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rlcatalog import Policy
+from rlcatalog import Catalog, Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog_rllib.env_runner import check_spaces
 from rlcatalog_rllib.filters import merged, since
@@ -160,13 +160,14 @@ class _EnvToModule:
         return [EncodeObservations(recipe=self.recipe)]
 
 
-def env_to_module(model: Mapping[str, Any] | Recipe | None = None) -> Any:
+def env_to_module(model: Mapping[str, Any] | Recipe | None = None, catalog: Catalog | None = None) -> Any:
     """Return what `config.env_runners(env_to_module_connector=...)` takes.
 
     Args:
         model: The model config; the same as the module's.
+        catalog: The catalog the parts come from; the same as the module's.
     """
-    return _EnvToModule(model if isinstance(model, Recipe) else Recipe(dict(model or {})))
+    return _EnvToModule(model if isinstance(model, Recipe) else Recipe(dict(model or {}), None, catalog))
 
 
 def module_to_env(env: Any = None, spaces: Any = None) -> list[ConnectorV2]:

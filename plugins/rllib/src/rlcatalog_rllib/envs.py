@@ -11,7 +11,7 @@ from gymnasium import spaces
 from ray.rllib.env.env_context import EnvContext
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
-from rlcatalog import SpaceInfo, default_catalog
+from rlcatalog import Catalog, SpaceInfo, default_catalog
 from rlcatalog.cli import make_env
 from rlcatalog.errors import CatalogError, ConfigError
 from rlcatalog.policy import Encoder
@@ -27,19 +27,18 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Args:
         config: `"env"`: a Gymnasium id, a name registered with Ray Tune, or a class; `"env_config"`: its config;
-            `"model"`: the model config, for the wrappers.
+            `"model"`: the model config, for the wrappers; `"catalog"`: the catalog they come from, or None.
 
     Raises:
         CatalogError: The environment cannot be made here; the message names the node.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        catalog = config.get("catalog") or default_catalog()
         try:
-            env = default_catalog().wrap_env(
-                create_env(config["env"], config.get("env_config"), config), config["model"]
-            )
+            env = catalog.wrap_env(create_env(config["env"], config.get("env_config"), config), config["model"])
             if not batches_as_arrays(env.observation_space):
-                env = EncodedInside(env, config["model"])
+                env = EncodedInside(env, config["model"], catalog)
         except CatalogError as error:
             error.args = (f"{this_machine()}: {error}",)
             raise
@@ -55,12 +54,13 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
     Args:
         env: The environment.
         model: The model config.
+        catalog: The catalog that encodes them.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], model: Mapping[str, Any]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], model: Mapping[str, Any], catalog: Catalog) -> None:
         super().__init__(env)
-        catalog = default_catalog()
-        resolution = catalog.resolve(env.observation_space, env.action_space, model, "torch")
+        # Explained, not resolved: whoever configured the algorithm was warned of keys that nothing reads.
+        resolution = catalog.explain(env.observation_space, env.action_space, model, "torch").resolution
         self._encoder = Encoder(catalog, resolution)
         parts: dict[str, Any] = {OBS: self._encoder.preprocessor.observation_space}
         if resolution.mask_key is not None:

@@ -10,14 +10,14 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rlcatalog import Policy, default_catalog
+from rlcatalog import Catalog, Policy
 from rlcatalog.actions import entropy_of
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.torch import flat_sample, values_of
 from rlcatalog_sb3.flattening import check_encoding
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.refusals import refuse_filter, refuse_model
-from rlcatalog_sb3.spaces import origin_of, untransposed
+from rlcatalog_sb3.spaces import catalog_for, origin_of, untransposed
 
 Array = np.ndarray[Any, Any]
 
@@ -29,12 +29,14 @@ class ActorCritic:
         observation_space: The observation space it shows.
         action_space: The action space it shows.
         model_config: The model config; None takes the one the environment was flattened with.
-        recurrent: Whether the algorithm carries the states of an LSTM.
+        recurrent: Whether the algorithm carries the states of a memory.
         adapts: Whether the algorithm lets actions of a Box pass through `adapt`, instead of clipping them.
+        catalog: The catalog the parts come from; that of the flattened environment, or the process's, when None.
 
     Attributes:
         policy: The rlcatalog policy, for the environment's own spaces.
         given: The model config as it was given.
+        given_catalog: The catalog as it was given.
         observer: Encodes observations and finds their masks.
         adapts: Whether `adapt` stands between raw actions and the environment.
 
@@ -50,8 +52,11 @@ class ActorCritic:
         *,
         recurrent: bool = False,
         adapts: bool = True,
+        catalog: Catalog | None = None,
     ) -> None:
-        catalog, origin = default_catalog(), origin_of(observation_space, action_space)
+        origin = origin_of(observation_space, action_space)
+        self.given_catalog = catalog
+        catalog = catalog_for(catalog, origin)
         config = origin.config if model_config is None and origin is not None else model_config
         self.given = model_config
         self.action_shape = tuple(action_space.shape or ())

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlcatalog import Policy, default_catalog
+from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
@@ -56,7 +56,7 @@ def export(model: Any) -> Policy:
         )
     actions = extractor.own_actions if extractor.own_actions is not None else model.action_space
     config = _config(extractor.config, hidden, box=not hasattr(policy, "q_net"))
-    found = default_catalog().build(extractor.own_space, actions, config, "torch")
+    found = extractor.catalog.build(extractor.own_space, actions, config, "torch")
     _set_weights(found, extractor, hidden, last)
     _check(found, extractor, head)
     return found

@@ -12,13 +12,13 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor
 from torch import Tensor
 
-from rlcatalog import SpaceInfo, default_catalog
+from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog_sb3.flattening import check_encoding, is_float_box
 from rlcatalog_sb3.observations import encoder, structure
 from rlcatalog_sb3.refusals import asking, refuse_filter
-from rlcatalog_sb3.spaces import MASK, Origin, origin_of, untransposed
+from rlcatalog_sb3.spaces import MASK, Origin, catalog_for, origin_of, untransposed
 
 #: A trunk does not depend on the action space, which Stable-Baselines3 does not tell an extractor.
 _ANY_ACTION: Any = spaces.Discrete(2)
@@ -37,6 +37,8 @@ class CatalogExtractor(CombinedExtractor):
         observation_space: The observation space Stable-Baselines3 shows.
         model_config: The model config; None takes the one the environment was flattened with, or the defaults.
         normalized_image: Given by Stable-Baselines3: images come unscaled (`normalize_images=False`).
+        catalog: The catalog the trunk comes from; the one the environment was flattened with, or the process's, when
+            None.
 
     Raises:
         NotServedError: The config asks for a memory, a head or a filter, or there are action masks.
@@ -47,9 +49,11 @@ class CatalogExtractor(CombinedExtractor):
         observation_space: Any,
         model_config: Mapping[str, Any] | None = None,
         normalized_image: bool = False,
+        catalog: Catalog | None = None,
     ) -> None:
         before_torch_optimizers()  # the algorithm makes one for the net it builds around this
-        catalog, origin = default_catalog(), origin_of(observation_space)
+        origin = origin_of(observation_space)
+        catalog = catalog_for(catalog, origin)
         config = origin.config if model_config is None and origin is not None else model_config
         values = catalog.parse_config(config).values
         layout = values.get("image_layout", "hwc")
@@ -87,6 +91,7 @@ class CatalogExtractor(CombinedExtractor):
             raise NotServedError(f"{type(trunk).__name__} is recurrent; DQN, SAC and TD3 carry no state.")
         BaseFeaturesExtractor.__init__(self, observation_space, trunk.num_outputs)
         self.trunk: Any = trunk
+        self.catalog = catalog
         #: The environment's own spaces (actions: None where they are not known), and the config's keys.
         self.own_space = self_space
         self.own_actions = origin.action_space if origin is not None else None

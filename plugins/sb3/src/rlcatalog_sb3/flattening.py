@@ -9,8 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-import rlcatalog
-from rlcatalog import Preprocessor, SpaceInfo, default_catalog
+from rlcatalog import Catalog, Preprocessor, SpaceInfo, default_catalog
 from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.choice import Resolution
 from rlcatalog.cli import make_env
@@ -38,20 +37,28 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         env: The environment. Has it a method `action_masks()` (sb3-contrib's way to mask), and hold its observations
             no mask, these masks are put into the observations.
         model_config: The model config, where it shapes observations or actions.
+        catalog: The catalog the parts come from, for policies in this environment, too; the process's when None.
 
     Raises:
         NotServedError: The config asks for an observation filter.
         UnsupportedSpaceError: No installed part takes a space.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], model_config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        model_config: Mapping[str, Any] | None = None,
+        catalog: Catalog | None = None,
+    ) -> None:
         super().__init__(env)
         # Masks in the observation win: they are those of the observation, whenever one asks.
-        inside = Flattening(env.observation_space, env.action_space, model_config)
+        inside = Flattening(env.observation_space, env.action_space, model_config, catalog=catalog)
         self._outside = not inside.masked and bool(inside.masks.size) and env.has_wrapper_attr("action_masks")
         self.flattening = inside
         if self._outside:
-            self.flattening = Flattening(env.observation_space, env.action_space, model_config, masked=True)
+            self.flattening = Flattening(
+                env.observation_space, env.action_space, model_config, masked=True, catalog=catalog
+            )
         self.observation_space = self.flattening.observation_space
         self.action_space = self.flattening.action_space
         self._mask: Any = None
@@ -78,7 +85,9 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         return seen
 
 
-def for_sb3(env: gym.Env[Any, Any] | str, model_config: Mapping[str, Any] | None = None) -> FlattenSpaces:
+def for_sb3(
+    env: gym.Env[Any, Any] | str, model_config: Mapping[str, Any] | None = None, catalog: Catalog | None = None
+) -> FlattenSpaces:
     """Flatten an environment's spaces, so that Stable-Baselines3 takes it.
 
     `PPO(CatalogPolicy, for_sb3(env))` trains in an environment of any spaces that the installed parts serve.
@@ -88,6 +97,7 @@ def for_sb3(env: gym.Env[Any, Any] | str, model_config: Mapping[str, Any] | None
     Args:
         env: A single environment, or a Gymnasium id.
         model_config: The model config, where it shapes observations or actions; see `FlattenSpaces`.
+        catalog: The catalog the parts come from, for policies in this environment, too; the process's when None.
 
     Raises:
         ModelContractError: It is no single environment.
@@ -99,7 +109,8 @@ def for_sb3(env: gym.Env[Any, Any] | str, model_config: Mapping[str, Any] | None
             f"for_sb3: expected a gymnasium.Env or an id, found {type(env).__name__}. Vector environments are made of"
             " wrapped ones: make_vec_env(id, n, wrapper_class=for_sb3)."
         )
-    return FlattenSpaces(rlcatalog.wrap_env(env, model_config), model_config)
+    wrapped = (default_catalog() if catalog is None else catalog).wrap_env(env, model_config)
+    return FlattenSpaces(wrapped, model_config, catalog)
 
 
 class Flattening:
@@ -110,6 +121,7 @@ class Flattening:
         action_space: Its action space.
         model_config: The model config.
         masked: Whether observations get the action masks of another source than themselves.
+        catalog: The catalog the parts come from; the process's when None.
 
     Attributes:
         observation_space: An `EncodedBox`; with masks a Dict of it under `"obs"`, and of the mask's columns under
@@ -125,8 +137,9 @@ class Flattening:
         action_space: Any,
         model_config: Mapping[str, Any] | None = None,
         masked: bool = False,
+        catalog: Catalog | None = None,
     ) -> None:
-        catalog = default_catalog()
+        given, catalog = catalog, default_catalog() if catalog is None else catalog
         resolution = catalog.resolve(observation_space, action_space, model_config, "torch")
         refuse_filter(resolution)
         request, values = resolution.request, resolution.config.values
@@ -137,7 +150,7 @@ class Flattening:
         self.action_codec = action_codec(request.action, values["action_bounds"], raw_kinds)
         self.masked = masked or resolution.mask_key is not None
         origin = Origin(
-            observation_space, action_space, resolution.config.given, encoding_of(resolution, self.preprocessor)
+            observation_space, action_space, resolution.config.given, encoding_of(resolution, self.preprocessor), given
         )
         box = _encoded_box(self.preprocessor, origin)
         self._dtype = box.dtype

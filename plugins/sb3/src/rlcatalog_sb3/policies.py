@@ -10,7 +10,7 @@ import torch
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from torch import Tensor
 
-from rlcatalog import Policy
+from rlcatalog import Catalog, Policy
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog_sb3.actor_critic import ActorCritic
@@ -19,7 +19,7 @@ from rlcatalog_sb3.refusals import refuse_unused
 
 Array = np.ndarray[Any, Any]
 
-_ACCEPTED = ("model_config", "optimizer_class", "optimizer_kwargs")
+_ACCEPTED = ("model_config", "catalog", "optimizer_class", "optimizer_kwargs")
 
 
 class CatalogBasePolicy(BasePolicy):
@@ -30,6 +30,8 @@ class CatalogBasePolicy(BasePolicy):
         action_space: The action space it shows.
         lr_schedule: Learning rate by remaining progress.
         model_config: The model config; None takes the one the environment was flattened with, or the defaults.
+        catalog: The catalog the parts come from; the one the environment was flattened with, or the process's, when
+            None.
         use_sde: Not served.
         optimizer_class: Class of the optimiser.
         optimizer_kwargs: Its keyword arguments but the learning rate; `eps=1e-5` for Adam when missing, as
@@ -40,7 +42,7 @@ class CatalogBasePolicy(BasePolicy):
         CatalogError: The parts do not fit, or the algorithm cannot carry what they need.
     """
 
-    #: Whether the algorithm carries the states of an LSTM.
+    #: Whether the algorithm carries the states of a memory.
     _recurrent = False
     #: Whether the algorithm hands actions of a Box through `unscale_action`.
     _adapts = True
@@ -52,6 +54,7 @@ class CatalogBasePolicy(BasePolicy):
         lr_schedule: Any,
         model_config: Mapping[str, Any] | None = None,
         *,
+        catalog: Catalog | None = None,
         use_sde: bool = False,
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
@@ -72,8 +75,9 @@ class CatalogBasePolicy(BasePolicy):
         )  # fmt: skip
         self.use_sde = False
         self.actor_critic = ActorCritic(
-            observation_space, action_space, model_config, recurrent=self._recurrent, adapts=self._adapts
-        )
+            observation_space, action_space, model_config, recurrent=self._recurrent, adapts=self._adapts,
+            catalog=catalog,
+        )  # fmt: skip
         # "Squashed" actions are unscaled by the policy, which is where the action codec belongs.
         self._squash_output = self.actor_critic.adapts and self._adapts
         self.model = self.actor_critic.model
@@ -118,6 +122,7 @@ class CatalogBasePolicy(BasePolicy):
             "action_space": self.action_space,
             "lr_schedule": self._dummy_schedule,
             "model_config": self.actor_critic.given,
+            "catalog": self.actor_critic.given_catalog,
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
         }

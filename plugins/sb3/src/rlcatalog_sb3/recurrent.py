@@ -1,4 +1,4 @@
-"""`CatalogRecurrentPolicy` for the catalog's LSTM, and a `RecurrentPPO` that tells it how long its sequences are."""
+"""`CatalogRecurrentPolicy` for the catalog's memories, and a `RecurrentPPO` that says how long its sequences are."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from torch import Tensor
 
 from rlcatalog.torch import Padding
 from rlcatalog_sb3.distribution import CatalogDistribution
+from rlcatalog_sb3.packing import StatePacking, States
 from rlcatalog_sb3.policies import CatalogBasePolicy
-
-States = tuple[Tensor, ...]
 
 
 class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
@@ -27,8 +26,9 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     sb3-contrib's own RecurrentPPO serves as well, but for models that keep batch statistics: it does not say which rows
     of a batch are padding.
 
-    Any model whose state is two vectors of one size will do, one of the user's own as well. What the loop does not
-    carry (previous actions and rewards, attention, views of the past) is refused by the config key that asks for it.
+    Any memory whose state is vectors that begin as zeros will do, a plugin's or the user's own as well. What the loop
+    does not carry (previous actions and rewards, attention, views of the past) is refused by the config key that asks
+    for it.
     The value reads the memory's output, so that actor and critic share one state.
 
     Attributes:
@@ -42,10 +42,10 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        size = int(self.actor_critic.policy.memory.initial[0].shape[0])
+        self._packing = StatePacking(self.actor_critic.policy.memory.initial)
         # RecurrentPPO reads the sizes of its buffers here.
-        self.lstm_actor: Any = SimpleNamespace(num_layers=1, hidden_size=size)
-        self.lstm_hidden_state_shape = (1, 1, size)
+        self.lstm_actor: Any = SimpleNamespace(num_layers=1, hidden_size=self._packing.size)
+        self.lstm_hidden_state_shape = (1, 1, self._packing.size)
 
     def forward(  # type: ignore[override]
         self, obs: Any, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
@@ -88,21 +88,21 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         self, obs: Any, lstm_states: States, episode_starts: Tensor
     ) -> Tensor:
         """Return value estimates `[B, 1]`."""
-        self._run(self.actor_critic.observer.encode(obs), _restarted(lstm_states, episode_starts), values_only=True)
+        self._run(self.actor_critic.observer.encode(obs), lstm_states, episode_starts, values_only=True)
         return self.actor_critic.values()
 
     def _step(self, obs: Any, states: States, episode_starts: Tensor) -> tuple[Any, States]:
         """Run one step of B episodes."""
-        inputs, states = self._run(self.actor_critic.observer.encode(obs), _restarted(states, episode_starts))
+        inputs, states = self._run(self.actor_critic.observer.encode(obs), states, episode_starts)
         return self.actor_critic.masked(inputs, obs, None, True), states
 
     def _run(
-        self, encoded: Tensor, states: list[Tensor], training: bool = False, **flags: bool
+        self, encoded: Tensor, states: States, starts: Tensor, training: bool = False, **flags: bool
     ) -> tuple[Tensor, States]:
         lengths = torch.ones(len(encoded), dtype=torch.int32, device=encoded.device)
         inputs = {"obs": encoded, "is_training": training, "single_steps": True, **flags}
-        outputs, (h, c) = self.actor_critic.model(inputs, states, lengths)
-        return outputs, (h[None], c[None])
+        outputs, after = self.actor_critic.model(inputs, self._packing.unpack(states, starts), lengths)
+        return outputs, self._packing.pack(after)
 
     def _sequences(self, encoded: Tensor, states: States, episode_starts: Tensor) -> tuple[Tensor, Tensor]:
         """Return model outputs and value estimates of padded sequences; padding is left to the loss's mask."""
@@ -116,13 +116,14 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             if padding is not None:  # theirs is zeros; a model is to meet no observation that was never made
                 encoded = padding.fill(padding.take(encoded))
             inputs = {"obs": encoded, "is_training": True, "outputs_only": True}
-            outputs, _ = self.actor_critic.model(inputs, _restarted(states, starts[:, 0]), lengths.to(encoded.device))
+            memory = self._packing.unpack(states, starts[:, 0])
+            outputs, _ = self.actor_critic.model(inputs, memory, lengths.to(encoded.device))
             return outputs, self.actor_critic.values()
         timed = encoded.reshape(count, steps, *encoded.shape[1:])
         found: list[Tensor] = []
         values: list[Tensor] = []
         for t in range(steps):
-            output, states = self._run(timed[:, t], _restarted(states, starts[:, t]), training=True)
+            output, states = self._run(timed[:, t], states, starts[:, t], training=True)
             found.append(output)
             values.append(self.actor_critic.values())
         return torch.stack(found, 1).flatten(0, 1), torch.stack(values, 1).flatten(0, 1)
@@ -138,12 +139,6 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
                 stacklevel=2,
             )
         return torch.full((count,), steps, dtype=torch.int32)
-
-
-def _restarted(states: States, starts: Tensor) -> list[Tensor]:
-    """Return the states `[B, size]`, zeros where an episode begins."""
-    keep = (1.0 - starts).reshape(-1, 1)
-    return [part[0] * keep for part in states]
 
 
 class _WithLengths:

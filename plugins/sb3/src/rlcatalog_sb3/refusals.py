@@ -7,6 +7,7 @@ from typing import Any
 from rlcatalog import Policy
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, nearest
+from rlcatalog_sb3.packing import is_packable
 
 
 def refuse_filter(resolution: Resolution) -> None:
@@ -36,7 +37,7 @@ def refuse_model(policy: Policy, *, recurrent: bool) -> None:
 
     Args:
         policy: The policy that holds the model.
-        recurrent: Whether the loop carries the states of an LSTM.
+        recurrent: Whether the loop carries the states of a memory.
 
     Raises:
         NotServedError: The model asks for views or states, or has a loss of its own.
@@ -51,18 +52,17 @@ def refuse_model(policy: Policy, *, recurrent: bool) -> None:
             f"CatalogRecurrentPolicy: {name} has no memory. Set use_lstm in model_config, or take CatalogPolicy"
             " and PPO."
         )
-    shapes = [part.shape for part in policy.memory.initial]
-    like_lstm = len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 1
-    like_lstm = like_lstm and not any(part.any() for part in policy.memory.initial)
+    served = is_packable(policy.memory.initial)
     if policy.memory and not recurrent:
-        hint = " Use CatalogRecurrentPolicy with sb3_contrib's RecurrentPPO." if like_lstm else ""
+        hint = " Use CatalogRecurrentPolicy with sb3_contrib's RecurrentPPO." if served else ""
         raise NotServedError(
             f"{where or f'{name} is recurrent (get_initial_state() is not empty): '}PPO and A2C of Stable-Baselines3"
             f" carry no state from step to step.{hint}"
         )
-    if policy.memory and not like_lstm:
+    if policy.memory and not served:
+        shapes = [part.shape for part in policy.memory.initial]
         raise NotServedError(
-            f"{where}sb3_contrib's RecurrentPPO carries two vectors of one size that begin as zeros, as an LSTM's;"
+            f"{where}sb3_contrib's RecurrentPPO carries vectors of floats that begin as zeros, as an LSTM's;"
             f" {name} carries states of shapes {shapes}. Train it with rlcatalog-ppo or rlcatalog-rllib."
         )
     if not policy.has_value:

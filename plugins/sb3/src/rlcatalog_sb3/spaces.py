@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rlcatalog import Catalog, default_catalog
 from rlcatalog.config import same
 
 #: Keys of the Dict observations of a flattened environment with action masks.
@@ -26,12 +27,14 @@ class Origin:
         action_space: The environment's action space.
         config: The model config the environment was flattened with; the keys that are not at their default.
         encoding: What of the config shapes the flat observations and actions: plain data, to be compared.
+        catalog: The catalog it was flattened with; None for the process's.
     """
 
     observation_space: Any
     action_space: Any
     config: Mapping[str, Any]
     encoding: Mapping[str, Any]
+    catalog: Catalog | None = None
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -79,6 +82,13 @@ def origin_of(observation_space: Any, action_space: Any = None) -> Origin | None
         box = box.spaces[OBS]
     found = box.origin if isinstance(box, EncodedBox) else getattr(action_space, _ORIGIN, None)
     return found if isinstance(found, Origin) else None
+
+
+def catalog_for(catalog: Catalog | None, origin: Origin | None) -> Catalog:
+    """Return the catalog that parts come from: the one given, that of a flattened environment, or the process's."""
+    if catalog is not None:
+        return catalog
+    return default_catalog() if origin is None or origin.catalog is None else origin.catalog
 
 
 def is_transposed(space: Any, layout: str) -> bool:

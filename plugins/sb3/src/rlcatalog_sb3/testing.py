@@ -34,7 +34,7 @@ def outputs(algorithm: Any) -> OutputFunction:
     origin = origin_of(policy.observation_space, policy.action_space)
     inside = None
     if origin is not None:
-        inside = Flattening(origin.observation_space, origin.action_space, origin.config)
+        inside = Flattening(origin.observation_space, origin.action_space, origin.config, catalog=origin.catalog)
 
     def run(observations: Any, raw_actions: Any) -> PolicyOutputs:
         shown, width = observations, raw_actions.shape[1]

@@ -1,0 +1,284 @@
+"""Registering: parts of the running program, and plugins that were installed since the catalog was made."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from rlcatalog.catalog.lookup_cache import LookupCache
+from rlcatalog.choice import (
+    Slots,
+    in_process_dist,
+    in_process_filter,
+    in_process_model,
+    in_process_preprocessor,
+    path_of,
+)
+from rlcatalog.config import KernelConfig, Schema, default_of
+from rlcatalog.errors import DuplicateNameError, PluginWarning
+from rlcatalog.plugins import (
+    Component,
+    Declaration,
+    PluginRecord,
+    Registry,
+    is_strict,
+    load_plugins,
+    normalize,
+    scan,
+    tell,
+)
+
+C = TypeVar("C", bound=type)
+
+#: The kernel's own config keys, which nobody else may have.
+_RESERVED = dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog")
+
+
+class Registrations:
+    """What a catalog holds, and how it comes in; see `Catalog`.
+
+    Args:
+        entry_points: Entry points to load plugins from; those of the process when None.
+        environ: Environment variables that disable or allow plugins; the process's when None.
+        prefer: Distributions that win a tie or a clash of names.
+    """
+
+    def __init__(
+        self, entry_points: Iterable[Any] | None, environ: Mapping[str, str] | None, prefer: Sequence[str]
+    ) -> None:
+        self._given = None if entry_points is None else tuple(entry_points)
+        self._environ, self._preferred = environ, tuple(prefer)
+        environ = self._read_environ()
+        named = environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
+        self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
+        self.strict = is_strict(environ)
+        #: Held while the catalog changes; lookups go on beside it, with what was there before or after.
+        self._changing = threading.RLock()
+        self.registry = self._loaded()
+        self.slots = Slots(self.registry, self.prefer)
+        self._schema: Schema | None = None
+        self._cache = LookupCache()
+
+    def _read_environ(self) -> Mapping[str, str]:
+        return os.environ if self._environ is None else self._environ
+
+    def _loaded(self) -> Registry:
+        """Return a registry of the plugins there are."""
+        registry = Registry()
+        entry_points = scan() if self._given is None else self._given
+        load_plugins(registry, entry_points, self._read_environ(), self.prefer, _RESERVED, default_of)
+        return registry
+
+    def refresh(self) -> list[PluginRecord]:
+        """Find plugins that were installed since the catalog was made, and forget those that were removed.
+
+        What the program registered stays, with a warning where a plugin has the name now. A module that was imported
+        before is not imported anew: a plugin of another version than before needs another process. Parts that were
+        built stay as they are.
+
+        Returns:
+            How the plugins ended that were not there before.
+
+        Raises:
+            CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`; the catalog is then as it was.
+        """
+        with self._changing:
+            if self._given is None:
+                importlib.invalidate_caches()  # a package that came since is to be found
+                scan.cache_clear()
+            registry, old = self._loaded(), self.registry
+            for component in old:
+                if component.in_process:
+                    self._keep(component, registry, old)
+            schema = Schema(registry)
+            # The keys before the parts that read them: a lookup that is under way may see one and not yet the other.
+            self.registry, self._schema = registry, schema
+            self.slots = Slots(registry, self.prefer)
+            self._cache = LookupCache()
+        known = {(record.distribution, record.name, record.version) for record in old.records}
+        return [r for r in registry.records if (r.distribution, r.name, r.version) not in known]
+
+    def _keep(self, component: Component, registry: Registry, old: Registry) -> None:
+        """Register a component of the program once more, beside the plugins that are there now."""
+        struct = old.config_paths.get(component.declaration.config or "")
+        default = None if struct is None else old.config_defaults[struct]
+        what = f"{component.kind} {component.name!r}, which this program registered,"
+        rivals = [c for c in registry if (c.kind, c.name) == (component.kind, component.name)]
+        try:
+            registry.add_in_process(component, True, struct, default, _RESERVED)
+        except DuplicateNameError as error:  # one of its config keys is a plugin's now
+            tell(f"{what} is left out: {error}", PluginWarning)
+            return
+        if rivals and not component.kept_over_plugins:
+            tell(f"{what} stands before that of {rivals[0].provider}, which was installed since.", PluginWarning)
+
+    # --- parts of the program --------------------------------------------------------------------------------------
+
+    def register(
+        self, component: Component | Declaration, *, override: bool = False, config: type | None = None
+    ) -> None:
+        """Register a component of this program; an earlier one of the same name is replaced.
+
+        Args:
+            component: A declaration, or what `in_process_model`, `in_process_dist` or `in_process_preprocessor` made.
+            override: Allow it to shadow a plugin's component of the same name.
+            config: The struct that its declaration's `config` names, where no plugin brings it.
+
+        Raises:
+            DuplicateNameError: The name is a plugin's and `override` is False, or a config key is another's.
+            DeclarationError: The struct's keys cannot be read, or the component names a key that nobody declares.
+        """
+        if isinstance(component, Declaration):
+            component = Component(component, "", "")
+        component.kept_over_plugins = override
+        default = None if config is None else default_of(config)
+        with self._changing:
+            self.registry.add_in_process(component, override, config, default, _RESERVED)
+            self._schema = None
+            self.slots = Slots(self.registry, self.prefer)
+            # Last, and a new one: a lookup that began before this keeps what it finds in the old one.
+            self._cache = LookupCache()
+
+    def register_model(
+        self,
+        name: str,
+        cls: Any = None,
+        *,
+        override: bool = False,
+        slot: str | None = None,
+        match: Callable[..., Any] | None = None,
+        switch: str | None = None,
+        describe: Callable[..., Any] | None = None,
+        config: type | None = None,
+        reads: tuple[str, ...] = (),
+    ) -> Any:
+        """Register a model class under a name for `custom_model`; without a class, return a decorator that does.
+
+        Args:
+            name: The name.
+            cls: The class; None to decorate it.
+            override: Allow it to shadow a plugin's model of the same name.
+            slot: `"trunk"`, `"memory"` or `"head"`; what the class says when missing.
+            match: Says whether, how well and why it fits a request; None: only chosen by name, or by its switch.
+            switch: The config key that turns it on.
+            describe: Returns its stages with their shapes for a request.
+            config: A msgspec struct with config keys of its own.
+            reads: Other config keys it reads. Without these and `config` it counts as reading every key.
+
+        Returns:
+            The class, or the decorator, which returns it.
+
+        Example:
+            >>> @catalog.register_model("mine")
+            ... class Mine(TorchModelV2, nn.Module): ...
+        """
+        return self._registering(
+            in_process_model, name, cls, override, config, reads, slot=slot, match=match, switch=switch,
+            describe=describe,
+        )  # fmt: skip
+
+    def register_action_dist(
+        self,
+        name: str,
+        cls: Any = None,
+        *,
+        override: bool = False,
+        match: Callable[..., Any] | None = None,
+        config: type | None = None,
+        reads: tuple[str, ...] = (),
+    ) -> Any:
+        """Register a distribution class for `custom_action_dist`, or return a decorator; see `register_model`."""
+        return self._registering(in_process_dist, name, cls, override, config, reads, match=match)
+
+    def register_preprocessor(
+        self,
+        name: str,
+        cls: Any = None,
+        *,
+        override: bool = False,
+        match: Callable[..., Any] | None = None,
+        kinds: tuple[str, ...] = (),
+        config: type | None = None,
+        reads: tuple[str, ...] = (),
+    ) -> Any:
+        """Register a preprocessor class for `custom_preprocessor`, or return a decorator; see `register_model`.
+
+        With `match`, or the `kinds` of space it takes, it is chosen for spaces inside a Dict or Tuple as well.
+        """
+        return self._registering(
+            in_process_preprocessor, name, cls, override, config, reads, match=match, kinds=kinds or None
+        )
+
+    def register_filter(
+        self,
+        name: str,
+        cls: Any = None,
+        *,
+        override: bool = False,
+        config: type | None = None,
+        reads: tuple[str, ...] = (),
+    ) -> Any:
+        """Register a filter class for `observation_filter`, or return a decorator; see `register_model`."""
+        return self._registering(in_process_filter, name, cls, override, config, reads)
+
+    def _registering(
+        self,
+        described: Callable[..., Component],
+        name: str,
+        cls: Any,
+        override: bool,
+        config: type | None,
+        reads: tuple[str, ...],
+        **fields: Any,
+    ) -> Any:
+        def register(cls: C) -> C:
+            path = None if config is None else path_of(config)
+            component = described(cls, name, config=path, reads=reads, **fields)
+            self.register(component, override=override, config=config)
+            return cls
+
+        return register if cls is None else register(cls)
+
+    # --- in other processes ----------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> Any:
+        """Pickle what the catalog is made from, and what the program registered, for processes of an engine.
+
+        In a process that has the catalog it is the same object.
+        """
+        with self._changing:
+            name = _NAMES.setdefault(self, uuid.uuid4().hex)
+            _ALIVE[name] = self
+            registered = [
+                (c, self.registry.config_paths.get(c.declaration.config or "")) for c in self.registry if c.in_process
+            ]
+        return _restored, (type(self), name, self._given, self._environ, self._preferred, registered)
+
+
+#: The name of each catalog that was pickled, the same in all processes, and the catalog of each name.
+_NAMES: weakref.WeakKeyDictionary[Registrations, str] = weakref.WeakKeyDictionary()
+_ALIVE: weakref.WeakValueDictionary[str, Registrations] = weakref.WeakValueDictionary()
+_RESTORING = threading.RLock()
+
+
+def _restored(
+    cls: Any,
+    name: str,
+    entry_points: Any,
+    environ: Mapping[str, str] | None,
+    prefer: Sequence[str],
+    registered: Sequence[tuple[Component, type | None]],
+) -> Any:
+    with _RESTORING:
+        found = _ALIVE.get(name)
+        if found is None:
+            found = cls(entry_points, environ=environ, prefer=prefer)
+            for component, struct in registered:
+                found.register(component, override=component.kept_over_plugins, config=struct)
+            _NAMES[found], _ALIVE[name] = name, found
+    return found

@@ -1,0 +1,229 @@
+"""Opt-in parts are chosen by their switch; ties name the space they are about and ways out that exist."""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import ModuleType
+
+import gymnasium as gym
+import msgspec
+import numpy as np
+import pytest
+
+import rlcatalog
+from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, Request, SpaceInfo
+from rlcatalog.errors import AmbiguousChoiceError
+from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
+
+BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
+TWO = gym.spaces.Discrete(2)
+PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-attention",
+         "rlcatalog-parametric", "rlcatalog-autoregressive", "rlcatalog-gaussian", "rlcatalog-multi-action",
+         "rlcatalog-categorical")  # fmt: skip
+
+
+def config_struct(name, *keys):
+    return msgspec.defstruct(name, [(key, bool, False) for key in keys], frozen=True, kw_only=True)
+
+
+@pytest.fixture
+def catalog_of(monkeypatch):
+    """Make a catalog of the built-in parts and of plugins: distribution → its models, and the switches it owns."""
+
+    def make(plugins, *, parts=PARTS, **options):
+        points = []
+        for distribution, (specs, *switches) in plugins.items():
+            module = ModuleType(f"made_up_{distribution}")
+            module.Config = config_struct("Config", *switches)
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+            hooks = {"rlcatalog_models": specs} if isinstance(specs, list) else specs
+            points.append(PluginEntryPoint(plugin_of(**hooks), distribution))
+        return isolated_catalog(*parts, *points, **options)
+
+    return make
+
+
+def memory(distribution, name, switch, **fields):
+    targets = {"torch": f"made_up_{distribution}:Memory"}
+    fields = {"slot": "memory", "switch": switch, "config": f"made_up_{distribution}:Config", **fields}
+    return ModelSpec(name, targets, "made up", **fields)
+
+
+def slot(catalog, config, name="memory", obs=BOX, action=TWO):
+    return catalog.explain(obs, action, config, "torch").as_dict()[name]
+
+
+# --- switches --------------------------------------------------------------------------------------------------------
+
+
+def test_a_part_with_a_switch_fits_where_it_is_on(catalog_of):
+    catalog = catalog_of({"acme": ([memory("acme", "acme_gru", "use_acme")], "use_acme")})
+    off, on = slot(catalog, {}), slot(catalog, {"use_acme": True})
+    assert (off["chosen"], on["chosen"]) == (None, "acme_gru")
+    assert on["candidates"][0] == {
+        "name": "acme_gru", "distribution": "acme", "version": "1.0", "rank": "SPECIFIC", "reason": "use_acme is set",
+    }  # fmt: skip
+    refused = next(c for c in off["candidates"] if c["name"] == "acme_gru")
+    assert (refused["rank"], refused["reason"]) == (None, "use_acme is not set")
+    assert "use_acme" in on["config_keys"]
+
+
+def test_a_match_function_decides_beside_a_switch():
+    def match(request):
+        return Match(Rank.GENERIC, "even so")
+
+    part = memory("acme", "gru", "use_acme", match=match)
+    assert part.judge(Request(SpaceInfo.read(BOX))) == Match(Rank.GENERIC, "even so")
+
+
+@pytest.mark.parametrize(
+    ("name", "switch"),
+    [
+        ("lstm", "use_lstm"),
+        ("attention", "use_attention"),
+        ("parametric", "use_parametric"),
+        ("autoregressive", "use_autoregressive"),
+    ],
+)
+def test_the_built_in_opt_in_parts_say_their_switch(name, switch):
+    assert rlcatalog.default_catalog().registry.get("model", name).declaration.switch == switch
+
+
+MEMORIES = {
+    "acme": ([memory("acme", "acme_gru", "use_acme")], "use_acme"),
+    "zeta": ([memory("zeta", "zeta_gru", "use_zeta", match=lambda r: Match(Rank.GENERIC, "any time"))], "use_zeta"),
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("use_lstm", "use_attention"), ("use_lstm", "use_acme"), ("use_acme", "use_zeta"), ("use_zeta", "use_attention")],
+)
+@pytest.mark.parametrize("prefer", [[], ["acme"]], ids=["", "preferred"])
+def test_two_memories_switched_on_at_once_name_both_switches(catalog_of, first, second, prefer):
+    """Listed or not, preferred or not, of one rank or of two: both were asked for."""
+    plugins = {name: MEMORIES[name] for name in MEMORIES if f"use_{name}" in (first, second)}
+    catalog = catalog_of(plugins, prefer=prefer)
+    with pytest.raises(AmbiguousChoiceError) as raised:
+        catalog.explain(BOX, TWO, {first: True, second: True}, "torch")
+    message = str(raised.value)
+    assert message.startswith("memory: ")
+    assert "are switched on at once, and there is one memory. Leave one of " in message
+    switches = re.search(r"Leave one of (\w+) and (\w+) out of the config\.$", message)
+    assert set(switches.groups()) == {first, second}
+    for off in (first, second):  # which are ways out
+        catalog.explain(BOX, TWO, {first: True, second: True, off: False}, "torch")
+
+
+def test_two_heads_switched_on_at_once_are_an_error_too(catalog_of):
+    catalog, action = catalog_of({}), gym.spaces.MultiDiscrete([2, 2])
+    masked = gym.spaces.Dict({"action_mask": gym.spaces.MultiBinary(4), "x": BOX})
+    with pytest.raises(AmbiguousChoiceError, match="Leave one of use_autoregressive and use_parametric out"):
+        catalog.explain(masked, action, {"use_autoregressive": True, "use_parametric": True}, "torch")
+
+
+def test_two_memories_of_one_switch_need_a_switch_each(catalog_of):
+    both = [memory("acme", name, "use_acme") for name in ("acme_one", "acme_two")]
+    catalog = catalog_of({"acme": (both, "use_acme")})
+    with pytest.raises(AmbiguousChoiceError, match=r"one memory\. Give each a switch of its own\.$"):
+        catalog.explain(BOX, TWO, {"use_acme": True}, "torch")
+
+
+def test_one_that_is_named_leaves_the_other_its_switch_for_nothing(catalog_of):
+    found = slot(catalog_of({}), {"custom_model": "lstm", "use_attention": True})
+    assert (found["chosen"], found["reason"]) == ("lstm", "named in the config")
+
+
+# --- ties ------------------------------------------------------------------------------------------------------------
+
+
+def always(request):
+    return Match(Rank.SPECIFIC, "whatever it is")
+
+
+def dist(name):
+    return ActionDistSpec(name, {"torch": "m:C"}, "made up", match=on_boxes, size=lambda action, config: 2)
+
+
+def on_boxes(request):
+    if request.action.kind == "box":
+        return Match(Rank.SPECIFIC, "a Box")
+    return NoMatch("no Box")
+
+
+def test_a_tie_of_distributions_names_the_action_and_the_ways_out_work(catalog_of):
+    plugins = {name: ({"rlcatalog_action_dists": [dist(f"{name}_dist")]},) for name in ("one", "two")}
+    catalog = catalog_of(plugins)
+    push = gym.spaces.Box(-2, 2, (7,), np.float32)
+    with pytest.raises(AmbiguousChoiceError) as raised:
+        catalog.explain(BOX, push, {}, "torch")
+    message = str(raised.value)
+    assert SpaceInfo.read(push).describe() in message
+    assert SpaceInfo.read(BOX).describe() not in message
+    assert "(custom_action_dist='one/one_dist'), or prefer one with RLCATALOG_PREFER_PLUGINS=one," in message
+    assert "or disable one with RLCATALOG_DISABLE_PLUGINS=two." in message
+    with pytest.warns(rlcatalog.errors.OutrankedWarning):  # it ranks before the built-in one, and is not preferred
+        found = slot(catalog_of(plugins, environ={"RLCATALOG_DISABLE_PLUGINS": "two"}), {}, "action_dist", BOX, push)
+    assert found["chosen"] == "one_dist"
+    for options in ({"environ": {"RLCATALOG_PREFER_PLUGINS": "one"}}, {"prefer": ["one"]}):
+        assert slot(catalog_of(plugins, **options), {}, "action_dist", BOX, push)["chosen"] == "one_dist"
+    named = {"custom_action_dist": "one/one_dist"}
+    assert slot(catalog, named, "action_dist", BOX, push)["chosen"] == "one_dist"
+
+
+def test_a_tie_for_a_part_of_the_action_names_the_part(catalog_of):
+    plugins = {name: ({"rlcatalog_action_dists": [dist(f"{name}_dist")]},) for name in ("one", "two")}
+    catalog, push = catalog_of(plugins), gym.spaces.Dict({"push": gym.spaces.Box(-2, 2, (7,), np.float32), "go": TWO})
+    with pytest.raises(AmbiguousChoiceError) as raised:
+        catalog.explain(BOX, push, {}, "torch")
+    assert "match Box(7,) float32 equally well" in str(raised.value)
+    assert "custom_action_dist={\"action['push']\": 'one/one_dist'}" in str(raised.value)
+    parts = catalog.explain(BOX, push, {"custom_action_dist": {"action['push']": "one/one_dist"}}, "torch").as_dict()
+    assert {p["path"]: p["chosen"] for p in parts["action_parts"]}["action['push']"] == "one_dist"
+
+
+def trunk(distribution, name=None):
+    name = name or f"{distribution}_net"
+    return ModelSpec(name, {"torch": f"made_up_{distribution}:Net"}, "made up", match=always)
+
+
+def test_two_of_one_plugin_are_not_told_apart_by_preferring_it(catalog_of):
+    catalog = catalog_of({"acme": ([trunk("acme", "acme_a"), trunk("acme", "acme_b")],)})
+    with pytest.raises(AmbiguousChoiceError) as raised:
+        catalog.explain(BOX, TWO, {}, "torch")
+    assert str(raised.value).endswith("Ways out: name one in the config (custom_model='acme/acme_a').")
+    assert slot(catalog, {"custom_model": "acme/acme_a"}, "model")["chosen"] == "acme_a"
+
+
+def test_what_is_named_already_is_no_way_out(catalog_of):
+    """Where `custom_model` names the trunk, it cannot name the memory as well."""
+    loose = [memory(name, f"{name}_gru", None, match=always, config=None) for name in ("one", "two")]
+    catalog = catalog_of({name: ([part],) for name, part in zip(("one", "two"), loose, strict=True)})
+    with pytest.raises(AmbiguousChoiceError) as raised:
+        catalog.explain(BOX, TWO, {"custom_model": "fcnet"}, "torch")
+    assert "custom_model" not in str(raised.value).partition("Ways out")[2]
+    assert "RLCATALOG_PREFER_PLUGINS=one" in str(raised.value)
+    with pytest.raises(AmbiguousChoiceError, match="custom_model='one/one_gru'"):
+        catalog.explain(BOX, TWO, {}, "torch")
+    assert slot(catalog, {"custom_model": "one/one_gru"})["chosen"] == "one_gru"
+
+
+def test_a_switch_is_a_way_out_where_a_part_fits_by_itself(catalog_of):
+    """The parametric head fits by what the observation holds: False keeps it out, and the message says so."""
+    catalog = catalog_of({})
+    catalog.register(ModelSpec("mine", {"torch": "m:C"}, "", slot="head", match=always))
+    listed = gym.spaces.Dict({"avail_actions": gym.spaces.Box(-1, 1, (2, 3), np.float32), "x": BOX})
+    with pytest.raises(AmbiguousChoiceError) as raised:
+        catalog.explain(listed, TWO, {}, "torch")
+    assert ", or set use_parametric=False, or " in str(raised.value)
+    assert slot(catalog, {"use_parametric": False}, "head", listed)["chosen"] == "mine"
+
+
+def test_a_tie_of_codecs_inside_a_space_cannot_be_named(catalog_of):
+    codecs = [PreprocessorSpec(n, {"numpy": "m:C"}, "", match=always, kinds=("box",)) for n in ("acme_x", "acme_y")]
+    catalog = catalog_of({"acme": ({"rlcatalog_preprocessors": codecs},)})
+    with pytest.raises(AmbiguousChoiceError, match=r"\(custom_preprocessor='acme/acme_x'\)\.$"):
+        catalog.explain(BOX, TWO, {}, "torch")
+    with pytest.raises(AmbiguousChoiceError, match=r"Let one of them match with another rank\.$"):
+        catalog.explain(gym.spaces.Dict({"a": BOX}), TWO, {}, "torch")

@@ -1,0 +1,241 @@
+"""Keys of the model config: those that declarations name exist, and those that nothing reads are said."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from types import ModuleType
+
+import gymnasium as gym
+import msgspec
+import numpy as np
+import pytest
+
+import rlcatalog
+from rlcatalog import Catalog, EnvWrapperSpec, Match, ModelSpec, NoMatch, Rank, Stage
+from rlcatalog.config import KernelConfig
+from rlcatalog.errors import CatalogWarning, DeclarationError, PluginWarning, UnreadKeysWarning
+from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
+
+BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
+IMAGE = gym.spaces.Box(0, 255, (42, 42, 3), np.uint8)
+TWO = gym.spaces.Discrete(2)
+PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-visionnet", "rlcatalog-lstm", "rlcatalog-attention",
+         "rlcatalog-complex-input", "rlcatalog-categorical", "rlcatalog-gaussian", "rlcatalog-multi-action",
+         "rlcatalog-atari", "rlcatalog-autoregressive", "rlcatalog-parametric")  # fmt: skip
+
+
+class AcmeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    acme_width: int = 3
+
+
+@pytest.fixture
+def acme(monkeypatch):
+    """A catalog of the built-in parts beside a plugin with these models, whose config struct is `AcmeConfig`."""
+    module = ModuleType("made_up_acme")
+    module.AcmeConfig = AcmeConfig
+    monkeypatch.setitem(sys.modules, "made_up_acme", module)
+
+    def make(*specs, environ=None, parts=PARTS, **hooks):
+        hooks = {"rlcatalog_models": list(specs), **hooks} if specs else hooks
+        return isolated_catalog(*parts, PluginEntryPoint(plugin_of(**hooks), "acme"), environ=environ)
+
+    return make
+
+
+def spec(name="acme", **fields):
+    fields = {"config": "made_up_acme:AcmeConfig", **fields}
+    return ModelSpec(name, {"torch": "made_up_acme:Net"}, "made up", **fields)
+
+
+def unread(catalog, obs, config, action=TWO):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # explaining never warns
+        return catalog.explain(obs, action, config, "torch").as_dict()["unread"]
+
+
+# --- what declarations name ------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_nobody_has_is_refused_with_the_nearest(acme):
+    text = (
+        r"is loaded, but DeclarationError: model 'acme_typo': reads names the config key 'vf_share_layer', which nobody"
+        r" declares\. Did you mean 'vf_share_layers'\?"
+    )
+    with pytest.warns(PluginWarning, match=text):
+        catalog = acme(spec("acme_typo", reads=("vf_share_layer",)), spec("acme_good", reads=("vf_share_layers",)))
+    assert "acme_good" in catalog.registry.names(["model"])
+    assert "acme_typo" not in catalog.registry.names(["model"])
+
+
+def test_a_text_in_place_of_a_tuple_is_refused():
+    with pytest.raises(DeclarationError, match=r"reads must be a tuple of text, found 'vf_share_layers'"):
+        spec(reads="vf_share_layers")
+
+
+def test_a_switch_exists(acme):
+    with pytest.warns(PluginWarning, match=r"switch names the config key 'use_acme', which nobody declares"):
+        acme(spec(switch="use_acme"))
+    with pytest.raises(DeclarationError, match=r"switch must be the name of a config key, found \['use_acme'\]"):
+        spec(switch=["use_acme"])
+
+
+@pytest.mark.parametrize("key", ["fcnet_hiddens", "acme_width", "free_log_std"])
+def test_keys_of_the_kernel_ones_own_and_anothers_exist(acme, key):
+    catalog = acme(spec(reads=(key,)))
+    assert "acme" in catalog.registry.names(["model"])
+
+
+@pytest.mark.parametrize(
+    ("parts", "environ"),
+    [(("rlcatalog-preprocessors",), {}), (PARTS, {"RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet"})],
+    ids=["not installed", "disabled"],
+)
+def test_a_key_of_a_package_that_is_absent_is_no_fault(acme, parts, environ):
+    catalog = acme(spec(reads=("fcnet_hiddens",)), parts=parts, environ=environ)
+    assert "acme" in catalog.registry.names(["model"])
+
+
+def test_what_the_program_registers_is_held_to_it():
+    catalog = Catalog([], environ={})
+    with pytest.raises(DeclarationError, match="Did you mean 'max_seq_len'"):
+        catalog.register(ModelSpec("mine", {"torch": "m:C"}, "mine", reads=("max_seq_length",)))
+    assert catalog.components() == []
+
+
+# --- what nothing reads ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def catalog():
+    return isolated_catalog(*PARTS)
+
+
+#: Observation space, config → the keys that nothing reads.
+CASES = {
+    "convolutions on a vector": (BOX, {"conv_filters": "nature", "fcnet_hiddens": [4]}, ["conv_filters"]),
+    "dense layers on an image": (IMAGE, {"fcnet_hiddens": [4], "conv_activation": "tanh"}, ["fcnet_hiddens"]),
+    "a memory that is not switched on": (BOX, {"lstm_cell_size": 4}, ["lstm_cell_size"]),
+    "one that is": (BOX, {"lstm_cell_size": 4, "use_lstm": True, "_time_major": True}, []),
+    "in the order given": (BOX, {"dim": 42, "lstm_cell_size": 4, "attention_dim": 8, "conv_flatten": True},
+                           ["lstm_cell_size", "attention_dim", "conv_flatten"]),
+    "at its default": (BOX, {"lstm_cell_size": 256, "conv_filters": None}, []),
+    "the kernel's own": (BOX, {"check_observations": "always", "action_bounds": "affine", "max_seq_len": 7,
+                               "action_mask_key": "m", "_disable_action_flattening": True}, []),
+    "arguments of no custom class": (BOX, {"custom_model_config": {"a": 1}}, ["custom_model_config"]),
+    "arguments of one": (BOX, {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 1}}, []),
+    "nets for the parts": (gym.spaces.Dict({"image": IMAGE, "vector": BOX}),
+                           {"conv_activation": "tanh", "fcnet_hiddens": [4], "text_encoding": "index"},
+                           ["text_encoding"]),
+    "codecs of the parts": (gym.spaces.Dict({"a": gym.spaces.Text(3), "b": BOX}), {"text_encoding": "index"}, []),
+    "integers as they are, of none": (BOX, {"_disable_preprocessor_api": True}, ["_disable_preprocessor_api"]),
+    "integers as they are": (gym.spaces.Discrete(3), {"_disable_preprocessor_api": True}, []),
+    "a head and its distribution": (BOX, {"use_autoregressive": True, "autoregressive_hiddens": [3]}, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("obs", "config", "expected"), CASES.values(), ids=CASES)
+def test_the_keys_that_nothing_reads(catalog, obs, config, expected):
+    action = gym.spaces.MultiDiscrete([2, 2]) if "use_autoregressive" in config else TWO
+    assert unread(catalog, obs, config, action) == expected
+
+
+def test_a_distribution_of_a_part_of_the_action_reads_too(catalog):
+    action = gym.spaces.Dict({"aim": BOX, "go": TWO})
+    config = {"gaussian_log_std_min": -2.0, "categorical_temperature": 2.0}
+    assert unread(catalog, BOX, config, action) == []
+    assert unread(catalog, BOX, config, TWO) == ["gaussian_log_std_min"]
+
+
+def test_an_override_that_ignores_a_key_does_not_read_it(acme):
+    def match(request):
+        return Match(Rank.GENERIC, "a vector")
+
+    catalog = acme(ModelSpec("fcnet", {"torch": "m:C"}, "made up", match=match, overrides="rlcatalog-fcnet/fcnet",
+                             reads=("fcnet_hiddens",)))  # fmt: skip
+    config = {"vf_share_layers": False, "fcnet_hiddens": [4], "fcnet_activation": "relu"}
+    assert unread(catalog, BOX, config) == ["vf_share_layers", "fcnet_activation"]
+    assert unread(isolated_catalog(*PARTS), BOX, config) == []
+
+
+def test_a_key_of_an_environment_wrapper_was_read_before(acme):
+    wrapper = EnvWrapperSpec("acme_wrapper", {"numpy": "m:f"}, "", match=lambda r: NoMatch("no"),
+                             config="made_up_acme:AcmeConfig")  # fmt: skip
+    assert unread(acme(rlcatalog_env_wrappers=[wrapper]), BOX, {"acme_width": 4}) == []
+    assert unread(acme(spec()), BOX, {"acme_width": 4}) == ["acme_width"]
+
+
+def test_a_custom_class_of_rllibs_form_reads_everything():
+    class Mine(rlcatalog.ModelV2):
+        framework_of_class = "torch"
+
+    catalog = isolated_catalog(*PARTS)
+    config = {"conv_filters": "nature", "custom_model": Mine, "vf_share_layers": False}
+    assert unread(catalog, BOX, config) == []
+    catalog.register_model("mine", Mine)
+    assert unread(catalog, BOX, {**config, "custom_model": "mine"}) == []
+    catalog.register_model("mine", Mine, reads=("vf_share_layers",))  # which then says what it reads
+    assert unread(catalog, BOX, {**config, "custom_model": "mine"}) == ["conv_filters"]
+
+
+def test_one_warning_says_all_of_them_where_the_user_stands(catalog):
+    config = {"conv_filters": "nature", "lstm_cell_size": 4, "fcnet_hiddens": [5]}
+    with pytest.warns(UnreadKeysWarning) as caught:
+        catalog.resolve(BOX, TWO, config, "torch")
+    assert [str(w.message) for w in caught] == [
+        "model config: nothing that was chosen reads conv_filters (read by visionnet), lstm_cell_size (read by lstm)."
+        " Leave out what has no effect here, or choose a part that reads it; explain() lists the parts and their keys."
+    ]
+    assert caught[0].filename == __file__
+
+
+def test_building_warns_and_a_remembered_lookup_does_not():
+    catalog, config = isolated_catalog(*PARTS), {"conv_filters": "nature", "fcnet_hiddens": [6]}
+    catalog.explain(BOX, TWO, config, "torch")  # is no reason to be silent later
+    with pytest.warns(UnreadKeysWarning) as caught:
+        policy = catalog.build(BOX, TWO, config, "torch")
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        catalog.build(BOX, TWO, dict(config), "torch")
+    assert policy.explain().as_dict()["unread"] == ["conv_filters"]
+
+
+def test_a_lookup_that_fails_says_nothing(catalog):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(rlcatalog.errors.ConfigError, match="vf_share_layers"):
+            catalog.resolve(BOX, TWO, {"use_lstm": True, "vf_share_layers": False, "conv_filters": "nature"}, "torch")
+
+
+def test_a_lookup_that_leaves_out_a_broken_part_warns_once(acme):
+    def broken(request):
+        raise RuntimeError("no licence")
+
+    catalog = acme(spec("acme_broken", match=lambda r: Match(Rank.SPECIFIC, "fits"), describe=broken))
+    with pytest.warns(CatalogWarning) as caught:
+        catalog.build(BOX, TWO, {"conv_filters": "nature"}, "torch")
+    assert sorted(w.category.__name__ for w in caught) == ["PluginWarning", "UnreadKeysWarning"]
+
+
+def test_what_the_parts_of_an_observation_were_found_for_is_told_by_whoever_asks(acme):
+    """A stranger's model that holds others is looked after as the built-in one: by what it asks the catalog for."""
+
+    def asks_for_fcnet(request):
+        return [Stage(f"around {request.catalog.trunk(request, 'fcnet').name}", (3,))]
+
+    fits = Match(Rank.SPECIFIC, "fits")
+    catalog = acme(spec(match=lambda r: fits, describe=asks_for_fcnet), environ={"RLCATALOG_PREFER_PLUGINS": "acme"})
+    config = {"fcnet_hiddens": [4], "conv_filters": "nature", "acme_width": 2}
+    assert unread(catalog, BOX, config) == ["conv_filters"]
+
+
+def test_every_key_of_the_kernels_is_read_by_the_kernel_or_by_a_built_in_part():
+    """None can be set without an effect anywhere: a key that nobody reads is none."""
+    from rlcatalog.config import ARGUMENTS_OF_CUSTOM, READ_BY_KERNEL
+
+    catalog = isolated_catalog(*PARTS)
+    read = {key for component in catalog.components() for key in catalog.config_keys(component)}
+    fields = set(KernelConfig.__struct_fields__)
+    assert fields - read - READ_BY_KERNEL - set(ARGUMENTS_OF_CUSTOM) == set()
+    assert fields >= READ_BY_KERNEL
