@@ -130,6 +130,8 @@ CASES = {
     "codecs of the parts": (gym.spaces.Dict({"a": gym.spaces.Text(3), "b": BOX}), {"text_encoding": "index"}, []),
     "integers as they are, of none": (BOX, {"_disable_preprocessor_api": True}, ["_disable_preprocessor_api"]),
     "integers as they are": (gym.spaces.Discrete(3), {"_disable_preprocessor_api": True}, []),
+    "a switch that is off": (BOX, {"use_parametric": False}, []),
+    "a switch that is on for nothing": (BOX, {"custom_model": "lstm", "use_attention": True}, ["use_attention"]),
     "a head and its distribution": (BOX, {"use_autoregressive": True, "autoregressive_hiddens": [3]}, []),
 }  # fmt: skip
 
