@@ -14,12 +14,15 @@ import pytest
 
 import rlcatalog
 from rlcatalog import Catalog, Filter, Match, ModelSpec, ModelV2, NoMatch, PreprocessorSpec, Rank, Stage
+from rlcatalog.cli import main
+from rlcatalog.cli.printing import print_explanation
 from rlcatalog.errors import DeclarationError, DuplicateNameError, ModelContractError, PluginWarning
 from rlcatalog.plugins import scan
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)
+MASKED = gym.spaces.Dict({"action_mask": gym.spaces.MultiBinary(2), "x": BOX})
 PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-visionnet", "rlcatalog-categorical",
          "rlcatalog-gaussian", "rlcatalog-filters", "rlcatalog-multi-action")  # fmt: skip
 
@@ -112,6 +115,26 @@ def test_control_characters_of_a_plugin_do_not_reach_the_terminal():
     text = repr(isolated_catalog(*PARTS, plugin, prefer=["acme"]).explain(BOX, TWO, {}, "torch"))
     assert "\x1b" not in text
     assert any("gone row" in line for line in text.splitlines())
+
+
+def test_the_command_shows_the_keys_of_memory_and_head_and_those_that_nothing_reads(capsys, monkeypatch):
+    made = isolated_catalog(*PARTS, "rlcatalog-parametric")
+    monkeypatch.setattr("rlcatalog.cli.app.default_catalog", lambda: made)
+    arguments = ["explain", "CartPole-v1", "--framework", "torch"]
+    settings = ["use_lstm=true", "use_parametric=false", "conv_filters=nature"]
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, *(word for setting in settings for word in ("--model", setting))])
+    assert ended.value.code == 0
+    printed, said = capsys.readouterr()
+    lines = printed.splitlines()
+    assert any(line.startswith("memory reads: use_lstm, lstm_cell_size, ") for line in lines)
+    assert "nothing reads: conv_filters" in lines
+    assert said == ""  # what is printed is not warned of
+    data = made.explain(MASKED, TWO, {}, "torch").as_dict()
+    assert data["head"]["chosen"] == "parametric"
+    assert "use_parametric" in data["head"]["config_keys"]
+    print_explanation("Masked-v0", data | {"env_wrappers": []})
+    assert re.search(r"^head reads: use_parametric, ", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])

@@ -81,7 +81,7 @@ def test_loading_never_chooses_anew(directory, impostors, override, same_policy)
     policy = catalog_of().build(BOX, TWO, {"fcnet_hiddens": [4]})
     policy.save(directory)
     today = catalog_of(impostors(override))
-    chosen = today.build(BOX, TWO, {"fcnet_hiddens": [4]})
+    chosen = today.build(BOX, TWO)
     assert (type(chosen.model), chosen.dist_class, type(chosen.preprocessor)) == (Impostor, ImpostorDist, ImpostorCodec)
     back = loading.load(today, directory)
     assert type(back.model) is FullyConnectedNetwork

@@ -208,6 +208,7 @@ def test_only_the_config_that_was_given_is_written(directory):
     assert manifest["config"] == {"fcnet_hiddens": [4], "vf_share_layers": False}
 
 
+@pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")  # no custom class takes the arguments
 @pytest.mark.parametrize(
     ("config", "named"),
     [
@@ -227,6 +228,7 @@ def test_classes_and_callables_cannot_be_written(directory, config, named):
     assert not directory.exists()
 
 
+@pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")  # no custom class takes the arguments
 def test_a_config_that_json_would_change_is_refused_or_comes_back(directory):
     policy = catalog_of().build(spaces.Discrete(3), spaces.Discrete(2), {"custom_model_config": {"table": {1: 2}}})
     try:

@@ -273,7 +273,7 @@ def test_no_space_is_encoded_so_by_default(space):
 def test_a_policy_uses_the_codec_its_config_names(name, kwargs, shape):
     """The wrapper keeps its hands off then."""
     env = gymnasium.make("ALE/Breakout-v5", **kwargs)
-    config = {"custom_preprocessor": name, "dim": 12, "grayscale": True, "fcnet_hiddens": [2]}
+    config = {"custom_preprocessor": name, "dim": 12, "grayscale": True}
     with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
         policy = rlcatalog.build(env=env, config=config)
     assert policy.wrap_env(env) is env

@@ -237,7 +237,7 @@ def test_an_environment_is_not_taken_for_a_game_by_its_shape(space, preference):
     env = Emits(space)
     config = {"preprocessor_pref": preference}
     assert "takes Atari environments (ale_py), not Emits" in why(env, config)
-    policy = rlcatalog.build(env=env, config={**config, "fcnet_hiddens": [2]})
+    policy = rlcatalog.build(env=env, config=config)
     assert policy.preprocessor.component.name == "none"
     assert policy.encoded_space is space
 
@@ -331,7 +331,7 @@ def test_changed_actions_are_not_guessed(breakout, layers):
 @pytest.mark.parametrize("preference", ["deepmind", "rllib"])
 def test_a_policy_acts_on_what_its_wrapper_emits(framework, preference):
     env = gymnasium.make(BREAKOUT)
-    config = {"fcnet_hiddens": [4], "dim": 10, "preprocessor_pref": preference}
+    config = {"dim": 10, "preprocessor_pref": preference}
     policy = rlcatalog.build(env=env, config=config, framework=framework)
     env = policy.wrap_env(env)
     assert policy.observation_space == env.observation_space
@@ -348,7 +348,7 @@ def test_a_vector_of_games_is_wrapped_when_it_is_made():
     envs = gymnasium.make_vec(BREAKOUT, **made, wrappers=[rlcatalog.wrap_env])
     obs, _ = envs.reset()
     assert obs.shape == (2, 84, 84, 4)
-    policy = rlcatalog.build(env=envs, config={"fcnet_hiddens": [2]})
+    policy = rlcatalog.build(env=envs)
     obs = envs.step(policy.act(obs).action)[0]
     assert obs.shape == (2, 84, 84, 4)
     with pytest.raises(rlcatalog.errors.ModelContractError, match=r"lack the wrapper 'atari'.*wrap_env"):

@@ -87,7 +87,10 @@ class Resolution:
     @cached_property
     def unread(self) -> tuple[str, ...]:
         """The config keys that differ from their defaults and that nothing reads."""
-        return unread_keys(self.config.given, self._readers(), self.config_keys)
+        # A switch that is off was read by the choice itself: the part is not there.
+        switches = {getattr(v.component.declaration, "switch", None) for c in self.choices.values() for v in c.verdicts}
+        given = {key: value for key, value in self.config.given.items() if value or key not in switches}
+        return unread_keys(given, self._readers(), self.config_keys) if given else ()
 
     def _readers(self) -> Iterator[Component]:
         yield from (choice.component for choice in self.choices.values() if choice.component is not None)

@@ -82,8 +82,6 @@ def _off(component: Component, request: Request) -> str | None:
 def _about_plugins(best: Sequence[Verdict]) -> list[str]:
     """Return the ways to settle it by preferring or disabling a plugin; none where one plugin brings all of them."""
     distributions = [v.component.distribution for v in best]
-    if len(set(distributions)) < 2:
-        return []
     single = [name for name in dict.fromkeys(distributions) if name and distributions.count(name) == 1]
     ways = [f"prefer one with RLCATALOG_PREFER_PLUGINS={single[0]}"] if single else []
     if len(best) == 2 and single:
