@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-
 import tensorflow as tf
 
 Array = np.ndarray[Any, Any]

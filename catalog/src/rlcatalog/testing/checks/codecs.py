@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, CatalogError, NotServedError, ObservationError
 from rlcatalog.observations import Preprocessor, rows
 from rlcatalog.observations.batches import alike as same, stack
+from rlcatalog.plugins import Request
 from rlcatalog.spaces import Simplex, SpaceInfo, codec_class, space_from_json, space_to_json
 from rlcatalog.testing.contract import NotApplicable, Part, check, require
 from rlcatalog.testing.examples import ACTIONS
@@ -25,30 +27,52 @@ Array = np.ndarray[Any, Any]
 ROWS = 5
 #: What stands before and behind a codec's slice.
 CANARIES = 3
+#: What the author of a codec for which no standard space will do is asked for.
+DECLARE = (
+    "declare examples='package.module:function', which returns a list of rlcatalog.testing.Example with a space of its"
+    " kind"
+)
 
 
 # --- preprocessors ---------------------------------------------------------------------------------------------------
 
 
 def preprocessors(part: Part) -> Iterator[tuple[Preprocessor, list[Any], Mapping[str, Any]]]:
-    """Yield the checked codec for each space it takes in the examples, observations, and the model config."""
+    """Yield the checked codec for each space it takes in the examples, observations, and the model config.
+
+    Raises:
+        AssertionError: It takes none.
+    """
     seen = set()
     for example in part.examples:
         options = part.catalog.parse_config(example.config).values
-        pending = [part.catalog.preprocessor_for(example.obs, options)]
+        pending = [_made(part, example.obs, options)]
         while pending:
             codec = pending.pop()
             pending += codec.children
-            space = codec.info.space
-            if codec.component is not part.component or repr(space) in seen:
+            space, key = codec.info.space, f"{codec.info.space!r} {dict(example.config)!r}"
+            if not _takes(part, codec, options) or key in seen:
                 continue
-            seen.add(repr(space))
+            seen.add(key)
             space.seed(0)
-            yield (
-                part.catalog.preprocessor_for(space, options, check="always"),
-                [space.sample() for _ in range(ROWS)],
-                options,
-            )
+            yield _made(part, space, options), [space.sample() for _ in range(ROWS)], options
+    require(bool(seen), f"it takes no space of its examples; {DECLARE}")
+
+
+def _made(part: Part, space: Any, options: Mapping[str, Any]) -> Preprocessor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # naming one is deprecated, for users
+        return part.catalog.preprocessor_for(space, options, check="always")
+
+
+def _takes(part: Part, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
+    """Whether a codec is the checked one, for a space that its declaration says it takes, not merely named for it."""
+    if codec.component is not part.component:
+        return False
+    declaration: Any = part.component.declaration
+    if declaration.match is None and not declaration.kinds:
+        return True
+    return getattr(declaration.judge(Request(codec.info, config=options)), "rank", None) is not None
 
 
 @check(
@@ -58,9 +82,9 @@ def single_is_batch(part: Part) -> None:
     """Alone, in a list and in a vector environment's batch an observation is encoded the same, as float32."""
     for codec, observations, _ in preprocessors(part):
         single = np.stack([codec.transform(obs) for obs in observations])
-        require(
-            single.dtype == np.float32, f"{codec.info.describe()}: it is encoded as {single.dtype}, expected float32"
-        )
+        dtype = codec.observation_space.dtype
+        fits = single.dtype in (np.float32, dtype)
+        require(fits, f"{codec.info.describe()}: it is encoded as {single.dtype}, not {dtype}")
         for name, batch in (("a list", observations), ("a batch", _batch(codec.info.space, observations))):
             alike(codec.transform_batch(batch), single, f"{codec.info.describe()}: {name}, against each alone", 1e-6)
         written = np.full(codec.size, np.nan, np.float32)
@@ -84,7 +108,7 @@ def nested_is_alone(part: Part) -> None:
         own = {**options, "custom_preprocessor": None}
         for outer, key in ((spaces.Tuple([vector, space]), 1), (spaces.Dict({"a": vector, "b": space}), "b")):
             try:
-                whole = part.catalog.preprocessor_for(outer, own)
+                whole = _made(part, outer, own)
             except CatalogError:
                 continue
             child = whole.children[1] if len(whole.children) == 2 else None
@@ -238,8 +262,7 @@ def action_codecs(part: Part) -> Iterator[tuple[ActionCodec, list[Any]]]:
     found = [info for info in infos.values() if codec_class(info) is part.component.load("numpy")]
     require(
         bool(found),
-        "it takes no standard action space; declare examples='package.module:function', which returns a list of"
-        " rlcatalog.testing.Example with an action space of its kind",
+        f"it takes no standard action space; {DECLARE}",
     )
     for info in found:
         info = SpaceInfo.read(info.space, "action")

@@ -98,8 +98,8 @@ def returns_what_it_announced(part: Part) -> None:
                     f"{bench}: it returned {found.dtype}, its space is {space.dtype}",
                 )
                 low, high = space.low - 1e-4, space.high + 1e-4
-                inside = bool(((found >= low) & (found <= high)).all())
-                require(inside, f"{bench}: it returned {found.min():.4g} to {found.max():.4g}, outside of its space")
+                if not ((found >= low) & (found <= high)).all():
+                    require(False, f"{bench}: it returned {found.min():.4g} to {found.max():.4g}, outside of its space")
 
 
 @check("filter", hint="change statistics under `if update:` alone, and before filtering")
