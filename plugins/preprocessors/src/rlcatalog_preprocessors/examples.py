@@ -48,7 +48,7 @@ def integers() -> list[Example]:
     return [Example(space, _TWO, config) for space in found for config in ({}, plain)]
 
 
-def texts() -> list[Example]:
+def text() -> list[Example]:
     """Return texts as one-hots and as integers."""
     text = spaces.Text(6, min_length=0, charset="abc ")
     return [Example(text, _TWO), Example(text, _TWO, {"text_encoding": "index"})]
@@ -69,7 +69,7 @@ def lists() -> list[Example]:
     ]
 
 
-def graphs() -> list[Example]:
+def graph() -> list[Example]:
     """Return graphs with and without values on their edges."""
     sizes = {"graph_max_nodes": 10, "graph_max_edges": 100}
     return [

@@ -7,9 +7,7 @@ from rlcatalog import Match, NoMatch, PreprocessorSpec, Rank, Request, hookimpl
 _EXAMPLES = "rlcatalog_preprocessors.examples"
 
 
-def _spec(
-    name: str, target: str, summary: str, kinds: tuple[str, ...], examples: str, config: str | None = None
-) -> PreprocessorSpec:
+def _spec(name: str, target: str, summary: str, kinds: tuple[str, ...], config: str | None = None) -> PreprocessorSpec:
     return PreprocessorSpec(
         name,
         {"numpy": f"rlcatalog_preprocessors.{target}"},
@@ -17,7 +15,7 @@ def _spec(
         config=f"rlcatalog_preprocessors.config:{config}" if config else None,
         reads=("check_observations",),
         kinds=kinds,
-        examples=f"{_EXAMPLES}:{examples}",
+        examples=f"{_EXAMPLES}:{target.partition(':')[0]}",  # by the module that the class is in
     )
 
 
@@ -39,10 +37,10 @@ def match_strings(request: Request) -> Match | NoMatch:
 def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
     discrete = ("discrete", "multi_discrete")
     return [
-        _spec("none", "arrays:NoPreprocessor", "Box: handed on as it is", ("box",), "arrays"),
-        _spec("multi_binary", "arrays:MultiBinaryPreprocessor", "MultiBinary: zeros and ones", ("multi_binary",), "arrays"),
-        _spec("simplex", "arrays:SimplexPreprocessor", "Simplex: the probabilities", ("simplex",), "arrays"),
-        _spec("onehot", "integers:OneHotPreprocessor", "Discrete, MultiDiscrete: one-hots", discrete, "integers"),
+        _spec("none", "arrays:NoPreprocessor", "Box: handed on as it is", ("box",)),
+        _spec("multi_binary", "arrays:MultiBinaryPreprocessor", "MultiBinary: zeros and ones", ("multi_binary",)),
+        _spec("simplex", "arrays:SimplexPreprocessor", "Simplex: the probabilities", ("simplex",)),
+        _spec("onehot", "integers:OneHotPreprocessor", "Discrete, MultiDiscrete: one-hots", discrete),
         PreprocessorSpec(
             "index",
             {"numpy": "rlcatalog_preprocessors.integers:IndexPreprocessor"},
@@ -52,7 +50,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             kinds=discrete,
             examples=f"{_EXAMPLES}:integers",
         ),
-        _spec("text", "text:TextPreprocessor", "Text: padded characters and a mask", ("text",), "texts", "TextConfig"),
+        _spec("text", "text:TextPreprocessor", "Text: padded characters and a mask", ("text",), "TextConfig"),
         PreprocessorSpec(
             "strings",
             {"numpy": "rlcatalog_preprocessors.text:TextPreprocessor"},
@@ -62,14 +60,14 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             reads=("check_observations",),
             examples=f"{_EXAMPLES}:strings",
         ),
-        _spec("repeated", "lists:RepeatedValuesPreprocessor", "Repeated: padded items, lengths", ("repeated",), "lists"),
+        _spec("repeated", "lists:RepeatedValuesPreprocessor", "Repeated: padded items, lengths", ("repeated",)),
         _spec(
             "sequence", "lists:RepeatedValuesPreprocessor", "Sequence: padded items, lengths", ("sequence",),
-            "lists", "SequenceConfig",
+            "SequenceConfig",
         ),
         _spec("graph", "graph:GraphPreprocessor", "Graph: padded nodes, edges, links, masks", ("graph",),
-              "graphs", "GraphConfig"),
-        _spec("oneof", "composites:OneOfPreprocessor", "OneOf: a tag and the padded branch", ("oneof",), "composites"),
-        _spec("dict", "composites:DictFlatteningPreprocessor", "Dict: the children side by side, by key", ("dict",), "composites"),
-        _spec("tuple", "composites:TupleFlatteningPreprocessor", "Tuple: the children side by side", ("tuple",), "composites"),
+              "GraphConfig"),
+        _spec("oneof", "composites:OneOfPreprocessor", "OneOf: a tag and the padded branch", ("oneof",)),
+        _spec("dict", "composites:DictFlatteningPreprocessor", "Dict: the children side by side, by key", ("dict",)),
+        _spec("tuple", "composites:TupleFlatteningPreprocessor", "Tuple: the children side by side", ("tuple",)),
     ]  # fmt: skip
