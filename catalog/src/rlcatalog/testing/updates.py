@@ -12,6 +12,7 @@ import numpy as np
 from rlcatalog.errors import CatalogError
 from rlcatalog.testing.contract import NotApplicable, Part, require
 from rlcatalog.testing.examples import Example, observations_of
+from rlcatalog.testing.trials import chance_trials
 
 Array = np.ndarray[Any, Any]
 
@@ -86,10 +87,12 @@ def refusing(*refusals: type[CatalogError]) -> Iterator[None]:
 
 
 def update_examples(part: Part) -> list[Example]:
-    """Return the examples that are worth an update: of a distribution each action space, of others the first."""
+    """Return the examples that are worth an update: of a distribution the first and the last, of others the first.
+
+    Raises:
+        NotApplicable: The distribution leaves nothing to chance: no log density moves what its actions come from.
+    """
     if part.component.kind != "action_dist":
         return part.examples[:1]
-    found: dict[str, Example] = {}
-    for example in part.examples:
-        found.setdefault(repr(example.action), example)
-    return list(found.values())
+    found = [trial.example for trial in chance_trials(part)]
+    return found[:1] if len(found) == 1 else [found[0], found[-1]]
