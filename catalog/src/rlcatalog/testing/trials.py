@@ -15,7 +15,7 @@ from rlcatalog.observations import rows
 from rlcatalog.policy import Policy
 from rlcatalog.spaces import parts_of
 from rlcatalog.testing.contract import NotApplicable, Part, require
-from rlcatalog.testing.examples import Example
+from rlcatalog.testing.examples import Example, named
 
 Array = np.ndarray[Any, Any]
 
@@ -41,6 +41,8 @@ class Trial:
     def __init__(self, part: Part, example: Example) -> None:
         self.part, self.example = part, example
         self.policy: Policy = part.policy(example)
+        chosen = [node.component for node in self.policy.resolution.actions.walk()]
+        require(part.component in chosen, f"{example}: {', '.join(c.name for c in chosen)} was chosen in its place")
         self.size = self.policy.resolution.actions.size
         self.codec: ActionCodec = self.policy.action_codec
         self.ops: TensorOps = tensor_ops(self.policy.framework)
@@ -137,6 +139,7 @@ def trials(part: Part) -> list[Trial]:
     """Return one trial for each action space and config among a part's examples."""
     found: dict[str, Example] = {}
     for example in part.examples:
+        example = named(part.component, example)
         found.setdefault(f"{example.action!r} {dict(example.config)!r}", example)
     return [Trial(part, example) for example in found.values()]
 

@@ -12,6 +12,7 @@ import numpy as np
 from rlcatalog.errors import CatalogWarning
 from rlcatalog.observations import Filter, make_filter
 from rlcatalog.testing.contract import NotApplicable, Part, check, require
+from rlcatalog.testing.examples import named
 from rlcatalog.testing.trials import alike
 
 Array = np.ndarray[Any, Any]
@@ -60,7 +61,7 @@ class Bench:
 def benches(part: Part) -> Iterator[Bench]:
     """Yield a bench for each observation space and config of a filter's examples."""
     seen = set()
-    for example in part.examples:
+    for example in (named(part.component, example) for example in part.examples):
         key = f"{example.obs!r} {dict(example.config)!r}"
         if key not in seen:
             seen.add(key)
