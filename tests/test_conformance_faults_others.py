@@ -230,7 +230,7 @@ FAULTS = {
     "writes_only_its_slice": Fault("heading", "batch_writer writes beside its slice", {"batch_writer": _beyond}),
     "encodes_within_its_bounds": Fault("heading", "lies outside .0, 1.", {
         "bounds": lambda self: (np.zeros(2, np.float32), np.ones(2, np.float32))}),
-    "refuses_what_does_not_fit": Fault("heading", "took -987654321, which does not lie in the space", {"check": _loose}),
+    "refuses_what_does_not_fit": Fault("heading", "took -987654321, which does not lie in", {"check": _loose}),
     "leaves_observations_alone": Fault("heading", "an array that the next call writes into", {
         "transform": lambda self, obs: _kept(self, obs)}),
     "leaves_cover_the_vector": Fault("heading", "its leaves begin at", {
@@ -266,7 +266,8 @@ FAULTS = {
         "__call__": _by_its_batch}),
     # wrappers
     "applied_twice_is_once": Fault("doubled", "it returns the environment it is given", None, {"doubled": _changed}),
-    "wrapped_environments_conform": Fault("doubled", "must be a python dictionary", None, {"doubled": lambda env, config: Short(env)}),
+    "wrapped_environments_conform": Fault("doubled", "must be a python dictionary", None, {
+        "doubled": lambda env, config: Short(env)}),
     "leaves_others_alone": Fault("doubled", "it matches CartPole-v1", None, None, {
         "match": lambda request: Match(Rank.SPECIFIC, "everything")}),
     # commands
