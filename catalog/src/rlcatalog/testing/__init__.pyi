@@ -25,5 +25,5 @@ from .updates import (
     every_weight_moved as every_weight_moved,
     refusing as refusing,
     trained_weights as trained_weights,
-    update_examples as update_examples,
+    update_example as update_example,
 )

@@ -145,7 +145,7 @@ def trials(part: Part) -> list[Trial]:
 
 
 def chance_trials(part: Part) -> list[Trial]:
-    """Return the trials of a distribution that leaves something to chance.
+    """Return two trials, the first and the last, of a distribution that leaves something to chance.
 
     Raises:
         NotApplicable: It leaves nothing.
@@ -153,7 +153,7 @@ def chance_trials(part: Part) -> list[Trial]:
     found = trials(part)
     if any(trial.is_point() for trial in found if trial.is_subject):
         raise NotApplicable("a point mass: nothing is left to chance")
-    return found
+    return found if len(found) < 2 else [found[0], found[-1]]
 
 
 def contains(space: Any, action: Any) -> bool:

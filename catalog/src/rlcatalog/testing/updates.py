@@ -86,13 +86,10 @@ def refusing(*refusals: type[CatalogError]) -> Iterator[None]:
         raise NotApplicable(str(error)) from error
 
 
-def update_examples(part: Part) -> list[Example]:
-    """Return the examples that are worth an update: of a distribution the first and the last, of others the first.
+def update_example(part: Part) -> Example:
+    """Return the example that an engine trains a part with.
 
     Raises:
-        NotApplicable: The distribution leaves nothing to chance: no log density moves what its actions come from.
+        NotApplicable: It is a distribution that leaves nothing to chance: no log density moves what actions come from.
     """
-    if part.component.kind != "action_dist":
-        return part.examples[:1]
-    found = [trial.example for trial in chance_trials(part)]
-    return found[:1] if len(found) == 1 else [found[0], found[-1]]
+    return chance_trials(part)[0].example if part.component.kind == "action_dist" else part.examples[0]

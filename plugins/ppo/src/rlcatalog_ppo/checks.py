@@ -10,7 +10,7 @@ from rlcatalog.testing import (
     every_weight_moved,
     refusing,
     trained_weights,
-    update_examples,
+    update_example,
 )
 from rlcatalog_ppo.ppo import PPO
 
@@ -27,13 +27,13 @@ _CONFIG = {
 )  # fmt: skip
 def ppo_moves_every_weight(part: Part) -> None:
     """One update of PPO moves every weight, and leaves all of them finite."""
-    for example in update_examples(part):
-        with refusing(NotServedError):
-            config = {**_CONFIG, "framework": part.framework, "model": dict(example.config)}
-            algo = PPO(lambda example=example: ExampleEnv(example), config, catalog=part.catalog)  # type: ignore[misc]
-        try:
-            before = trained_weights(algo.policy.model)
-            algo.train()
-            every_weight_moved(before, trained_weights(algo.policy.model))
-        finally:
-            algo.stop()
+    example = update_example(part)
+    config = {**_CONFIG, "framework": part.framework, "model": dict(example.config)}
+    with refusing(NotServedError):
+        algo = PPO(lambda: ExampleEnv(example), config, catalog=part.catalog)
+    try:
+        before = trained_weights(algo.policy.model)
+        algo.train()
+        every_weight_moved(before, trained_weights(algo.policy.model))
+    finally:
+        algo.stop()

@@ -17,7 +17,7 @@ from rlcatalog.testing import (
     every_weight_moved,
     refusing,
     trained_weights,
-    update_examples,
+    update_example,
 )
 
 #: Ray Tune knows environments by names, which are never given back.
@@ -39,7 +39,7 @@ def rllib_moves_every_weight(part: Part) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own
         with refusing(NotServedError):
-            config, runner = _runner(update_examples(part)[0])
+            config, runner = _runner(update_example(part))
             learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
         model = learner.module["default_policy"].model
         before = trained_weights(model)

@@ -12,7 +12,7 @@ from rlcatalog.testing import (
     every_weight_moved,
     refusing,
     trained_weights,
-    update_examples,
+    update_example,
 )
 
 
@@ -29,7 +29,7 @@ def sb3_moves_every_weight(part: Part) -> None:
     from rlcatalog_sb3.algorithms import make
     from rlcatalog_sb3.flattening import for_sb3
 
-    example = update_examples(part)[0]
+    example = update_example(part)
     model = dict(example.config)
     with refusing(NotServedError, MissingPluginError):
         recurrent = part.catalog.resolve(example.obs, example.action, model, "torch").choices["memory"].component
