@@ -130,9 +130,9 @@ class Trial:
         dist = self.dist(self.inputs(8))
         if getattr(dist, "entropy_kind", "exact") != "exact":
             return False
-        drawn = [self.raw(dist.sample()) for _ in range(2)]
-        surely = not self.array(dist.entropy()).any() and not self.logp(dist, drawn[0]).any()
-        return surely and np.array_equal(*drawn)
+        one, other = self.raw(dist.sample()), self.raw(dist.sample())
+        surely = not self.array(dist.entropy()).any() and not self.logp(dist, one).any()
+        return surely and np.array_equal(one, other)
 
 
 def trials(part: Part) -> list[Trial]:

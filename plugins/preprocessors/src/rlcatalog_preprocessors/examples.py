@@ -43,7 +43,7 @@ def arrays() -> list[Example]:
 
 def integers() -> list[Example]:
     """Return choices as one-hots, and as they are."""
-    found: list[spaces.Space[Any]] = [spaces.Discrete(3, start=-1), spaces.MultiDiscrete([[3, 4], [2, 5]])]
+    found: list[spaces.Space[Any]] = [spaces.Discrete(3, start=-1), spaces.MultiDiscrete(np.array([[3, 4], [2, 5]]))]
     plain = {"_disable_preprocessor_api": True}
     return [Example(space, _TWO, config) for space in found for config in ({}, plain)]
 

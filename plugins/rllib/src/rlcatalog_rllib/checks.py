@@ -8,6 +8,7 @@ from typing import Any
 
 from rlcatalog import default_catalog
 from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import before_tensorflow
 from rlcatalog.testing import (
     Example,
     ExampleEnv,
@@ -49,22 +50,23 @@ def rllib_moves_every_weight(part: Part) -> None:
 
 def _runner(example: Example) -> tuple[Any, Any]:
     """Return a small config of PPO's for an example, and an environment runner of this process."""
+    before_tensorflow()  # RLlib imports TensorFlow where it is installed
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
     from ray.tune.registry import register_env
 
-    import rlcatalog_rllib  # first: it imports Ray in an order that suits TensorFlow
+    from rlcatalog_rllib.configuring import configure
 
     name = next(_NAMES)
     register_env(name, lambda _: ExampleEnv(example))
-    config = PPOConfig().debugging(log_level="ERROR")
+    config: Any = PPOConfig().debugging(log_level="ERROR")  # type: ignore[no-untyped-call]
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=_ENVS, rollout_fragment_length=_STEPS)
     batch = _ENVS * _STEPS
     config.training(
         train_batch_size_per_learner=batch, minibatch_size=batch, num_epochs=1, lr=1e-2, entropy_coeff=0.01,
         use_kl_loss=False,
     )  # fmt: skip
-    config = rlcatalog_rllib.configure(config, name, model=dict(example.config))
+    config = configure(config, name, model=dict(example.config))
     return config, SingleAgentEnvRunner(config=config)
 
 

@@ -6,6 +6,7 @@ import copy
 import json
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -115,13 +116,10 @@ def nested_is_alone(part: Part) -> None:
             if child is None or child.component is not part.component:
                 continue
             tried = True
-            batch = []
-            for obs in observations:
-                outside = outer.sample()
-                batch.append((outside[0], obs) if key == 1 else {**outside, key: obs})
-            found = (
-                whole.transform_batch(batch).reshape(ROWS, -1)[:, -codec.size :] if codec.size else np.zeros((ROWS, 0))
-            )
+            beside = [vector.sample() for _ in observations]
+            pairs = zip(beside, observations, strict=True)
+            batch = [{"a": one, "b": obs} if key == "b" else (one, obs) for one, obs in pairs]
+            found = whole.transform_batch(batch).reshape(ROWS, -1)[:, whole.size - codec.size :]
             alone = codec.transform_batch(observations).reshape(ROWS, -1)
             alike(found, alone, f"{outer}: its part of the whole, against alone", 1e-6)
     if not tried:
@@ -176,13 +174,11 @@ def refuses_what_does_not_fit(part: Part) -> None:
     for codec, observations, _ in preprocessors(part):
         space = codec.info.space
         for wrong in _wrong(space):
-            for how, ask in (
-                ("transform", lambda codec=codec, wrong=wrong: codec.transform(wrong)),
-                (
-                    "transform_batch",
-                    lambda codec=codec, wrong=wrong, good=observations: codec.transform_batch([good[0], wrong]),
-                ),
-            ):
+            asked = {
+                "transform": partial(codec.transform, wrong),
+                "transform_batch": partial(codec.transform_batch, [observations[0], wrong]),
+            }
+            for how, ask in asked.items():
                 try:
                     ask()
                 except ObservationError as error:

@@ -166,12 +166,9 @@ def kl_agrees_with_draws(part: Part) -> None:
 
 def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> Iterator[tuple[str, Array]]:
     """Yield the divergence of what engines store, and that of the distributions themselves, where they have one."""
-    for name, pair in (
-        ("kl of the stored ones", lambda: (trial.stored(here, raw), trial.stored(there, raw))),
-        ("kl", lambda: (here, there)),
-    ):
+    pairs = {"kl of the stored ones": (trial.stored(here, raw), trial.stored(there, raw)), "kl": (here, there)}
+    for name, (one, other) in pairs.items():
         try:
-            one, other = pair()
             yield name, trial.array(one.kl(other)).astype(np.float64)
         except NoClosedFormError:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,12 @@ def draws_have_their_form(part: Part) -> None:
                     trial.array(dist.logp(trial.flat(dist.last_sample))),
                     f"{trial}: sampled_action_logp() after {method}()",
                 )
-        gradient = trial.gradient(lambda x, t=trial: t.flat(t.dist(x).sample()), trial.inputs(ROWS))
+        gradient = trial.gradient(partial(_drawn, trial), trial.inputs(ROWS))
         require(gradient is None or not gradient.any(), f"{trial}: sample() hands a gradient on; rsample() is for that")
+
+
+def _drawn(trial: Trial, inputs: Any) -> Any:
+    return trial.flat(trial.dist(inputs).sample())
 
 
 @check("action_dist", hint="sum over the values of an action, and keep the rows: logp, entropy and kl are [B]")
@@ -293,5 +298,5 @@ def _check_twins(trial: Trial, twin: Trial, inputs: Array, mask: Array | None, w
     require(kinds[0] == kinds[1], f"{where} entropy_kind is {kinds}")
     if kinds[0] == "exact":
         alike(twin.array(there.entropy()), trial.array(here.entropy()), f"{where} the entropy")
-    params = [t.array(params_given(d, t.actions(raw))) for t, d in ((twin, there), (trial, here))]
-    alike(*params, f"{where} params_given")
+    params, expected = (t.array(params_given(d, t.actions(raw))) for t, d in ((twin, there), (trial, here)))
+    alike(params, expected, f"{where} params_given")

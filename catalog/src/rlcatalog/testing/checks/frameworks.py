@@ -30,9 +30,9 @@ OPERATIONS: dict[str, Callable[[TensorOps, Callable[[Any], Any]], list[tuple[Any
         (ops.side_by_side([t(X), t(WHOLE)]), np.concatenate([X, WHOLE], 1, dtype=np.float32))
     ],
     "fill_forbidden": lambda ops, t: [(ops.fill_forbidden(t(X), t(X > 0)), np.where(X > 0, X, LOWEST))],
-    "booleans": lambda ops, t: [(ops.booleans(np.int8([[1, 0]]), t(X)), np.array([[True, False]]))],
-    "whole": lambda ops, t: [(ops.whole(t(np.float32([1.9999, -3.0001]))), np.array([2, -3]))],
-    "finite": lambda ops, t: [(ops.finite(t(np.float32([1, np.inf]))), np.float32([1, -LOWEST]))],
+    "booleans": lambda ops, t: [(ops.booleans(np.array([[1, 0]], np.int8), t(X)), np.array([[True, False]]))],
+    "whole": lambda ops, t: [(ops.whole(t(np.array([1.9999, -3.0001], np.float32))), np.array([2, -3]))],
+    "finite": lambda ops, t: [(ops.finite(t(np.array([1, np.inf], np.float32))), np.array([1, -LOWEST], np.float32))],
     "rows": lambda ops, t: [(ops.rows(t(X), (2,)), X.reshape(-1, 2))],
     "in_rows": lambda ops, t: [(ops.in_rows(X.reshape(-1), t(X), 4), X)],
     "columns": lambda ops, t: [(ops.columns([t(X[:, 0]), t(X)]), np.concatenate([X[:, :1], X], 1))],
