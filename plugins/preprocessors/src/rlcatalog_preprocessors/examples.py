@@ -31,59 +31,76 @@ class Missions(gymnasium.Space[str]):
         return isinstance(x, str)
 
 
-def arrays() -> list[Example]:
-    """Return Boxes, bits and simplexes of several shapes and dtypes."""
-    found: list[spaces.Space[Any]] = [
+def of_none() -> list[Example]:
+    """Return Boxes of several shapes and dtypes."""
+    boxes = [
         _PAIR, spaces.Box(-5, 5, (), np.float64), spaces.Box(0, 255, (4, 5, 3), np.uint8),
-        spaces.Box(-9, 9, (3,), np.int64), spaces.MultiBinary(4), spaces.MultiBinary((2, 3)), Simplex((3,)),
-        Simplex((2, 3)),
+        spaces.Box(-9, 9, (3,), np.int64),
     ]  # fmt: skip
-    return [Example(space, _TWO) for space in found]
+    return [Example(space, _TWO) for space in boxes]
 
 
-def integers() -> list[Example]:
-    """Return choices as one-hots, and as they are."""
-    found: list[spaces.Space[Any]] = [spaces.Discrete(3, start=-1), spaces.MultiDiscrete(np.array([[3, 4], [2, 5]]))]
-    plain = {"_disable_preprocessor_api": True}
-    return [Example(space, _TWO, config) for space in found for config in ({}, plain)]
+def of_multi_binary() -> list[Example]:
+    """Return bits."""
+    return [Example(spaces.MultiBinary(4), _TWO), Example(spaces.MultiBinary((2, 3)), _TWO)]
 
 
-def text() -> list[Example]:
+def of_simplex() -> list[Example]:
+    """Return one simplex, and two at once."""
+    return [Example(Simplex((3,)), _TWO), Example(Simplex((2, 3)), _TWO)]
+
+
+def of_onehot() -> list[Example]:
+    """Return choices that do not count from 0, and several at once."""
+    several = spaces.MultiDiscrete(np.array([[3, 4], [2, 5]]))
+    return [Example(spaces.Discrete(3, start=-1), _TWO), Example(several, _TWO)]
+
+
+def of_index() -> list[Example]:
+    """Return the same, with the key that asks for them as they are."""
+    return [Example(example.obs, _TWO, {"_disable_preprocessor_api": True}) for example in of_onehot()]
+
+
+def of_text() -> list[Example]:
     """Return texts as one-hots and as integers."""
     text = spaces.Text(6, min_length=0, charset="abc ")
     return [Example(text, _TWO), Example(text, _TWO, {"text_encoding": "index"})]
 
 
-def strings() -> list[Example]:
+def of_strings() -> list[Example]:
     """Return strings of unknown length."""
     return [Example(Missions(), _TWO, {"text_max_length": 20})]
 
 
-def lists() -> list[Example]:
-    """Return lists of bounded and unbounded length, stacked and nested ones as well."""
+def of_repeated() -> list[Example]:
+    """Return lists of lists."""
+    return [Example(Repeated(spaces.Tuple([_PAIR, Repeated(spaces.Discrete(3), 2)]), 3), _TWO)]
+
+
+def of_sequence() -> list[Example]:
+    """Return lists of unknown length, one of them stacked."""
     sizes = {"sequence_max_len": 60}
-    return [
-        Example(spaces.Sequence(_ITEM), _TWO, sizes),
-        Example(spaces.Sequence(_PAIR, stack=True), _TWO, sizes),
-        Example(Repeated(spaces.Tuple([_PAIR, Repeated(spaces.Discrete(3), 2)]), 3), _TWO),
-    ]
+    return [Example(spaces.Sequence(_ITEM), _TWO, sizes), Example(spaces.Sequence(_PAIR, stack=True), _TWO, sizes)]
 
 
-def graph() -> list[Example]:
+def of_graph() -> list[Example]:
     """Return graphs with and without values on their edges."""
     sizes = {"graph_max_nodes": 10, "graph_max_edges": 100}
-    return [
-        Example(spaces.Graph(_PAIR, spaces.Discrete(3)), _TWO, sizes),
-        Example(spaces.Graph(_PAIR, None), _TWO, sizes),
-    ]
+    edges: list[Any] = [spaces.Discrete(3), None]
+    return [Example(spaces.Graph(_PAIR, edge), _TWO, sizes) for edge in edges]
 
 
-def composites() -> list[Example]:
-    """Return Dicts, Tuples and OneOfs, nested."""
-    found: list[spaces.Space[Any]] = [
-        _ITEM,
-        spaces.Tuple([_PAIR, _ITEM, spaces.Tuple([spaces.MultiBinary(2)])]),
-        spaces.Dict({"b": _PAIR, "a": spaces.OneOf([_PAIR, spaces.Discrete(4)])}),
-        spaces.OneOf([_ITEM, spaces.Box(-1, 1, (2, 2), np.float32)]),
-    ]
-    return [Example(space, _TWO) for space in found]
+def of_oneof() -> list[Example]:
+    """Return a choice among a Dict and a Box."""
+    return [Example(spaces.OneOf([_ITEM, spaces.Box(-1, 1, (2, 2), np.float32)]), _TWO)]
+
+
+def of_dict() -> list[Example]:
+    """Return a plain Dict, and one with a OneOf."""
+    nested = spaces.Dict({"b": _PAIR, "a": spaces.OneOf([_PAIR, spaces.Discrete(4)])})
+    return [Example(_ITEM, _TWO), Example(nested, _TWO)]
+
+
+def of_tuple() -> list[Example]:
+    """Return a Tuple of a Box, a Dict and a Tuple."""
+    return [Example(spaces.Tuple([_PAIR, _ITEM, spaces.Tuple([spaces.MultiBinary(2)])]), _TWO)]

@@ -15,7 +15,7 @@ def _spec(name: str, target: str, summary: str, kinds: tuple[str, ...], config: 
         config=f"rlcatalog_preprocessors.config:{config}" if config else None,
         reads=("check_observations",),
         kinds=kinds,
-        examples=f"{_EXAMPLES}:{target.partition(':')[0]}",  # by the module that the class is in
+        examples=f"{_EXAMPLES}:of_{name}",
     )
 
 
@@ -48,7 +48,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             match=match_index,
             reads=("check_observations", "_disable_preprocessor_api"),
             kinds=discrete,
-            examples=f"{_EXAMPLES}:integers",
+            examples=f"{_EXAMPLES}:of_index",
         ),
         _spec("text", "text:TextPreprocessor", "Text: padded characters and a mask", ("text",), "TextConfig"),
         PreprocessorSpec(
@@ -58,7 +58,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             match=match_strings,
             config="rlcatalog_preprocessors.config:TextConfig",
             reads=("check_observations",),
-            examples=f"{_EXAMPLES}:strings",
+            examples=f"{_EXAMPLES}:of_strings",
         ),
         _spec("repeated", "lists:RepeatedValuesPreprocessor", "Repeated: padded items, lengths", ("repeated",)),
         _spec(

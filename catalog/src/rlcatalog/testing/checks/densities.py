@@ -194,7 +194,7 @@ def kl_of_itself_is_zero(part: Part) -> None:
 @check("action_dist", hint="clamp what is exponentiated, and put finite numbers in place of -inf before multiplying")
 def gradients_are_finite(part: Part) -> None:
     """Log densities and entropies, and their gradients, are finite at extreme inputs, and under masks."""
-    for trial in trials(part)[:3]:
+    for trial in trials(part)[:2]:
         signs = np.where(np.arange(trial.size) % 2, 1.0, -1.0)
         extremes = [value * pattern for value in (1e3, 30.0) for pattern in (signs, -signs, signs**2, -(signs**2))]
         inputs = np.array([*extremes, np.zeros(trial.size)], np.float32)
