@@ -377,6 +377,13 @@ def test_a_sound_part_passes(plugged, part):
     assert sum(outcome.status == "passed" for outcome in ended) >= len(ended) - 3
 
 
+def test_the_kernel_s_own_codecs_and_frameworks_pass():
+    catalog = isolated_catalog(*AROUND, PluginEntryPoint("rlcatalog.plugin", "rlcatalog"))
+    ended = list(outcomes([case for case in cases("rlcatalog", catalog=catalog) if case.check.name in OURS]))
+    assert [outcome.why for outcome in ended if outcome.status == "failed"] == []
+    assert sum(outcome.status == "passed" for outcome in ended) > 40
+
+
 def test_no_check_is_without_a_fault():
     assert set(FAULTS) == OURS
     assert all(check.hint and check.__doc__ for check in CHECKS.values())

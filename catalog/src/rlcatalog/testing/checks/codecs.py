@@ -272,7 +272,11 @@ def _raws(codec: ActionCodec, actions: list[Any]) -> Array:
     try:
         return codec.invert(stack(codec.info, actions))
     except NotServedError:
-        return np.random.default_rng(0).normal(0, 2, (len(actions), codec.width)).astype(np.float32)
+        rng, found = np.random.default_rng(0), []
+        for leaf in codec.leaves:
+            size = len(actions), leaf.width
+            found.append(rng.normal(0, 2, size) if leaf.counts is None else rng.integers(0, leaf.counts, size))
+        return np.concatenate(found, axis=1).astype(np.float32)
 
 
 @check("action_codec", hint="let invert undo adapt, or raise NotServedError where that cannot be")
