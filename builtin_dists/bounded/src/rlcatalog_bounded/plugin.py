@@ -57,5 +57,6 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
             summary="points of a simplex: shares that sum to 1",
             match=match_simplex,
             size=dirichlet_size,
+            examples="rlcatalog_bounded.examples:simplexes",
         ),
     ]

@@ -20,3 +20,10 @@ from .plugins import (
     isolated_catalog as isolated_catalog,
     plugin_of as plugin_of,
 )
+from .updates import (
+    ExampleEnv as ExampleEnv,
+    every_weight_moved as every_weight_moved,
+    refusing as refusing,
+    trained_weights as trained_weights,
+    update_example as update_example,
+)

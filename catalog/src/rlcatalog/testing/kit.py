@@ -14,12 +14,25 @@ from rlcatalog.catalog import Catalog, default_catalog
 from rlcatalog.errors import CatalogError, UnknownNameError, nearest, reason
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import Component, normalize
-from rlcatalog.testing.checks import declarations, models
+from rlcatalog.testing.checks import (
+    codecs,
+    commands,
+    declarations,
+    densities,
+    distributions,
+    filters,
+    frameworks as framework_checks,
+    models,
+    wrappers,
+)
 from rlcatalog.testing.contract import Check, NotApplicable, Part
 from rlcatalog.testing.examples import kind_of
 
 #: The kernel's own checks.
-OWN = tuple(value for module in (declarations, models) for value in vars(module).values() if isinstance(value, Check))
+_MODULES = (
+    declarations, models, distributions, densities, codecs, filters, wrappers, commands, framework_checks,
+)  # fmt: skip
+OWN = tuple(value for module in _MODULES for value in vars(module).values() if isinstance(value, Check))
 
 
 class ConformanceError(CatalogError, AssertionError):

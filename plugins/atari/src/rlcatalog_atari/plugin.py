@@ -28,6 +28,7 @@ def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:
             match=match,
             config=_CONFIG,
             reads=("custom_preprocessor",),
+            examples="rlcatalog_atari.examples:environments",
         )
     ]
 
@@ -41,6 +42,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             "uint8 images: cropped, resized and scaled floats, on request",
             config=_CONFIG,
             reads=("check_observations",),
+            examples="rlcatalog_atari.examples:pixels",
         ),
         PreprocessorSpec(
             "atari_ram",
@@ -48,5 +50,6 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             "vectors of bytes: floats from -1 to 1, on request",
             config=_CONFIG,
             reads=("check_observations",),
+            examples="rlcatalog_atari.examples:memory",
         ),
     ]

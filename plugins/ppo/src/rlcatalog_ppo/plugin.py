@@ -1,8 +1,8 @@
-"""Declarations: the commands this package adds."""
+"""Declarations: the commands this package adds, and a check for the conformance kit."""
 
 from __future__ import annotations
 
-from rlcatalog import CommandSpec, hookimpl
+from rlcatalog import CheckSpec, CommandSpec, hookimpl
 
 
 @hookimpl
@@ -10,4 +10,15 @@ def rlcatalog_commands() -> list[CommandSpec]:
     return [
         CommandSpec("train", {"cli": "rlcatalog_ppo.cli:train"}, "Train a policy with PPO."),
         CommandSpec("evaluate", {"cli": "rlcatalog_ppo.cli:evaluate"}, "Play episodes with a saved policy."),
+    ]
+
+
+@hookimpl
+def rlcatalog_checks() -> list[CheckSpec]:
+    return [
+        CheckSpec(
+            "ppo_moves_every_weight",
+            {"checks": "rlcatalog_ppo.checks:ppo_moves_every_weight"},
+            "one update of PPO moves every weight",
+        )
     ]

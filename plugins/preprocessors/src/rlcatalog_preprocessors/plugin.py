@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from rlcatalog import Match, NoMatch, PreprocessorSpec, Rank, Request, hookimpl
 
+_EXAMPLES = "rlcatalog_preprocessors.examples"
+
 
 def _spec(name: str, target: str, summary: str, kinds: tuple[str, ...], config: str | None = None) -> PreprocessorSpec:
     return PreprocessorSpec(
@@ -13,6 +15,7 @@ def _spec(name: str, target: str, summary: str, kinds: tuple[str, ...], config: 
         config=f"rlcatalog_preprocessors.config:{config}" if config else None,
         reads=("check_observations",),
         kinds=kinds,
+        examples=f"{_EXAMPLES}:of_{name}",
     )
 
 
@@ -45,6 +48,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             match=match_index,
             reads=("check_observations", "_disable_preprocessor_api"),
             kinds=discrete,
+            examples=f"{_EXAMPLES}:of_index",
         ),
         _spec("text", "text:TextPreprocessor", "Text: padded characters and a mask", ("text",), "TextConfig"),
         PreprocessorSpec(
@@ -54,6 +58,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             match=match_strings,
             config="rlcatalog_preprocessors.config:TextConfig",
             reads=("check_observations",),
+            examples=f"{_EXAMPLES}:of_strings",
         ),
         _spec("repeated", "lists:RepeatedValuesPreprocessor", "Repeated: padded items, lengths", ("repeated",)),
         _spec(

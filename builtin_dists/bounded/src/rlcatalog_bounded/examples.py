@@ -1,0 +1,15 @@
+"""Examples for the conformance kit: simplexes, which are not among the standard action spaces."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from rlcatalog.spaces import Simplex
+from rlcatalog.testing import Example
+
+
+def simplexes() -> list[Example]:
+    """Return one simplex, and two at once."""
+    vector = Box(-1, 1, (4,), np.float32)
+    return [Example(vector, Simplex(shape)) for shape in ((3,), (2, 3))]

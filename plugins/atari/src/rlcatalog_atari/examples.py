@@ -1,0 +1,35 @@
+"""Examples for the conformance kit: a game, what its screen shows, and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from rlcatalog.testing import Example
+
+
+def environments() -> list[Callable[[], Any]]:
+    """Return what makes a game of pixels."""
+    import ale_py
+
+    gymnasium.register_envs(ale_py)
+    return [lambda: gymnasium.make("ALE/Breakout-v5")]
+
+
+def pixels() -> list[Example]:
+    """Return a screen for the codec of pixels, in colour and in gray."""
+    screen = Box(0, 255, (210, 160, 3), np.uint8)
+    return [Example(screen, Discrete(2), _named("generic_pixel", dim=42, grayscale=gray)) for gray in (False, True)]
+
+
+def memory() -> list[Example]:
+    """Return the bytes of an emulator's memory."""
+    return [Example(Box(0, 255, (128,), np.uint8), Discrete(2), _named("atari_ram"))]
+
+
+def _named(name: str, **config: Any) -> dict[str, Any]:
+    return {"custom_preprocessor": f"rlcatalog-atari/{name}", **config}

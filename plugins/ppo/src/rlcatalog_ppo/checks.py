@@ -1,0 +1,39 @@
+"""Checks for the conformance kit: what PPO asks of the parts it trains."""
+
+from __future__ import annotations
+
+from rlcatalog.errors import NotServedError
+from rlcatalog.testing import (
+    ExampleEnv,
+    Part,
+    check,
+    every_weight_moved,
+    refusing,
+    trained_weights,
+    update_example,
+)
+from rlcatalog_ppo.ppo import PPO
+
+#: One small update; TensorFlow's is not traced, which would take longer than it.
+_CONFIG = {
+    "seed": 0, "num_envs": 2, "rollout_length": 12, "num_epochs": 1, "minibatch_size": 24, "lr": 1e-2,
+    "vf_loss_coeff": 0.5, "entropy_coeff": 0.01, "eager_tracing": False,
+}  # fmt: skip
+
+
+@check(
+    "trunk", "memory", "head", "action_dist",
+    hint="use every weight in the outputs or the value, and hold it where the model finds it",
+)  # fmt: skip
+def ppo_moves_every_weight(part: Part) -> None:
+    """One update of PPO moves every weight, and leaves all of them finite."""
+    example = update_example(part)
+    config = {**_CONFIG, "framework": part.framework, "model": dict(example.config)}
+    with refusing(NotServedError):
+        algo = PPO(lambda: ExampleEnv(example), config, catalog=part.catalog)
+    try:
+        before = trained_weights(algo.policy.model)
+        algo.train()
+        every_weight_moved(before, trained_weights(algo.policy.model))
+    finally:
+        algo.stop()

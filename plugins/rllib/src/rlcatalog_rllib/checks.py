@@ -1,0 +1,77 @@
+"""Checks for the conformance kit: what Ray RLlib's runners and learners ask of the parts they train."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any
+
+from rlcatalog import default_catalog
+from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import before_tensorflow
+from rlcatalog.testing import (
+    Example,
+    ExampleEnv,
+    NotApplicable,
+    Part,
+    check,
+    every_weight_moved,
+    refusing,
+    trained_weights,
+    update_example,
+)
+
+#: Ray Tune knows environments by names, which are never given back.
+_NAMES = (f"rlcatalog-example-{number}" for number in itertools.count())
+#: Environments side by side, and steps of each.
+_ENVS, _STEPS = 2, 12
+
+
+@check(
+    "trunk", "memory", "head", "action_dist", every_framework=False,
+    hint="use every weight in the outputs or the value, and hold it where the model finds it",
+)  # fmt: skip
+def rllib_moves_every_weight(part: Part) -> None:
+    """One update of RLlib's PPO moves every weight; runner and learner are of this process, and Ray is not started."""
+    if "torch" not in part.component.frameworks:
+        raise NotApplicable("RLlib's new API stack runs PyTorch alone")
+    if part.catalog is not default_catalog():
+        raise NotApplicable("RLlib's modules look parts up in the catalog of the process")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own
+        with refusing(NotServedError):
+            config, runner = _runner(update_example(part))
+            learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
+        model = learner.module["default_policy"].model
+        before = trained_weights(model)
+        _update(learner, runner.sample())
+        every_weight_moved(before, trained_weights(model))
+
+
+def _runner(example: Example) -> tuple[Any, Any]:
+    """Return a small config of PPO's for an example, and an environment runner of this process."""
+    before_tensorflow()  # RLlib imports TensorFlow where it is installed
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+    from ray.tune.registry import register_env
+
+    from rlcatalog_rllib.configuring import configure
+
+    name = next(_NAMES)
+    register_env(name, lambda _: ExampleEnv(example))
+    config: Any = PPOConfig().debugging(log_level="ERROR")  # type: ignore[no-untyped-call]
+    config.env_runners(num_env_runners=0, num_envs_per_env_runner=_ENVS, rollout_fragment_length=_STEPS)
+    batch = _ENVS * _STEPS
+    config.training(
+        train_batch_size_per_learner=batch, minibatch_size=batch, num_epochs=1, lr=1e-2, entropy_coeff=0.01,
+        use_kl_loss=False,
+    )  # fmt: skip
+    config = configure(config, name, model=dict(example.config))
+    return config, SingleAgentEnvRunner(config=config)
+
+
+def _update(learner: Any, episodes: Any) -> None:
+    from ray.rllib.core.learner.training_data import TrainingData
+
+    steps = {"num_env_steps_sampled_lifetime": 0}
+    learner.update(training_data=TrainingData(episodes=episodes), timesteps=steps)

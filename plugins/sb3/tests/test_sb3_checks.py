@@ -1,0 +1,66 @@
+"""The check that this package brings to the conformance kit."""
+
+import sys
+
+import pytest
+
+pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
+
+import torch
+
+from rlcatalog import Catalog
+from rlcatalog.plugins import scan
+from rlcatalog.testing import NotApplicable, Part, cases
+from rlcatalog.torch import FullyConnectedNetwork
+from rlcatalog_sb3.checks import sb3_moves_every_weight
+
+
+class Idle(FullyConnectedNetwork):
+    """Has a weight that nothing is computed with."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.idle = torch.nn.Parameter(torch.ones(3))
+
+
+class WithLoss(FullyConnectedNetwork):
+    """Has a loss of its own, which Stable-Baselines3 does not take."""
+
+    def custom_loss(self, policy_loss, loss_inputs):
+        return policy_loss + 1
+
+
+@pytest.fixture
+def catalog(monkeypatch):
+    """The catalog of the process, of this test's own."""
+    found = Catalog(scan(), environ={})
+    monkeypatch.setattr(sys.modules["rlcatalog.catalog.catalog"], "_default", lambda: found)
+    return found
+
+
+def part(catalog, name, cls):
+    catalog.register_model(name, cls)
+    return Part(catalog.registry.get("model", name), catalog, "torch")
+
+
+def test_a_weight_that_stays_is_named(catalog):
+    with pytest.raises(AssertionError, match="an update moves all weights but these: idle"):
+        sb3_moves_every_weight(part(catalog, "idle", Idle))
+
+
+@pytest.mark.parametrize("distribution", ["rlcatalog-fcnet", "rlcatalog-bounded"])
+def test_parts_of_this_repository_pass(catalog, distribution):
+    found = [case for case in cases(distribution, catalog=catalog) if case.check is sb3_moves_every_weight]
+    assert found
+    for case in found:
+        case()
+
+
+def test_what_the_bridge_refuses_is_skipped_in_its_words(catalog):
+    with pytest.raises(NotApplicable, match=r"custom_loss: Stable-Baselines3's losses take no additions"):
+        sb3_moves_every_weight(part(catalog, "lossy", WithLoss))
+
+
+def test_parts_of_another_catalog_are_skipped():
+    with pytest.raises(NotApplicable, match="the catalog of the process"):
+        sb3_moves_every_weight(part(Catalog(scan(), environ={}), "idle", Idle))

@@ -1,0 +1,389 @@
+"""Each check of distributions, codecs, filters, wrappers, commands and frameworks fails on a fault planted for it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import sound_parts as sound
+import torch
+
+import rlcatalog
+from rlcatalog import (
+    ActionCodecSpec,
+    ActionDistSpec,
+    CommandSpec,
+    EnvWrapperSpec,
+    FilterSpec,
+    FrameworkSpec,
+    Match,
+    ModelSpec,
+    PreprocessorSpec,
+    Rank,
+)
+from rlcatalog.testing import Check, ConformanceError, PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
+from rlcatalog.testing.checks import codecs, commands, densities, distributions, filters, frameworks, wrappers
+
+#: Module that the targets of the parts are in.
+PARTS = "made_up_parts"
+#: Distributions that the parts stand among.
+AROUND = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-gaussian",
+          "rlcatalog-multi-action", "rlcatalog-ppo")  # fmt: skip
+
+SPECS = {
+    "choice": ActionDistSpec("acme_choice", {"torch": f"{PARTS}:Choice"}, "a choice", size=lambda a, c: _n(a),
+                             examples=f"{PARTS}:choices"),
+    "bell": ActionDistSpec("acme_bell", {"torch": f"{PARTS}:Bell"}, "a bell", size=lambda a, c: _means_and_widths(a),
+                           examples=f"{PARTS}:boxes"),
+    "heading": PreprocessorSpec("acme_heading", {"numpy": f"{PARTS}:HeadingCodec"}, "angles",
+                                kinds=("sound_parts.Heading",), examples=f"{PARTS}:headings"),
+    "pair": ActionCodecSpec("acme_pair", {"numpy": f"{PARTS}:PairCodec"}, "pairs", kinds=("sound_parts.Pair",),
+                            examples=f"{PARTS}:pairs"),
+    "largest": FilterSpec("acme_largest", {"numpy": f"{PARTS}:Largest"}, "divides", examples=f"{PARTS}:mixed"),
+    "doubled": EnvWrapperSpec("acme_doubled", {"numpy": f"{PARTS}:doubled"}, "doubles rewards",
+                              match=sound.matches_pendulum, examples=f"{PARTS}:pendulums"),
+    "sail": CommandSpec("acme_sail", {"cli": "made_up_commands:sail"}, "sails"),
+    "plain": FrameworkSpec("plain", {"engine": f"{PARTS}:Engine", "ops": f"{PARTS}:OPS"}, "NumPy", module="numpy"),
+    "trunk": ModelSpec("acme_trunk", {"torch": f"{PARTS}:Trunk"}, "a net"),
+}  # fmt: skip
+#: Hook of each kind of declaration.
+HOOKS = {
+    ActionDistSpec: "rlcatalog_action_dists", PreprocessorSpec: "rlcatalog_preprocessors",
+    ActionCodecSpec: "rlcatalog_action_codecs", FilterSpec: "rlcatalog_filters",
+    EnvWrapperSpec: "rlcatalog_env_wrappers", CommandSpec: "rlcatalog_commands",
+    FrameworkSpec: "rlcatalog_frameworks", ModelSpec: "rlcatalog_models",
+}  # fmt: skip
+
+
+def _n(action):
+    if action.kind != "discrete":
+        raise rlcatalog.errors.UnsupportedSpaceError(f"{action.path}: takes Discrete")
+    return action.n
+
+
+def _means_and_widths(action):
+    if action.kind != "box":
+        raise rlcatalog.errors.UnsupportedSpaceError(f"{action.path}: takes Box")
+    return 2 * math.prod(action.shape)
+
+
+@dataclass
+class Fault:
+    """What is wrong with a part: methods in place of the sound ones, another object, another declaration."""
+
+    part: str
+    says: str
+    methods: dict[str, Any] | None = None
+    objects: dict[str, Any] | None = None
+    declared: dict[str, Any] | None = None
+
+
+#: Name in the module → the sound class that a part's methods are put into.
+CLASSES = {"choice": "Choice", "bell": "Bell", "heading": "HeadingCodec", "pair": "PairCodec", "largest": "Largest",
+           "plain": "Engine", "trunk": "Trunk"}  # fmt: skip
+
+
+# --- faults that take more than a line -------------------------------------------------------------------------------
+
+
+def _unlike_alone(self, start):
+    def write(obs, out):
+        out[start : start + 2] = math.cos(obs + start), math.sin(obs + start)
+
+    return write
+
+
+def _beyond(self, start):
+    def write(batch, out):
+        out[:, start : start + 3] = 0.5
+
+    return write
+
+
+def _loose(self, obs):
+    """Any number will do."""
+    if not isinstance(obs, float | np.ndarray):
+        self.refuse("a number", obs)
+
+
+_seen: dict[str, Any] = {}
+
+
+def _shared(self, flat):
+    _seen["largest"] = self.largest = np.maximum(_seen.get("largest", 1.0), np.abs(flat).max(axis=0))
+
+
+def _in_place(self, encoded, *, update=False):
+    encoded /= 2
+    return encoded.copy()
+
+
+def _always_learning(self, encoded, *, update=False):
+    return sound.Largest.__call__(self, encoded, update=True)
+
+
+def _by_its_batch(self, encoded, *, update=False):
+    return sound.Largest.__call__(self, encoded - encoded.mean(axis=0) * self.numeric, update=update)
+
+
+def _everything(self, encoded, *, update=False):
+    if update:
+        self.learn(encoded)
+    return (encoded / (1 + self.largest)).astype(np.float32)
+
+
+def _changed(env, config):
+    env.unwrapped.reward_factor = 2
+    return env
+
+
+class Short(gym.Wrapper):
+    """Forgets what an environment says of the time limit."""
+
+    def step(self, action):
+        return self.env.step(action)[:4]
+
+
+class TwinChoice(rlcatalog.ActionDistribution):
+    """The choice in TensorFlow, from twice the logits."""
+
+    framework_of_class = "tf"
+
+    def __init__(self, inputs, model=None):
+        import tensorflow as tf
+
+        super().__init__(inputs, model)
+        self.tf, self.logits = tf, tf.nn.log_softmax(2 * inputs)
+
+    def deterministic_sample(self):
+        return self.tf.argmax(self.logits, -1)
+
+    def logp(self, actions):
+        return self.tf.gather(self.logits, self.tf.cast(actions, self.tf.int64), batch_dims=1)
+
+    def entropy(self):
+        return -self.tf.reduce_sum(self.tf.exp(self.logits) * self.logits, -1)
+
+
+class Idle(sound.Trunk):
+    """A net with a weight that nothing is computed with."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.idle = torch.nn.Parameter(torch.ones(3))
+
+
+_uniform = lambda self: torch.randint(self.logits.shape[1], self.logits.shape[:1])  # noqa: E731
+
+
+def _remembering(draw):
+    def sample(self):
+        self.last_sample = draw(self)
+        return self.last_sample
+
+    return sample
+
+
+#: Check → a fault, of which it says this.
+FAULTS = {
+    # distributions
+    "size_is_announced": Fault("choice", "required_model_output_shape says 4, the declaration's size 3", {
+        "required_model_output_shape": staticmethod(lambda space, config=None: space.n + 1)}),
+    "draws_have_their_form": Fault("bell", "sample.. hands a gradient on", {
+        "sample": _remembering(lambda self: self.rsample())}),
+    "one_number_per_row": Fault("bell", "entropy has shape .5, 2., expected .5,.", {
+        "entropy": lambda self: self.log_std + 1.4189385}),
+    "deterministic_sample_is_likely": Fault("choice", "less likely than any of 3 at random", {
+        "deterministic_sample": _remembering(lambda self: self.logits.argmin(-1))}),
+    "actions_lie_in_the_space": Fault("choice", "becomes no action of the space", {
+        "sample": _remembering(lambda self: torch.multinomial(self.logits.exp(), 1)[:, 0] + 1)}),
+    "works_inside_tuple_and_dict": Fault("bell", "'NoneType' object has no attribute 'num_outputs'", {
+        "logp": lambda self, actions: sound.Bell.logp(self, actions) + 0 * self.model.num_outputs}),
+    "is_rebuilt_from_stored_parameters": Fault("bell", "logp of the rebuilt one", {
+        "params_given": lambda self, actions: self.inputs / 2}),
+    "masks_are_obeyed": Fault("choice", "sample.. returned what the mask forbids", {
+        "masked": classmethod(lambda cls, inputs, mask: inputs)}),
+    "frameworks_agree": Fault("choice", "in torch and tf, logp", None, {"Twin": TwinChoice}, {
+        "targets": {"torch": f"{PARTS}:Choice", "tf": f"{PARTS}:Twin"}}),
+    "density_integrates_to_one": Fault("bell", "the density does not integrate to 1", {
+        "logp": lambda self, actions: sound.Bell.logp(self, actions) + 0.3}),
+    "draws_follow_logp": Fault("choice", "is drawn with frequency 0.3", {"sample": _remembering(_uniform)}),
+    "entropy_agrees_with_draws": Fault("bell", "entropy.. is .*, and the mean of -logp over draws", {
+        "entropy": lambda self: sound.Bell.entropy(self) / math.log(2)}),
+    "kl_agrees_with_draws": Fault("choice", "kl of the stored ones is", {
+        "kl": lambda self, other: sound.Choice.kl(other, self) * 2}),
+    "kl_of_itself_is_zero": Fault("choice", "from itself is", {"kl": lambda self, other: self.entropy()}),
+    "gradients_are_finite": Fault("bell", "is not finite for inputs", None, {
+        "Bell": type("Boundless", (sound.Bell,), {"limit": math.inf})}),
+    # preprocessors
+    "single_is_batch": Fault("heading", "a list, against each alone", {
+        "batch_writer": lambda self, start: lambda batch, out: out.fill(0.5)}),
+    "nested_is_alone": Fault("heading", "its part of the whole, against alone", {"writer": _unlike_alone,
+        "batch_writer": lambda self, start: lambda batch, out: [
+            _unlike_alone(self, start)(one, row) for one, row in zip(batch, out, strict=True)]}),
+    "writes_only_its_slice": Fault("heading", "batch_writer writes beside its slice", {"batch_writer": _beyond}),
+    "encodes_within_its_bounds": Fault("heading", "lies outside .0, 1.", {
+        "bounds": lambda self: (np.zeros(2, np.float32), np.ones(2, np.float32))}),
+    "refuses_what_does_not_fit": Fault("heading", "took -987654321, which does not lie in", {"check": _loose}),
+    "leaves_observations_alone": Fault("heading", "an array that the next call writes into", {
+        "transform": lambda self, obs: _kept(self, obs)}),
+    "leaves_cover_the_vector": Fault("heading", "its leaves begin at", {
+        "leaves": lambda self, start=0: [replace(leaf, stop=leaf.stop - 1)
+                                         for leaf in rlcatalog.Preprocessor.leaves(self, start)]}),
+    # action codecs
+    "actions_are_inverted": Fault("pair", "invert.adapt.raw", {"invert": lambda self, action: np.asarray(action)}),
+    "adapted_actions_lie_in_the_space": Fault("pair", "no action of it", {
+        "adapt": lambda self, raw: raw.astype(np.int64)}),
+    "sizes_are_those_of_arrays": Fault("pair", "inputs.. has .5, 2., expected .5, 6.", {
+        "inputs": lambda self, raw: raw.astype(np.float32)}),
+    "models_can_tell_actions_apart": Fault("pair", "different actions become 1 inputs", {
+        "inputs": lambda self, raw: np.zeros((len(raw), 6), np.float32)}),
+    "the_space_is_written_down": Fault("pair", "it came back as", {
+        "space_from_json": staticmethod(lambda data: sound.Pair(data["n"] + 1))}),
+    "masks_become_columns": Fault("pair", "a mask of its columns became", {
+        "mask_columns": lambda self, mask, rows=None: np.ones((rows, 6), bool)}),
+    "nested_actions_are_those_alone": Fault("pair", "its part is", {
+        "adapt": lambda self, raw: raw.astype(np.int64) + (1 if self.info.path == "action" else 0)}),
+    # filters
+    "leaves_its_input_alone": Fault("largest", "changes what it is given", {"__call__": _in_place}),
+    "returns_what_it_announced": Fault("largest", "returned shape .6, 4., expected .6, 7.", {
+        "__call__": lambda self, encoded, update=False: encoded[:, :4].copy()}),
+    "learns_only_when_asked": Fault("largest", "the same observations, filtered again", {
+        "__call__": _always_learning, "learn": lambda self, flat: setattr(self, "largest", self.largest * 0.99)}),
+    "state_is_saved_and_restored": Fault("largest", "a filter with its state, against itself", {
+        "set_state": lambda self, state: None, "learn": lambda self, flat: setattr(self, "largest", self.largest + 1)}),
+    "copies_are_independent": Fault("largest", "after (a copy|another filter) has learned", {
+        "learn": lambda self, flat: sound.Largest.learn(self, flat) or _seen.update(largest=self.largest + 1),
+        "get_state": lambda self: {"largest": np.array(_seen.get("largest", self.largest))}}),
+    "leaves_one_hots_and_masks_alone": Fault("largest", r"\(discrete\)", {"__call__": _everything}),
+    "filters_each_row_alone": Fault("largest", "filtered one by one, against all at once", {
+        "__call__": _by_its_batch}),
+    # wrappers
+    "applied_twice_is_once": Fault("doubled", "it returns the environment it is given", None, {"doubled": _changed}),
+    "wrapped_environments_conform": Fault("doubled", "must be a python dictionary", None, {
+        "doubled": lambda env, config: Short(env)}),
+    "leaves_others_alone": Fault("doubled", "it matches CartPole-v1", None, None, {
+        "match": lambda request: Match(Rank.SPECIFIC, "everything")}),
+    # commands
+    "help_is_shown": Fault("sail", "no boat", None, {"sail": "raise RuntimeError('no boat')\n"}),
+    "help_imports_no_framework": Fault("sail", "--help imports torch", None, {
+        "sail": 'import torch\n\ndef sail() -> None:\n    """Sail."""\n'}),
+    # frameworks
+    "operations_are_those_of_numpy": Fault("plain", "integers..: ", None, {
+        "OPS": replace(sound.OPS, integers=lambda x: x.astype(np.int64) + 1)}),
+    "the_engine_acts": Fault("plain", "log densities have shape", {
+        "act": lambda self, *args: (lambda raw, logp, *rest: (raw, logp[:, None], *rest))(
+            *sound.Engine.act(self, *args))}),
+    "the_engine_evaluates": Fault("plain", "KeyError|AttributeError", {
+        "evaluate": lambda self, batch: {}["logp"]}),
+    # engines
+    "ppo_moves_every_weight": Fault("trunk", "moves all weights but these: idle", None, {"Trunk": Idle}),
+}  # fmt: skip
+
+
+def _kept(self, obs):
+    if not hasattr(self, "kept"):
+        self.kept = np.zeros(2, np.float32)
+    self.write(obs, self.kept, 0)
+    return self.kept
+
+
+# --- the plugin around a part ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plugged(monkeypatch, tmp_path):
+    """A function that puts a part, with a fault or none, into a catalog."""
+    entered = []
+
+    def put(part: str, fault: Fault | None = None) -> rlcatalog.Catalog:
+        fault = fault or Fault(part, "")
+        module = ModuleType(PARTS)
+        module.__dict__.update(vars(sound))
+        if part in CLASSES:
+            cls = getattr(sound, CLASSES[part])
+            setattr(module, cls.__name__, type(cls.__name__, (cls,), fault.methods or {}))
+        module.__dict__.update(fault.objects or {})
+        monkeypatch.setitem(sys.modules, PARTS, module)
+        text = (fault.objects or {}).get("sail", 'def sail() -> None:\n    """Sail."""\n')
+        for name, lines in (("made_up_commands", text), ("torch", "")):
+            if part == "sail":
+                (tmp_path / f"{name}.py").write_text(lines)
+        if part == "sail":
+            monkeypatch.syspath_prepend(str(tmp_path))
+            commands._asked.cache_clear()
+        spec = replace(SPECS[part], **(fault.declared or {}))
+        hooks: dict[str, Any] = {HOOKS[type(spec)]: [spec]}
+        if part == "plain":
+            hooks["rlcatalog_models"] = [
+                ModelSpec("fcnet", {"plain": f"{PARTS}:Net"}, "", extends="rlcatalog-fcnet/fcnet")
+            ]
+            hooks["rlcatalog_action_dists"] = [
+                ActionDistSpec("categorical", {"plain": f"{PARTS}:PlainChoice"}, "",
+                               extends="rlcatalog-categorical/categorical")]  # fmt: skip
+        if hasattr(spec, "leave"):
+            entered.append(spec)
+        return isolated_catalog(*AROUND, PluginEntryPoint(plugin_of(**hooks), "acme-parts"))
+
+    _seen.clear()
+    _forget()
+    yield put
+    for spec in entered:
+        spec.leave()
+    _forget()
+
+
+def _forget():
+    """Forget the framework's table of operations, and codecs by their path."""
+    sys.modules["rlcatalog.frameworks.table"]._load.cache_clear()
+    sys.modules["rlcatalog.frameworks.ops"]._ops_of_class.cache_clear()
+    sys.modules["rlcatalog.spaces.action_codecs"]._load.cache_clear()
+
+
+MODULES = (distributions, densities, codecs, filters, wrappers, commands, frameworks)
+CHECKS = {name: check for module in MODULES for name, check in vars(module).items() if isinstance(check, Check)}
+KINDS = {check.name: check.kinds for check in CHECKS.values()}
+OURS = {*CHECKS, "ppo_moves_every_weight"}
+
+
+def found(catalog, names):
+    return [
+        case
+        for case in cases("acme-parts", catalog=catalog)
+        if case.check.name in names and case.part.framework != "tf"
+    ]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_and_its_plugin_named(plugged, name):
+    fault = FAULTS[name]
+    [case] = found(plugged(fault.part, fault), [name])
+    with pytest.raises(ConformanceError, match=fault.says) as error:
+        case()
+    assert "acme-parts 1.0" in str(error.value)
+    assert case.check.hint in str(error.value)
+
+
+@pytest.mark.parametrize("part", SPECS)
+def test_a_sound_part_passes(plugged, part):
+    ended = list(outcomes(found(plugged(part), OURS)))
+    assert [outcome.why for outcome in ended if outcome.status == "failed"] == []
+    assert sum(outcome.status == "passed" for outcome in ended) >= len(ended) - 3
+
+
+def test_the_kernel_s_own_codecs_and_frameworks_pass():
+    catalog = isolated_catalog(*AROUND, PluginEntryPoint("rlcatalog.plugin", "rlcatalog"))
+    ended = list(outcomes([case for case in cases("rlcatalog", catalog=catalog) if case.check.name in OURS]))
+    assert [outcome.why for outcome in ended if outcome.status == "failed"] == []
+    assert sum(outcome.status == "passed" for outcome in ended) > 40
+
+
+def test_no_check_is_without_a_fault():
+    assert set(FAULTS) == OURS
+    assert all(check.hint and check.__doc__ for check in CHECKS.values())
