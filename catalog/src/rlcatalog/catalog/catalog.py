@@ -83,9 +83,11 @@ class Catalog:
         self._schema: Schema | None = None
         self._cache = LookupCache()
         reserved = dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog")
-        entry_points = scan() if entry_points is None else entry_points
+        #: What it was made of, for one like it with fewer plugins.
+        self.entry_points = tuple(scan() if entry_points is None else entry_points)
+        self.environ = dict(environ)
         self.strict = is_strict(environ)
-        load_plugins(self.registry, entry_points, environ, self.prefer, reserved, default_of)
+        load_plugins(self.registry, self.entry_points, environ, self.prefer, reserved, default_of)
 
     # --- plugins ---------------------------------------------------------------------------------------------------
 
