@@ -143,17 +143,6 @@ def test_a_filter_leaves_mask_and_embeddings_alone(framework, head, kind):
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
-def test_saved_and_loaded(framework, head, kind, tmp_path):
-    policy = head.policy(framework, head.space(kind), {"vf_share_layers": False})
-    obs = head.observations(head.space(kind))
-    policy.save(tmp_path)
-    loaded = rlcatalog.load(tmp_path)
-    assert type(loaded.model) is type(policy.model)
-    one, other = (p.act(obs, explore=False) for p in (policy, loaded))
-    head.close(other.dist_inputs, one.dist_inputs)
-    head.close(other.value, one.value)
-
-
 def test_what_was_saved_without_a_head_is_loaded_without_one(head, tmp_path):
     """A policy of before this package was installed keeps its form."""
     names = [entry for entry in scan() if entry.dist.name != "rlcatalog-parametric"]

@@ -118,23 +118,6 @@ def test_a_policy_acts_on_the_screens_of_atari(framework, shape, space, images):
 
 
 @FRAMEWORKS
-def test_a_policy_is_saved_and_loaded(framework, space, images, tmp_path):
-    config = {"conv_filters": [[16, [4, 3], [2, 1]], [8, [7, 9], 1]], "vf_share_layers": False, "image_scale": 0.5}
-    policy = rlcatalog.build(space((13, 9, 2)), FOUR, config, framework)
-    weights = {name: a + 0.01 for name, a in policy.model.get_weights().items()}
-    policy.model.set_weights(weights)
-    policy.save(tmp_path / "policy")
-    again = rlcatalog.load(tmp_path / "policy")
-    for name, array in again.model.get_weights().items():
-        np.testing.assert_array_equal(array, weights[name])
-    x = images((13, 9, 2))
-    here, there = policy.act(x, explore=False), again.act(x, explore=False)
-    np.testing.assert_allclose(here.dist_inputs, there.dist_inputs, rtol=1e-6)
-    np.testing.assert_allclose(here.value, there.value, rtol=1e-6)
-    assert again.config["conv_filters"] == config["conv_filters"]
-
-
-@FRAMEWORKS
 def test_behind_a_filter_images_are_floats_and_not_scaled_again(framework, space, images):
     config = {"observation_filter": "MeanStdFilter", "conv_filters": [[4, [13, 9], 1]]}
     policy = rlcatalog.build(space((13, 9, 2)), FOUR, config, framework)

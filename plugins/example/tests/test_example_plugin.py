@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlcatalog.errors import DeclarationError, PluginWarning
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog
+from rlcatalog.testing import PluginEntryPoint, check_plugin, isolated_catalog
 
 PACKAGE = Path(__file__).resolve().parents[1]
 INSTALLED = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-gaussian")
@@ -140,3 +140,14 @@ def test_broken_variant_is_reported_and_harms_nobody():
     assert found.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS).act(np.zeros((1, 4), np.float32)).logp.shape == (1,)
     with pytest.raises(DeclarationError, match="rlcatalog_model"):
         isolated_catalog(entry, environ={"RLCATALOG_STRICT_PLUGINS": "1"})
+
+
+def test_keeps_the_contracts():
+    short = "short names, for the guide's sake"
+    expected = {
+        "trunk-glu-names_are_its_own": short,
+        "preprocessor-compass-names_are_its_own": short,
+        "trunk-fcnet-frameworks_agree": "LayerNorm's scale and offset are called otherwise in Keras",
+    }
+    ended = check_plugin("compass-agents", catalog=catalog(), expected=expected)
+    assert sum(outcome.status == "passed" for outcome in ended) > 40

@@ -73,6 +73,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
             size=size,
             wraps_default=True,
             config=_CONFIG,
+            examples="rlcatalog_autoregressive.examples:examples",
         )
     ]
 
@@ -93,5 +94,6 @@ def rlcatalog_models() -> list[ModelSpec]:
             describe=describe,
             config=_CONFIG,
             reads=("vf_share_layers",),
+            examples="rlcatalog_autoregressive.examples:examples",
         )
     ]

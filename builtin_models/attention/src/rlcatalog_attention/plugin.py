@@ -57,6 +57,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             describe=describe,
             config="rlcatalog_attention.config:AttentionConfig",
             reads=("free_log_std",),
+            examples="rlcatalog_attention.examples:examples",
         ),
         # Its sizes are keyword arguments: {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 4}}.
         ModelSpec(
@@ -65,5 +66,6 @@ def rlcatalog_models() -> list[ModelSpec]:
             summary="the gated transformer by itself, on encoded observations",
             describe=describe_net,
             reads=("free_log_std",),
+            examples="rlcatalog_attention.examples:net_examples",
         ),
     ]

@@ -47,6 +47,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             describe=describe,
             pinned_keys=pinned_keys,
             config="rlcatalog_complex_input.config:ComplexInputConfig",
+            examples="rlcatalog_complex_input.examples:examples",
             reads=(
                 "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens", "post_fcnet_activation",
                 "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config",

@@ -34,5 +34,6 @@ def rlcatalog_models() -> list[ModelSpec]:
             describe=describe,
             config="rlcatalog_lstm.config:LstmConfig",
             reads=("free_log_std", "max_seq_len", "_time_major"),
+            examples="rlcatalog_lstm.examples:examples",
         )
     ]

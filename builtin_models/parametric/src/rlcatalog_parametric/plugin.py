@@ -91,5 +91,6 @@ def rlcatalog_models() -> list[ModelSpec]:
             describe=describe,
             config="rlcatalog_parametric.config:ParametricConfig",
             reads=("action_mask_key", "check_observations", "vf_share_layers"),
+            examples="rlcatalog_parametric.examples:examples",
         )
     ]

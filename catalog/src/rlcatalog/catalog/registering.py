@@ -53,7 +53,7 @@ class Registrations:
     ) -> None:
         self._given = None if entry_points is None else tuple(entry_points)
         self._environ, self._preferred = environ, tuple(prefer)
-        environ = self._read_environ()
+        environ = self.environ
         named = environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
         self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
         self.strict = is_strict(environ)
@@ -64,14 +64,20 @@ class Registrations:
         self._schema: Schema | None = None
         self._cache = LookupCache()
 
-    def _read_environ(self) -> Mapping[str, str]:
+    @property
+    def entry_points(self) -> tuple[Any, ...]:
+        """The entry points that its plugins are loaded from."""
+        return tuple(scan() if self._given is None else self._given)
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment variables that disable or allow plugins."""
         return os.environ if self._environ is None else self._environ
 
     def _loaded(self) -> Registry:
         """Return a registry of the plugins there are."""
         registry = Registry()
-        entry_points = scan() if self._given is None else self._given
-        load_plugins(registry, entry_points, self._read_environ(), self.prefer, _RESERVED, default_of)
+        load_plugins(registry, self.entry_points, self.environ, self.prefer, _RESERVED, default_of)
         return registry
 
     def refresh(self) -> list[PluginRecord]:

@@ -5,14 +5,28 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlcatalog.cli.arguments import key_values
 from rlcatalog.cli.isolation import aside
 
+if TYPE_CHECKING:
+    from rlcatalog.testing import Outcome
+
 _EXPECT = typer.Option("--expect", metavar="CASE=REASON", help="A case that is expected to fail; may be given again.")
+
+
+def _line(outcome: Outcome) -> str:
+    """Return a case on one line, with the reason where there is one; below one that failed, what it says and a hint."""
+    why = outcome.why.removeprefix(f"{outcome.name}: ")
+    if outcome.status == "failed":
+        what, _, hint = why.partition(" Hint: ")
+        return "\n".join(
+            [f"failed   {outcome.name}", f"         {what}", *([f"         Hint: {hint}"] if hint else [])]
+        )
+    return f"{outcome.status:8} {outcome.name}{f' ({why})' if why else ''}"
 
 
 def check(
@@ -20,7 +34,7 @@ def check(
     expect: Annotated[list[str] | None, _EXPECT] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of lines.")] = False,
 ) -> None:
-    """Check every part of an installed plugin against its contract."""
+    """Check every part of an installed plugin against its contract; exit status 1 where one breaks it."""
     with aside():
         from rlcatalog.testing import cases, outcomes
 
@@ -30,7 +44,7 @@ def check(
         print(json.dumps([dataclasses.asdict(outcome) for outcome in ended], indent=2))
     else:
         for outcome in ended:
-            print(f"{outcome.status:8} {outcome.why if outcome.status == 'failed' else outcome.name}")
+            print(_line(outcome))
         counts = Counter(outcome.status for outcome in ended)
         print(f"{distribution}: " + ", ".join(f"{n} {status}" for status, n in sorted(counts.items())))
     if any(outcome.status == "failed" for outcome in ended):

@@ -6,7 +6,7 @@ from .kernel_keys import (
     KernelConfig as KernelConfig,
     NameOrCallable as NameOrCallable,
 )
-from .keys import convert as convert, default_of as default_of, keys_of as keys_of
+from .keys import Key as Key, convert as convert, default_of as default_of, keys_of as keys_of
 from .legacy_keys import ALIASES as ALIASES, IGNORED as IGNORED, REFUSED as REFUSED, SPLIT as SPLIT
 from .names import (
     ACTIVATION_ALIASES as ACTIVATION_ALIASES,

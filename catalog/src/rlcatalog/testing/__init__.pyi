@@ -5,7 +5,7 @@ from .agreement import (
     outputs_of as outputs_of,
 )
 from .contract import Check as Check, NotApplicable as NotApplicable, Part as Part, check as check, require as require
-from .examples import Example as Example
+from .examples import Example as Example, observations_of as observations_of
 from .kit import (
     Case as Case,
     ConformanceError as ConformanceError,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.catalog import Catalog
+from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import Component
-from rlcatalog.testing.examples import Example, examples_of
+from rlcatalog.testing.examples import Example, examples_of, quiet
 
 if TYPE_CHECKING:
     from rlcatalog.policy import Policy
@@ -36,6 +36,7 @@ class Check:
         hint: What an author does about it.
         run: Raises where a part breaks it.
         every_framework: Whether it runs once per framework of the part; else once.
+        where: Whether it has anything to say about a part, as far as its declaration tells; nothing is built for that.
     """
 
     name: str
@@ -43,14 +44,17 @@ class Check:
     hint: str
     run: Callable[[Part], None]
     every_framework: bool = True
+    where: Callable[[Part], bool] = lambda part: True
 
     def __call__(self, part: Part) -> None:
         """Check a part."""
         self.run(part)
 
 
-def check(*kinds: str, hint: str, every_framework: bool = True) -> Callable[[Callable[[Part], None]], Check]:
-    """Make a function a check; its name is the check's.
+def check(
+    *kinds: str, hint: str, every_framework: bool = True, where: Callable[[Part], bool] = lambda part: True
+) -> Callable[[Callable[[Part], None]], Check]:
+    """Make a function a check; its name is the check's, and the arguments are its attributes.
 
     Example:
         >>> @check("trunk", hint="let forward return [B, num_outputs]")
@@ -61,9 +65,13 @@ def check(*kinds: str, hint: str, every_framework: bool = True) -> Callable[[Cal
     """
 
     def make(run: Callable[[Part], None]) -> Check:
-        return Check(run.__name__, kinds, hint, run, every_framework)
+        return Check(run.__name__, kinds, hint, run, every_framework, where)
 
     return make
+
+
+#: What is shared by the checks of the part that was built last.
+_LATEST: list[dict[Any, Any]] = []
 
 
 @dataclass(frozen=True)
@@ -74,21 +82,24 @@ class Part:
         component: The part.
         catalog: The catalog it is tried in.
         framework: `"torch"`, `"tf"`, …; None where the check or the part needs none.
+        shared: What its checks keep for one another, in every framework: examples, policies, and their own.
     """
 
     component: Component
     catalog: Catalog
     framework: str | None = None
-    _built: dict[str, Policy] = field(default_factory=dict, repr=False)
+    shared: dict[Any, Any] = field(default_factory=dict, repr=False)
 
-    @cached_property
+    @property
     def examples(self) -> list[Example]:
         """The spaces and configs it is tried with, one at least.
 
         Raises:
             AssertionError: It fits no standard space, and declares no examples.
         """
-        found = examples_of(self.component, self.catalog)
+        if "examples" not in self.shared:
+            self.shared["examples"] = examples_of(self.component, self.catalog)
+        found: list[Example] = self.shared["examples"]
         require(
             bool(found),
             "it is chosen in no standard example; declare"
@@ -96,13 +107,45 @@ class Part:
         )
         return found
 
+    @property
+    def few(self) -> list[Example]:
+        """Two of the examples: the first, and one whose spaces are of other classes where there is one."""
+        first, *others = self.examples
+        unlike = [e for e in others if type(e.obs) is not type(first.obs) or type(e.action) is not type(first.action)]
+        return [first, *sorted(unlike, key=lambda e: type(e.obs) is type(first.obs))[:1]]
+
+    @property
+    def frameworks(self) -> list[str]:
+        """The installed frameworks that it has code for."""
+        table = frameworks()
+        return [name for name in self.component.frameworks if name in table and table[name].is_installed]
+
+    def within(self, framework: str | None) -> Part:
+        """Return the same part in another framework; what was built is shared."""
+        return replace(self, framework=framework)
+
+    def sharing(self) -> Iterator[dict[str, Any]]:
+        """Yield the config keys by which policy and value share layers and, where the part reads that, do not."""
+        yield {}
+        if "vf_share_layers" in self.catalog.config_keys(self.component):
+            yield {"vf_share_layers": False}
+
     def build(self, example: Example, **config: Any) -> Policy:
         """Build a policy of the example, with fresh weights; `config` is added to the example's."""
-        return self.catalog.build(example.obs, example.action, {**example.config, **config}, self.framework)
+        with quiet():
+            return self.catalog.build(example.obs, example.action, {**example.config, **config}, self.framework)
 
-    def policy(self, example: Example) -> Policy:
-        """Return a policy of the example that checks share: they leave its weights alone."""
-        key = str(example)
-        if key not in self._built:
-            self._built[key] = self.build(example)
-        return self._built[key]
+    def _forget_others(self) -> None:
+        """Let go what the part before this one has built: cases are kept for as long as pytest runs."""
+        if _LATEST and _LATEST[0] is not self.shared:
+            _LATEST[0].clear()
+        _LATEST[:] = [self.shared]
+
+    def policy(self, example: Example, **config: Any) -> Policy:
+        """Return a policy of the example that checks share: they leave its config and its shapes alone."""
+        key = f"{self.framework}: {example}, {config}"
+        if key not in self.shared:
+            self._forget_others()
+            self.shared[key] = self.build(example, **config)
+        found: Policy = self.shared[key]
+        return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +13,8 @@ from gymnasium import spaces
 
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
-from rlcatalog.errors import CatalogError
-from rlcatalog.plugins import Component, ModelSpec
+from rlcatalog.errors import CatalogError, CatalogWarning
+from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,13 @@ class Example:
         obs: The observation space.
         action: The action space.
         config: Keys of the model config that the part is chosen by, beside its name.
+        draw: `draw(rng)` returns an observation, for a part that not every one of the space will do for; None: any.
     """
 
     obs: spaces.Space[Any]
     action: spaces.Space[Any]
     config: Mapping[str, Any] = field(default_factory=dict)
+    draw: Callable[[np.random.Generator], Any] | None = None
 
     def __str__(self) -> str:
         config = f", {dict(self.config)}" if self.config else ""
@@ -65,31 +69,104 @@ NAMING = {
 }
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Look parts up by their names without the warnings about that."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # custom_preprocessor is
+        warnings.simplefilter("ignore", CatalogWarning)
+        yield
+
+
 def kind_of(component: Component) -> str:
     """Return the kind that checks are chosen by: a model's slot, else the component's kind."""
     return component.declaration.slot if isinstance(component.declaration, ModelSpec) else component.kind
 
 
 def examples_of(component: Component, catalog: Catalog) -> list[Example]:
-    """Return the declared examples of a part, or the standard ones in which it is chosen when it is named."""
-    if (path := component.declaration.examples) is not None:
-        return list(component.imported(path)())
-    return [found for example in STANDARD if is_chosen(component, catalog, found := named(component, example))]
+    """Return the declared examples of a part, and few standard ones with all the spaces that it fits.
+
+    A part that is only chosen by name does not say what it fits: its declared examples are all.
+
+    Raises:
+        PartError: The declared function raised, or returned something else.
+    """
+    declared = [] if component.declaration.examples is None else _declared(component)
+    if declared and component.declaration.match is None:
+        return declared
+    return declared + _standard(component, catalog)
+
+
+def _standard(component: Component, catalog: Catalog) -> list[Example]:
+    fitting = [obs for obs in OBSERVATIONS if _fits(component, catalog, obs, TWO)]
+    if not fitting:
+        return [named(component, Example(VECTOR, action)) for action in ACTIONS
+                if _fits(component, catalog, VECTOR, action)]  # fmt: skip
+    actions = [action for action in ACTIONS if _fits(component, catalog, fitting[0], action)] or [TWO]
+    # Each space once, in as few pairs as there are spaces; where two do not go together, each by itself.
+    found = []
+    for index in range(max(len(fitting), len(actions))):
+        obs, action = fitting[index % len(fitting)], actions[index % len(actions)]
+        if _fits(component, catalog, obs, action):
+            found.append(named(component, Example(obs, action)))
+            continue
+        found += [named(component, Example(obs, TWO))] if index < len(fitting) else []
+        found += [named(component, Example(fitting[0], action))] if index < len(actions) else []
+    return found
+
+
+def _declared(component: Component) -> list[Example]:
+    path = component.declaration.examples
+    assert path is not None
+    function = component.imported(path)
+    try:
+        found = list(function())
+    except Exception as error:
+        raise component.fault(f"its examples function {path!r} raised {type(error).__name__}: {error}") from error
+    if not found or not all(isinstance(example, Example) for example in found):
+        raise component.fault(
+            f"its examples function {path!r} must return rlcatalog.testing.Examples, one at least; found {found!r}."
+        )
+    return [named(component, example) for example in found]
+
+
+def _fits(component: Component, catalog: Catalog, obs: Any, action: Any) -> bool:
+    return is_chosen(component, catalog, named(component, Example(obs, action)))
 
 
 def named(component: Component, example: Example) -> Example:
     """Return the example with the part's name in its config, where its kind is called by name."""
     key = NAMING.get(kind_of(component))
-    return example if key is None else Example(example.obs, example.action, {key: component.address, **example.config})
+    if key is None or key in example.config:
+        return example
+    return Example(example.obs, example.action, {key: component.address, **example.config}, example.draw)
 
 
 def is_chosen(component: Component, catalog: Catalog, example: Example, framework: str | None = None) -> bool:
-    """Whether a lookup of the example chooses the part, for the whole space or one within it."""
+    """Whether a lookup of the example chooses the part, for the whole space or one within it.
+
+    A part that says what it fits has to say so of the example, even where the config names it.
+    """
     try:
-        found = catalog.resolve(example.obs, example.action, example.config, framework)
+        with quiet():
+            found = catalog.resolve(example.obs, example.action, example.config, framework)
     except CatalogError:
         return False
+    says = component.declaration.match is not None or bool(_kinds(component))
+    if says and NAMING.get(kind_of(component)) in example.config:
+        verdicts = [v for choice in choices_in(found) for v in choice.verdicts if v.component is component]
+        return any(v.rank is not None for v in verdicts)
     return any(part is component for part in parts_in(found))
+
+
+def _kinds(component: Component) -> tuple[str, ...]:
+    return component.declaration.kinds if isinstance(component.declaration, PreprocessorSpec) else ()
+
+
+def choices_in(resolution: Resolution) -> Iterator[Any]:
+    """Yield every choice of a lookup, but for those of the parts of an observation."""
+    yield from resolution.choices.values()
+    yield from (plan.choice for plan in resolution.actions.walk())
 
 
 def parts_in(resolution: Resolution) -> Iterator[Component]:
@@ -104,6 +181,19 @@ def parts_in(resolution: Resolution) -> Iterator[Component]:
 
 
 def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]:
-    """Draw observations of an example."""
+    """Draw observations of an example; an action mask in them allows everything."""
+    if example.draw is not None:
+        rng = np.random.default_rng(seed)
+        return [example.draw(rng) for _ in range(rows)]
     example.obs.seed(seed)
-    return [example.obs.sample() for _ in range(rows)]
+    found = [example.obs.sample() for _ in range(rows)]
+    key = example.config.get("action_mask_key", "action_mask")
+    if isinstance(example.obs, spaces.Dict) and key in example.obs.spaces:
+        found = [{**sample, key: _ones(sample[key])} for sample in found]
+    return found
+
+
+def _ones(mask: Any) -> Any:
+    if isinstance(mask, Mapping):
+        return {key: _ones(part) for key, part in mask.items()}
+    return tuple(map(_ones, mask)) if isinstance(mask, tuple) else np.ones_like(mask)

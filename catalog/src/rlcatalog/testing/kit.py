@@ -6,33 +6,40 @@ them to pytest.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlcatalog.catalog import Catalog, default_catalog
 from rlcatalog.errors import CatalogError, UnknownNameError, nearest, reason
-from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import Component, normalize
 from rlcatalog.testing.checks import (
     codecs,
     commands,
+    company,
     declarations,
     densities,
     distributions,
     filters,
-    frameworks as framework_checks,
+    frameworks,
+    keys,
+    memories,
     models,
     wrappers,
 )
 from rlcatalog.testing.contract import Check, NotApplicable, Part
 from rlcatalog.testing.examples import kind_of
+from rlcatalog.testing.running import seed
 
-#: The kernel's own checks.
-_MODULES = (
-    declarations, models, distributions, densities, codecs, filters, wrappers, commands, framework_checks,
+#: The modules of the kernel's own checks.
+MODULES = (
+    declarations, keys, models, company, memories, distributions, densities, codecs, filters, wrappers, commands,
+    frameworks,
 )  # fmt: skip
-OWN = tuple(value for module in _MODULES for value in vars(module).values() if isinstance(value, Check))
+#: The kernel's own checks.
+OWN = tuple(value for module in MODULES for value in vars(module).values() if isinstance(value, Check))
 
 
 class ConformanceError(CatalogError, AssertionError):
@@ -54,7 +61,7 @@ class Case:
     expected: str | None = None
 
     def __str__(self) -> str:
-        framework = "" if self.part.framework is None else f"-{self.part.framework}"
+        framework = f"-{self.part.framework}" if self.check.every_framework and self.part.framework else ""
         return f"{kind_of(self.part.component)}-{self.part.component.name}-{self.check.name}{framework}"
 
     def __call__(self) -> None:
@@ -65,15 +72,28 @@ class Case:
             NotApplicable: The check has nothing to say about this part.
         """
         try:
+            if self.check.every_framework:
+                seed(self.part.framework)
             self.check(self.part)
         except (KeyboardInterrupt, NotApplicable):
             raise
         except BaseException as error:
-            what = str(error) if isinstance(error, AssertionError | CatalogError) else reason(error)
+            ours = isinstance(error, AssertionError | CatalogError)
+            what = str(error) if ours else f"{reason(error)}{_place(error, self.part)}"
             raise ConformanceError(
                 f"{self}: {self.part.component.kind} {self.part.component.name!r}"
-                f" ({self.part.component.provider}): {what or 'it does not hold'}. Hint: {self.check.hint}."
+                f" ({self.part.component.provider}): {what.rstrip('.') or 'it does not hold'}. Hint: {self.check.hint}."
             ) from error
+
+
+def _place(error: BaseException, part: Part) -> str:
+    """Say where in the plugin's own files an error was raised, or nothing where that is in none of them."""
+    roots = {target.partition(".")[0].partition(":")[0] for target in part.component.declaration.targets.values()}
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.stem in roots or roots & set(path.parts[:-1]):
+            return f" (at {path.name}:{frame.lineno} in {frame.name})"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -100,21 +120,18 @@ def cases(
     """
     catalog = catalog or default_catalog()
     asked, expected = normalize(distribution), expected or {}
-    components = [c for c in catalog.components() if c.distribution == asked and c.kind != "check"]
+    components = [c for c in catalog.components() if c.distribution == asked]
     if not components:
-        known = sorted({c.distribution for c in catalog.components() if c.distribution})
-        raise UnknownNameError(
-            f"{distribution!r} has no part in this catalog.{nearest(asked, known)} Known: {', '.join(known)};"
-            " `rlcatalog list` says how each plugin was loaded."
-        )
+        raise _without_parts(catalog, distribution)
     checks = all_checks(catalog)
     found = [
         Case(check, part)
         for component in components
-        for framework in _frameworks_of(component)
-        for part in [Part(component, catalog, framework)]
+        for part in _parts_of(component, catalog)
         for check in checks
-        if kind_of(component) in check.kinds and (check.every_framework or framework == _frameworks_of(component)[0])
+        if kind_of(component) in check.kinds
+        and (check.every_framework or part.framework in (None, *part.frameworks[:1]))
+        and check.where(part)
     ]
     names = [str(case) for case in found]
     if unknown := [name for name in expected if name not in names]:
@@ -133,11 +150,23 @@ def all_checks(catalog: Catalog) -> list[Check]:
     return found
 
 
-def _frameworks_of(component: Component) -> list[str | None]:
-    """Return the installed frameworks that a part has code for, or `[None]` where it needs none."""
-    if component.declaration.targets_allowed is not None:
-        return [None]
-    return [name for name in component.frameworks if name in frameworks() and frameworks()[name].is_installed]
+def _parts_of(component: Component, catalog: Catalog) -> list[Part]:
+    """Return a part once per installed framework that it has code for, or once where it needs none."""
+    part = Part(component, catalog)
+    return [part.within(name) for name in part.frameworks] or [part]
+
+
+def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
+    """Return the error of a distribution that has no part in a catalog."""
+    asked = normalize(distribution)
+    for record in catalog.plugins:
+        if record.distribution == asked and record.error is not None:
+            return ConformanceError(f"{distribution} {record.version} is {record.status}: {record.error}")
+    known = sorted({c.distribution for c in catalog.components() if c.distribution})
+    return UnknownNameError(
+        f"{distribution!r} has no part in this catalog.{nearest(asked, known)} Known: {', '.join(known)};"
+        " `rlcatalog list` says how each plugin was loaded."
+    )
 
 
 def outcomes(found: list[Case]) -> Iterator[Outcome]:

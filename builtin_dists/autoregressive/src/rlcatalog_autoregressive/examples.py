@@ -1,0 +1,35 @@
+"""Examples for the conformance kit: actions of several parts, with the switch on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlcatalog.frameworks import tensor_ops
+from rlcatalog.testing import Example
+
+_VECTOR = spaces.Box(-1, 1, (4,), np.float32)
+
+
+def examples() -> list[Example]:
+    """Return choices, a nested action with values that are no choices, an image before them, and parts that forbid."""
+    small = {"use_autoregressive": True, "autoregressive_hiddens": [6, 5]}
+    nested = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(-1, 1, (2,), np.float32)})
+    return [
+        Example(_VECTOR, spaces.MultiDiscrete([2, 3]), small),
+        Example(_VECTOR, nested, small),
+        Example(spaces.Box(0, 255, (42, 42, 3), np.uint8), spaces.Tuple([spaces.Discrete(2)] * 2), small),
+        Example(_VECTOR, spaces.MultiDiscrete([2, 3]), {**small, "autoregressive_mask": _mask}),
+        Example(_VECTOR, spaces.MultiDiscrete([2, 3]), {**small, "autoregressive_exact": 0}),
+    ]
+
+
+def _mask(path: str, earlier: Mapping[str, Any]) -> Any:
+    """Forbid the last of the three values of the second part; written for any framework."""
+    for first in earlier.values():
+        ops = tensor_ops("torch" if hasattr(first, "detach") else "tf")
+        return ops.all_rows(ops.booleans([[True, True, False]], first), first)
+    return None

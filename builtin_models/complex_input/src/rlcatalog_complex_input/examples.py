@@ -1,0 +1,18 @@
+"""Examples for the conformance kit, beside the standard ones: a part whose net is named."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+
+from rlcatalog.testing import Example
+
+
+def examples() -> list[Example]:
+    """Return an image that goes through another net than it would."""
+    image = spaces.Box(0, 255, (10, 10, 2), np.uint8)
+    obs = spaces.Dict({"eye": image, "self": spaces.Box(-1, 1, (2,), np.float32)})
+    return [
+        Example(obs, spaces.Discrete(3, start=1)),
+        Example(obs, spaces.Discrete(3, start=1), {"input_nets": {"obs['eye']": "fcnet"}}),
+    ]

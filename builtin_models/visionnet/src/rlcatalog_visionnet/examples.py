@@ -1,0 +1,17 @@
+"""Examples for the conformance kit, beside the standard ones: small images, and lists of convolutions."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+
+from rlcatalog.testing import Example
+
+
+def examples() -> list[Example]:
+    """Return images with lists of convolutions, one of which does not reduce its image to one place."""
+    small = spaces.Box(0, 255, (10, 10, 2), np.uint8)
+    return [
+        Example(small, spaces.Discrete(3, start=1), {"conv_filters": [[4, [4, 4], 2], [8, [5, 5], 1]]}),
+        Example(small, spaces.Box(-1, 1, (2,)), {"conv_filters": [[4, [4, 4], 4]], "conv_flatten": True}),
+    ]

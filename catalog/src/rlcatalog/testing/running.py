@@ -1,0 +1,160 @@
+"""Running: a policy's model run once as checks need it: eagerly, its outputs as arrays, its gradients by name."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.testing.contract import NotApplicable
+from rlcatalog.testing.examples import Example, observations_of
+from rlcatalog.testing.passes import Array, Gradients
+
+if TYPE_CHECKING:
+    from rlcatalog.policy import Policy
+
+#: Framework → the module that runs its models.
+_BACKENDS = {"torch": "rlcatalog.testing.torch", "tf": "rlcatalog.testing.tf"}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass of a model gave, as arrays.
+
+    Attributes:
+        outputs: `[B, n]`; half precisions as float32.
+        value: Value estimates `[B]`, or None for a model without a value branch.
+        state: The new state.
+    """
+
+    outputs: Array
+    value: Array | None
+    state: tuple[Array, ...]
+
+
+def backend(framework: str | None) -> Any:
+    """Return the module that runs a framework's models.
+
+    Raises:
+        NotApplicable: The kit runs no models of it.
+    """
+    if framework not in _BACKENDS:
+        raise NotApplicable(f"the kit runs models of {' and '.join(_BACKENDS)}, not of {framework}")
+    return importlib.import_module(_BACKENDS[framework])
+
+
+def seed(framework: str | None) -> None:
+    """Make a framework's weights and draws the same ones in each run; of one that the kit does not run nothing."""
+    if framework in _BACKENDS:
+        backend(framework).seed(0)
+
+
+def traces(framework: str | None) -> bool:
+    """Whether models of a framework are traced for acting."""
+    return framework == "tf"
+
+
+def encoded_of(policy: Policy, example: Example, rows: int, seed: int = 0) -> Array:
+    """Draw observations of an example and encode them: `[B, ...]`."""
+    return policy.preprocess(observations_of(example, rows, seed))
+
+
+def views(policy: Policy, encoded: Array) -> dict[str, Any]:
+    """Return the views that a model is shown at the start of an episode.
+
+    Raises:
+        NotApplicable: It asks for some that only a finished rollout has, or that skip rows.
+    """
+    if not policy.views:
+        return {}
+    if policy.views.ahead or any(repeat != 1 for repeat in policy.views.training.values()):
+        raise NotApplicable("it asks for views that only a finished rollout has, or that skip rows")
+    return dict(policy.views.see(policy.views.start(len(encoded)), encoded))
+
+
+def run(
+    policy: Policy, encoded: Array, state: Sequence[Array] | None = None, lengths: Sequence[int] | None = None
+) -> Pass:
+    """Run a policy's model once, eagerly and as acting does.
+
+    Args:
+        policy: The policy.
+        encoded: Encoded observations `[B, ...]`.
+        state: Its state; None at the start of all episodes.
+        lengths: Lengths of sequences, whose rows are padded to one length; None for single steps.
+    """
+    engine = backend(policy.framework)
+    shown = {name: view for name, view in views(policy, encoded).items() if name in policy.views.acting}
+    inputs: dict[str, Any] = {"obs": encoded, **shown}
+    sequences = len(encoded) if lengths is None else len(lengths)
+    memory = policy.memory.start(sequences) if state is None else state
+    seq_lens = np.asarray(np.ones(sequences) if lengths is None else lengths, np.int32) if policy.memory else None
+    outputs, value, new = engine.run(policy, inputs, memory, seq_lens, lengths is None)
+    return Pass(outputs, value, tuple(new))
+
+
+def draw(policy: Policy, outputs: Array, mask: Array | None = None, explore: bool = True) -> tuple[Array, Array]:
+    """Draw raw actions `[B, width]` from a model's outputs, and return what is stored of their distribution `[B, n]`.
+
+    The model's last pass must be the one that gave these outputs, for distributions that read the model.
+    """
+    return backend(policy.framework).draw(policy, outputs, mask, explore)  # type: ignore[no-any-return]
+
+
+def batch_of(policy: Policy, example: Example, rows: int = 8, seed: int = 0) -> dict[str, Any]:
+    """Return a training batch of drawn observations and actions, for `Policy.evaluate`: two sequences with a memory."""
+    observations = observations_of(example, rows, seed)
+    encoded = policy.preprocess(observations)
+    mask = policy.action_mask(observations)
+    raw, _ = draw(policy, run(policy, encoded).outputs, mask)
+    batch: dict[str, Any] = {"obs": encoded, "raw_action": raw}
+    if mask is not None:
+        batch["mask"] = mask
+    if policy.views:
+        batch["views"] = views(policy, encoded)
+    if policy.memory:
+        batch["seq_lens"] = np.array([rows - rows // 2, rows // 2], np.int32)
+    return batch
+
+
+def gradients(policy: Policy, example: Example, largest: float | None = None) -> Gradients:
+    """Return the gradients of a loss over log density, value and outputs, each row weighted at random.
+
+    Args:
+        policy: The policy.
+        example: What it is a policy of.
+        largest: What encoded observations are cut to, in size; None: nothing.
+    """
+    batch = batch_of(policy, example)
+    if largest is not None:
+        batch["obs"] = batch["obs"].clip(None if batch["obs"].dtype.kind == "u" else -largest, largest)
+    found: Gradients = backend(policy.framework).gradients(policy, batch, np.random.default_rng(0))
+    return found
+
+
+def array_of(tensor: Any) -> Array:
+    """Return a framework's tensor as an array."""
+    return np.asarray(tensor.detach().cpu() if hasattr(tensor, "detach") else tensor)
+
+
+def close(one: Array, other: Array, tolerance: float = 1e-5) -> bool:
+    """Whether two arrays have one shape and equal numbers, but for rounding."""
+    return one.shape == other.shape and bool(
+        np.allclose(one.astype(np.float64), other.astype(np.float64), rtol=tolerance, atol=tolerance)
+    )
+
+
+def apart(one: Array, other: Array) -> str:
+    """Say how two arrays differ."""
+    if one.shape != other.shape:
+        return f"shapes {one.shape} and {other.shape}"
+    return f"up to {np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0):.2g} apart"
+
+
+def weights_in(policy: Policy) -> int:
+    """Return how many numbers a model's weights are."""
+    return sum(math.prod(array.shape) for array in policy.model.get_weights().values())

@@ -1,0 +1,172 @@
+"""The conformance kit itself: its cases, how they end, pytest's and the command line's view of them."""
+
+from __future__ import annotations
+
+import json
+
+import faulty_parts
+import pytest
+import typer
+
+from rlcatalog import Catalog
+from rlcatalog.cli.checking import check as command
+from rlcatalog.errors import PartError, UnknownNameError
+from rlcatalog.plugins import CheckSpec
+from rlcatalog.testing import (
+    ConformanceError,
+    Part,
+    PluginEntryPoint,
+    cases,
+    check,
+    check_plugin,
+    isolated_catalog,
+    kit,
+    outcomes,
+    parametrize_with_checks,
+    plugin_of,
+    require,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+BESIDE = ("rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-gaussian")
+WIDE = "trunk-acme_net-output_width-torch"
+
+
+def catalog_with(spec, **hooks):
+    return isolated_catalog(*BESIDE, PluginEntryPoint(plugin_of(rlcatalog_models=[spec], **hooks), "acme"))
+
+
+@pytest.fixture
+def faulty():
+    return catalog_with(faulty_parts.spec("faulty_parts:OneOutputMore"))
+
+
+@pytest.fixture
+def sound():
+    return catalog_with(faulty_parts.spec())
+
+
+def ended(catalog, **options):
+    return {outcome.name: outcome for outcome in outcomes(cases("acme", catalog=catalog, **options))}
+
+
+def test_a_failure_names_case_part_provider_and_hint(faulty):
+    with pytest.raises(ConformanceError) as found:
+        check_plugin("acme", catalog=faulty)
+    text = str(found.value)
+    assert text.startswith("acme: ")
+    assert f"\n{WIDE}: model 'acme_net' (acme 1.0): Box(-1.0, 1.0, (4,), float32) → Discrete(3, start=1)" in text
+    assert "outputs (3, 4), expected (3, 3). Hint: let forward return [B, num_outputs]" in text
+
+
+def test_all_cases_of_a_sound_part_pass(sound):
+    assert {outcome.status for outcome in check_plugin("acme", catalog=sound)} == {"passed", "skipped"}
+
+
+def test_a_failure_may_be_expected_and_must_then_fail(faulty, sound):
+    failing = {name: "known" for name, outcome in ended(faulty).items() if outcome.status == "failed"}
+    assert WIDE in failing
+    found = ended(faulty, expected=failing)
+    assert {(found[name].status, found[name].why) for name in failing} == {("expected", "known")}
+    check_plugin("acme", catalog=faulty, expected=failing)
+    with pytest.raises(ConformanceError, match=r"expected to fail \(known\), and passes"):
+        check_plugin("acme", catalog=sound, expected={WIDE: "known"})
+
+
+def test_an_expectation_of_no_case_is_refused(sound):
+    with pytest.raises(UnknownNameError, match=f"is no case of acme. Did you mean '{WIDE}'"):
+        cases("acme", catalog=sound, expected={"trunk-acme_net-output_with-torch": "a typing error"})
+
+
+def test_a_distribution_without_parts_is_refused_with_the_reason(sound):
+    with pytest.raises(UnknownNameError, match=r"'acne' has no part in this catalog. Did you mean 'acme'"):
+        check_plugin("acne", catalog=sound)
+    broken = PluginEntryPoint("no_such_module_at_all", "acme")
+    with pytest.warns(match="acme"):
+        catalog = isolated_catalog(broken)
+    with pytest.raises(ConformanceError, match=r"acme 1.0 is failed: .*no_such_module_at_all"):
+        check_plugin("acme", catalog=catalog)
+
+
+def test_pytest_gets_a_case_by_name_and_nothing_is_built_before(sound, monkeypatch):
+    monkeypatch.setattr(Catalog, "build", lambda *args, **kwargs: pytest.fail("built while tests are collected"))
+    monkeypatch.setattr(Catalog, "resolve", lambda *args, **kwargs: pytest.fail("asked while tests are collected"))
+    mark = parametrize_with_checks("acme", catalog=sound, expected={WIDE: "known"}).mark
+    name, parameters = mark.args
+    assert name == "check"
+    ids = [parameter.id for parameter in parameters]
+    assert ids == [str(case) for case in cases("acme", catalog=sound)]
+    assert len(set(ids)) == len(ids)
+    [xfail] = parameters[ids.index(WIDE)].marks
+    assert (xfail.name, xfail.kwargs) == ("xfail", {"reason": "known", "strict": True})
+
+
+def test_pytest_skips_what_a_check_has_nothing_to_say_about(sound):
+    parameters = parametrize_with_checks("acme", catalog=sound).mark.args[1]
+    [parameter] = [p for p in parameters if p.id == "trunk-acme_net-state_at_seq_lens-torch"]
+    with pytest.raises(pytest.skip.Exception, match="it has no state"):
+        parameter.values[0]()
+
+
+def test_a_plugin_brings_checks_of_its_own(monkeypatch):
+    @check("trunk", hint="be better")
+    def pleases(part: Part) -> None:
+        require(False, "it does not please")
+
+    monkeypatch.setattr(faulty_parts, "pleases", pleases, raising=False)
+    spec = CheckSpec("acme_pleases", {"checks": "faulty_parts:pleases"}, "pleases")
+    found = ended(catalog_with(faulty_parts.spec(), rlcatalog_checks=[spec]))
+    assert found["trunk-acme_net-pleases-torch"].why.endswith("it does not please. Hint: be better.")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (list, r"must return rlcatalog.testing.Examples, one at least; found \[\]"),
+        (lambda: ["CartPole-v1"], "found .'CartPole-v1'."),
+        (lambda: 1 / 0, "raised ZeroDivisionError: division by zero"),
+    ],
+    ids=["none", "others", "raises"],
+)
+def test_examples_that_are_none_are_a_fault_of_the_part(function, words, monkeypatch):
+    monkeypatch.setattr(faulty_parts, "examples", function)
+    catalog = catalog_with(faulty_parts.spec())
+    [component] = [c for c in catalog.components("model") if c.distribution == "acme"]
+    with pytest.raises(PartError, match=rf"'acme_net' \(acme 1.0\): its examples function .* {words}"):
+        len(Part(component, catalog).examples)
+
+
+def test_a_part_chosen_by_name_alone_has_its_declared_examples_and_another_the_standard_ones_beside():
+    for match, count in ((None, len(faulty_parts.examples())), (lambda request: faulty_parts.Match(1, "all"), 8)):
+        catalog = catalog_with(faulty_parts.spec(match=match))
+        [component] = [c for c in catalog.components("model") if c.distribution == "acme"]
+        found = Part(component, catalog).examples
+        assert len(found) == count, found
+        assert all(example.config["custom_model"] == "acme/acme_net" for example in found)
+
+
+def test_the_command_prints_a_line_per_case_and_fails_with_hints(faulty, sound, monkeypatch, capsys):
+    monkeypatch.setattr(kit, "default_catalog", lambda: sound)
+    command("acme")
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert f"passed   {WIDE}" in lines
+    assert "skipped  trunk-acme_net-state_at_seq_lens-torch (it has no state)" in lines
+    assert len(lines) == len(cases("acme", catalog=sound))
+    assert last.startswith("acme: ")
+    monkeypatch.setattr(kit, "default_catalog", lambda: faulty)
+    with pytest.raises(typer.Exit) as found:
+        command("acme")
+    assert found.value.exit_code == 1
+    text = capsys.readouterr().out
+    assert f"failed   {WIDE}\n         model 'acme_net' (acme 1.0): Box" in text
+    assert "\n         Hint: let forward return [B, num_outputs]" in text
+
+
+def test_the_command_prints_json(faulty, monkeypatch, capsys):
+    monkeypatch.setattr(kit, "default_catalog", lambda: faulty)
+    with pytest.raises(typer.Exit):
+        command("acme", as_json=True)
+    found = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert found[WIDE]["status"] == "failed"
+    assert {row["status"] for row in found.values()} <= {"passed", "failed", "skipped"}
