@@ -26,8 +26,7 @@ from rlcatalog.errors import (
     nearest,
     shown,
 )
-from rlcatalog.plugins import normalize, public_index, scan
-from rlcatalog.plugins.names import Owners
+from rlcatalog.plugins import Owners, normalize, public_index, scan
 
 #: The frameworks there are templates for.
 FRAMEWORKS = ("torch", "tf")
@@ -92,7 +91,7 @@ KINDS: dict[str, Kind] = {
     ),
     "wrapper": Kind(
         "env_wrapper", "A clock for environments",
-        (Key("horizon", "None", "steps after which an episode is over; None: the wrapper is off"),),
+        (Key("horizon", "None", "steps after which an episode is over; None: as the environment's metadata says"),),
     ),
     "command": Kind("command", "A command that names the chosen parts", suffix="-info"),
 }  # fmt: skip
@@ -110,7 +109,7 @@ _CONTENTS = {
     "filters.py": "the filter",
     "wrappers.py": "the wrapper",
     "cli.py": "the command",
-    "examples.py": "spaces and configs that the conformance kit tries it with",
+    "examples.py": "what the conformance kit tries it with",
 }
 
 
