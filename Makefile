@@ -88,9 +88,10 @@ mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its test
 lowest: $(LOWEST)/.done  ## the kernel and fcnet with PyTorch, at every lowest version the packages declare
 	$(LOWEST)/bin/python -m pytest -m "not learn and not attack" -n 2 --dist loadfile catalog builtin_models/fcnet $(PYTEST_ARGS)
 
-generate: $(VENV)/.dev  ## write what is generated: the kernel's install hints and the tables of config keys
+generate: $(VENV)/.dev  ## write what is generated: install hints, tables of config keys, the code in docs/plugins.md
 	$(BIN)/python tools/public_index.py
 	$(BIN)/python tools/config_table.py
+	$(BIN)/python tools/plugins_page.py
 
 clean:  ## remove the environments, the runs and the tools' caches
 	rm -rf $(VENV) $(LOWEST) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

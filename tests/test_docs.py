@@ -108,7 +108,9 @@ def test_commands_in_readme_run(tmp_path):
     assert left == {"learning_curve.png", "metrics.jsonl", "config.json", "policy"}
 
 
-@pytest.mark.parametrize("page", [*RUNNABLE, "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/hooks.md"])
+@pytest.mark.parametrize(
+    "page", [*RUNNABLE, "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/hooks.md", "docs/plugins.md"]
+)
 def test_links_lead_somewhere(page):
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", read(page)):
         assert "://" not in target, target
@@ -260,6 +262,87 @@ def test_a_listed_name_is_there(door):
     module = importlib.import_module(door)
     for name in listed_doors()[door] - {"…"}:
         assert hasattr(module, name), name
+
+
+# --- the authors' guide -----------------------------------------------------------------------------------------------
+
+
+def guide_tool():
+    spec = importlib.util.spec_from_file_location("plugins_page_tool", ROOT / "tools/plugins_page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_guide_shows_what_the_templates_make():
+    page = read("docs/plugins.md")
+    assert guide_tool().filled(page) == page, "run `make generate`"
+    shown = re.findall(r"^`src/(\w+)/[\w./]+`\n\n```python\n.", page, re.M)
+    assert set(shown) == set(guide_tool().packages(page))
+    assert len(shown) == 11
+    stale = page.replace("class Laplace(", "class Laplacian(")
+    assert guide_tool().filled(stale) == page != stale
+
+
+def test_the_guide_s_own_code_runs(tmp_path):
+    """The blocks without a file's name, with the package installed that the page begins."""
+    page = read("docs/plugins.md")
+    for path, text in guide_tool().packages(page)["acme_resnet"].items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    info = tmp_path / "src/acme_resnet-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: acme-resnet\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text("[rlcatalog.plugins]\nacme_resnet = acme_resnet.plugin\n")
+    code = "\n".join(blocks(re.sub(r"^`src/.*`\n\n```python\n.*?^```$", "", page, flags=re.S | re.M), "python"))
+    assert "acme_resnet_width" in code
+    (tmp_path / "src/page.py").write_text(code, encoding="utf-8")
+    said = run(
+        "-W", "error", "-W", "ignore:CUDA initialization:UserWarning", str(tmp_path / "src/page.py"), cwd=tmp_path
+    )
+    assert "named in the config" in said
+
+
+def test_the_guide_lists_every_kind_and_command():
+    from rlcatalog.cli.scaffold import KINDS
+
+    page = read("docs/plugins.md")
+    begun = rows(page.partition("## Ten minutes")[2].partition("\n## ")[0])
+    assert [quoted(row[1])[0] for row in begun] == [f"rlcatalog new {kind} NAME" for kind in KINDS]
+    commands = {c.name for c in isolated_catalog(*(n for n in PACKAGES if n != "rlcatalog")).components("command")}
+    named = re.findall(r"^\$ rlcatalog ([\w-]+)", page, re.M)
+    assert set(named) <= commands | {"new", "list", "explain", "check"}
+    assert {name for name in commands if name.startswith("train")} <= set(named)
+
+
+@pytest.mark.parametrize(
+    ("title", "contract"),
+    [("Models", "rlcatalog:ModelV2"), ("Distributions", "rlcatalog:ActionDistribution"),
+     ("Preprocessors", "rlcatalog:Preprocessor"), ("Action codecs", "rlcatalog.actions:ActionCodec"),
+     ("Filters", "rlcatalog:Filter")],
+)  # fmt: skip
+def test_the_guide_has_every_method_and_attribute_of_a_contract(title, contract):
+    section = read("docs/plugins.md").partition(f"\n### {title}\n")[2]
+    section = re.split(r"^##+ ", section, flags=re.M)[0]
+    written = {name for span in quoted(section) for name in re.findall(r"\w+", span.partition("(")[0])}
+    module, _, name = contract.partition(":")
+    cls = getattr(importlib.import_module(module), name)
+    public = {name for name in {*vars(cls), *cls.__annotations__} if not name.startswith("_")}
+    assert public - written == set()
+    methods = {name for row in rows(section) for name in re.findall(r"`(\w+)\(", row[0])}
+    assert {name for name in methods if not hasattr(cls, name)} == set()
+
+
+def test_the_errors_and_ranks_of_the_guide_are_there():
+    from rlcatalog import Rank, errors
+
+    page = read("docs/plugins.md")
+    named = [quoted(row[0])[0] for row in rows(page.partition("## What a part may raise")[2].partition("\n## ")[0])]
+    assert len(named) > 5
+    for name in named:
+        assert issubclass(getattr(errors, name), errors.CatalogError)
+    ranks = [quoted(row[0])[0] for row in rows(page.partition("## Ranks")[2].partition("\n## ")[0])]
+    assert ranks == [rank.name for rank in sorted(Rank, reverse=True)]
 
 
 # --- config ----------------------------------------------------------------------------------------------------------

@@ -87,6 +87,10 @@ class MissingFrameworkError(CatalogError, ImportError):
     """PyTorch or TensorFlow is asked for and not installed."""
 
 
+class MissingExtraError(CatalogError, ImportError):
+    """What an optional extra of a distribution brings is asked for and not installed."""
+
+
 # --- choosing ------------------------------------------------------------------------------------------------------
 
 
@@ -166,6 +170,10 @@ class NotServedError(CatalogError, NotImplementedError):
 
 class SavedPolicyError(CatalogError, ValueError):
     """A saved policy is truncated, foreign, or cannot be restored or written."""
+
+
+class FolderTakenError(CatalogError, FileExistsError):
+    """A folder that is to be made exists already."""
 
 
 class RunFolderError(CatalogError, FileExistsError):

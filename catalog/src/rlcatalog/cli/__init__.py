@@ -1,4 +1,4 @@
-"""Command line: `list` and `explain`, and whatever commands the installed plugins add."""
+"""Command line: `list`, `explain`, `check` and `new`, and whatever commands the installed plugins add."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The command line: `list` and `explain`, and whatever commands the installed plugins add."""
+"""The command line: the kernel's own commands, and whatever the installed plugins add."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
+from rlcatalog._version import __version__
 from rlcatalog.catalog import default_catalog
 from rlcatalog.cli.arguments import key_values, make_env
 from rlcatalog.cli.checking import check
 from rlcatalog.cli.isolation import aside, catalog_of_survivors
 from rlcatalog.cli.printing import escape
+from rlcatalog.cli.scaffold import new
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     CatalogError,
@@ -103,11 +105,25 @@ def _explained(env_id: str, framework: str | None, model: list[str]) -> dict[str
     return found
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"rlcatalog {__version__}")
+        raise typer.Exit
+
+
+def program(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Model catalog for reinforcement learning: what is installed, what fits, and why."""
+
+
 #: Characters of a line of an error: whatever was typed, the terminal stays readable.
 _LONGEST = 2_000
 
 #: The kernel's own commands.
-OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain, "check": check}
+OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain, "check": check, "new": new}
 
 
 def make_app(argv: Sequence[str]) -> typer.Typer:
@@ -121,15 +137,12 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
     Raises:
         CatalogError: The command called does not exist, or its plugin cannot be used.
     """
-    app = typer.Typer(
-        no_args_is_help=True,
-        add_completion=False,
-        help="Model catalog for reinforcement learning: what is installed, what fits, and why.",
-    )
+    app = typer.Typer(no_args_is_help=True, add_completion=False)
+    app.callback()(program)
     for name, function in OWN_COMMANDS.items():
         app.command(name)(function)
     called = next((argument for argument in argv if not argument.startswith("-")), None)
-    if called in OWN_COMMANDS:
+    if called in OWN_COMMANDS or (called is None and "--version" in argv):
         return app  # which looks for plugins itself
     with aside():
         registry = default_catalog().registry

@@ -29,6 +29,7 @@ from .discovery import (
 )
 from .hookspecs import hookimpl as hookimpl
 from .loading import is_strict as is_strict, load_plugins as load_plugins
+from .names import Owners as Owners
 from .part_classes import part_class as part_class, part_classes as part_classes
 from .record import PluginRecord as PluginRecord
 from .registry import Registry as Registry

@@ -29,6 +29,13 @@ def provider_of(kind: str, name: str) -> str | None:
     return str(found) if found is not None else None
 
 
+def distributions(*entries: str) -> list[str]:
+    """Return the listed distributions; given beginnings of entries, such as `"space/"`, those that provide any."""
+    if not entries:
+        return list(_data()["distributions"])
+    return sorted({owner for entry, owner in _data()["provides"].items() if entry.startswith(entries)})
+
+
 def lists(component: Component) -> bool:
     """Whether a component is the one that the index has under its name."""
     return bool(component.distribution) and provider_of(component.kind, component.name) == component.distribution

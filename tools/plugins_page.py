@@ -1,0 +1,49 @@
+"""Writes the code in `docs/plugins.md`: each titled block is a file that the page's `rlcatalog new` commands make.
+
+Run it after a template was changed: `python tools/plugins_page.py`, or with `--check` to only say whether it is up to
+date.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from rlcatalog.cli.scaffold import import_name, package_files
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "docs/plugins.md"
+_COMMAND = re.compile(r"rlcatalog new (\S+) ([a-z][\w-]*)(?: --frameworks ([\w,]+))?")
+_BLOCK = re.compile(r"^`(src/(\w+)/[\w./]+)`\n\n```python\n.*?^```$", re.S | re.M)
+
+
+def packages(text: str) -> dict[str, dict[str, str]]:
+    """Return import name → files of each package that the page begins."""
+    return {
+        import_name(name): package_files(kind, name, frameworks.split(",") if frameworks else None)
+        for kind, name, frameworks in _COMMAND.findall(text)
+    }
+
+
+def filled(text: str) -> str:
+    """Return the page with its blocks written anew."""
+    made = packages(text)
+    return _BLOCK.sub(lambda m: f"`{m[1]}`\n\n```python\n{made[m[2]][m[1]]}```", text)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with `--check` say whether it is up to date."""
+    old = TARGET.read_text(encoding="utf-8")
+    new = filled(old)
+    if arguments == ["--check"]:
+        if new != old:
+            print("docs/plugins.md is stale: run `make generate`.", file=sys.stderr)
+        return int(new != old)
+    TARGET.write_text(new, encoding="utf-8")
+    print(f"wrote {TARGET.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
