@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 from frameworks import is_of_absence, stand_in
 
 from rlcatalog.errors import MissingFrameworkError
@@ -65,3 +66,14 @@ def test_only_what_says_that_tensorflow_is_missing_counts():
     assert not is_of_absence(AttributeError("x", name="tf", obj=object()))
     assert not is_of_absence(AttributeError("x", name="torch", obj=sys))
     assert not isinstance(1, stand_in("Tensor"))
+
+
+def test_eager_execution_that_somebody_turned_off_is_on_again(tmp_path):
+    """As RLlib does where it is the first to import TensorFlow."""
+    code = (
+        "import sys; import tensorflow as tf; tf.compat.v1.disable_v2_behavior(); import gymnasium, rlcatalog;"
+        "env = gymnasium.make('CartPole-v1'); policy = rlcatalog.build(env=env, framework='tf');"
+        "print(policy.act(env.reset(seed=0)[0][None]).action.shape)"
+    )
+    done = warm.run(["-c", code], tmp_path)
+    assert done.stdout == "(1,)\n", done.stderr

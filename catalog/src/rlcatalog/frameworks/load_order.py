@@ -1,8 +1,10 @@
-"""The order in which native libraries are loaded: triton before TensorFlow.
+"""The order in which libraries are loaded: triton before TensorFlow, and TensorFlow with eager execution.
 
 TensorFlow (2.20 and later) shows its own LLVM to every library that is loaded after it. triton, which PyTorch's CUDA
 build brings and PyTorch's optimisers import, carries another LLVM; where it finds TensorFlow's in its place, the
 process ends with a segmentation fault. The other way round both work. Without triton there is nothing to do.
+
+Where Ray RLlib is the first to import TensorFlow, it turns eager execution off for the whole process.
 """
 
 from __future__ import annotations
@@ -20,9 +22,14 @@ from rlcatalog.errors import LoadOrderWarning
 def before_tensorflow() -> None:
     """Import triton where it is installed and TensorFlow is about to be imported; to be called before that.
 
-    Does nothing where either is missing or was imported before. Importing triton takes about 0.3 s.
+    Where TensorFlow was imported before, it turns eager execution on if somebody has turned it off: nothing of ours works
+    without it. Else it does nothing where triton is missing or was imported. Importing triton takes about 0.3 s.
     """
-    if "tensorflow" not in sys.modules and _is_waiting("triton") and importlib.util.find_spec("tensorflow") is not None:
+    if (tensorflow := sys.modules.get("tensorflow")) is not None:
+        v1 = tensorflow.compat.v1
+        if not v1.executing_eagerly_outside_functions():
+            v1.enable_v2_behavior()
+    elif _is_waiting("triton") and importlib.util.find_spec("tensorflow") is not None:
         _import_triton()
 
 
