@@ -9,7 +9,7 @@ import warnings
 import pytest
 from planted import DISTRIBUTION, FAULTS, MODULE, NAME, VERSION, Fault, catalog_of, use
 
-from rlcatalog.errors import CatalogError
+from rlcatalog.errors import CatalogError, PluginWarning
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -20,17 +20,17 @@ NEUTRAL = ("preprocessor", "filter")
 
 @pytest.fixture(autouse=True)
 def alone():
-    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)  # that it is chosen before another
+        yield
     sys.modules.pop(MODULE, None)
 
 
 def refused(fault: Fault, framework: str) -> str:
     """Return what is said of a fault."""
     catalog = catalog_of(fault, framework)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(CatalogError) as raised:
-            use(catalog, fault, framework)
+    with pytest.raises(CatalogError) as raised:
+        use(catalog, fault, framework)
     return str(raised.value)
 
 
@@ -56,6 +56,12 @@ def test_the_parts_that_faults_are_made_of_are_sound(kind, framework):
     fault = next(fault for fault in FAULTS if fault.kind == kind)
     whole = Fault("nothing", kind, lambda base: type("Planted", (base,), {}), obs=fault.obs, check="always")
     use(catalog_of(whole, framework), whole, framework)
+
+
+@pytest.mark.parametrize("fault", [f for f in FAULTS if f.by == "kit"], ids=str)
+def test_what_is_left_to_the_kit_works_without_an_error(fault):
+    framework = fault.frameworks[0]
+    use(catalog_of(fault, framework), fault, framework)  # else it would be found here
 
 
 def test_the_table_is_long():
