@@ -33,6 +33,9 @@ from rlcatalog.torch import RecurrentNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+#: One config serves trunks of all kinds here: of what it sets each reads its own.
+pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
+
 
 class Own(TorchModelV2):
     """Notes the types it is given; its layers are as they come."""
