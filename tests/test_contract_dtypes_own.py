@@ -31,7 +31,11 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.models import inner_model
 from rlcatalog.torch import RecurrentNetwork, TorchModelV2
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    # One config serves trunks of all kinds here: of what it sets each reads its own.
+    pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
+]
 
 
 class Own(TorchModelV2):

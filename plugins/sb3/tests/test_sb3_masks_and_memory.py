@@ -158,7 +158,8 @@ class Offers(gym.Env):
 @pytest.mark.parametrize("memory", [False, True])
 def test_the_value_of_a_last_observation_needs_no_available_action(memory):
     """Stable-Baselines3 asks for it where an episode is cut."""
-    config = {"fcnet_hiddens": [4], "use_parametric": True, "use_lstm": memory, "lstm_cell_size": 4}
+    config = {"fcnet_hiddens": [4], "use_parametric": True}
+    config |= {"use_lstm": True, "lstm_cell_size": 4} if memory else {}
     algorithm, policy = (RecurrentPPO, CatalogRecurrentPolicy) if memory else (PPO, CatalogPolicy)
     env = for_sb3(Offers(), config)
     model = algorithm(policy, env, policy_kwargs={"model_config": config}, **QUICK)
