@@ -15,8 +15,9 @@ import importlib.util
 import os
 import sys
 import warnings
+from typing import Any
 
-from rlcatalog.errors import LoadOrderWarning
+from rlcatalog.errors import LoadOrderWarning, NotServedError
 
 
 def before_tensorflow() -> None:
@@ -24,13 +25,25 @@ def before_tensorflow() -> None:
 
     Where TensorFlow was imported before, it turns eager execution on if somebody has turned it off: nothing of ours works
     without it. Else it does nothing where triton is missing or was imported. Importing triton takes about 0.3 s.
+
+    Raises:
+        NotServedError: Eager execution is off, and TensorFlow has been used without it.
     """
     if (tensorflow := sys.modules.get("tensorflow")) is not None:
-        v1 = tensorflow.compat.v1
-        if not v1.executing_eagerly_outside_functions():
-            v1.enable_v2_behavior()
+        if not tensorflow.executing_eagerly():  # or a function is being traced, and it is on already
+            _turn_eager_on(tensorflow)
     elif _is_waiting("triton") and importlib.util.find_spec("tensorflow") is not None:
         _import_triton()
+
+
+def _turn_eager_on(tensorflow: Any) -> None:
+    try:
+        tensorflow.compat.v1.enable_v2_behavior()
+    except ValueError as error:
+        raise NotServedError(
+            "framework='tf' needs eager execution, which somebody has turned off, and TensorFlow was used without it."
+            " Import rlcatalog.tf before whatever turns it off (tf.compat.v1.disable_v2_behavior)."
+        ) from error
 
 
 def before_torch_optimizers() -> None:
