@@ -1,7 +1,5 @@
 """The check that this package brings to the conformance kit."""
 
-import sys
-
 import pytest
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
@@ -30,12 +28,10 @@ class WithOperations(FullyConnectedNetwork):
         return [lambda: None]
 
 
-@pytest.fixture
-def catalog(monkeypatch):
-    """The catalog of the process, of this test's own."""
-    found = Catalog(scan(), environ={})
-    monkeypatch.setattr(sys.modules["rlcatalog.catalog.catalog"], "_default", lambda: found)
-    return found
+@pytest.fixture(scope="module")
+def catalog():
+    """A catalog of these tests' own."""
+    return Catalog(scan(), environ={})
 
 
 def part(catalog, name, cls):
@@ -62,8 +58,3 @@ def test_parts_of_this_repository_pass(catalog, distribution):
 def test_what_the_bridge_refuses_is_skipped_in_its_words(catalog):
     with pytest.raises(NotApplicable, match=r"update_ops\(\) are to run after each optimiser step"):
         rllib_moves_every_weight(part(catalog, "operating", WithOperations))
-
-
-def test_parts_of_another_catalog_are_skipped():
-    with pytest.raises(NotApplicable, match="the catalog of the process"):
-        rllib_moves_every_weight(part(Catalog(scan(), environ={}), "idle", Idle))

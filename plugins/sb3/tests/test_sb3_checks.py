@@ -1,7 +1,5 @@
 """The check that this package brings to the conformance kit."""
 
-import sys
-
 import pytest
 
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
@@ -30,12 +28,10 @@ class WithLoss(FullyConnectedNetwork):
         return policy_loss + 1
 
 
-@pytest.fixture
-def catalog(monkeypatch):
-    """The catalog of the process, of this test's own."""
-    found = Catalog(scan(), environ={})
-    monkeypatch.setattr(sys.modules["rlcatalog.catalog.catalog"], "_default", lambda: found)
-    return found
+@pytest.fixture(scope="module")
+def catalog():
+    """A catalog of these tests' own."""
+    return Catalog(scan(), environ={})
 
 
 def part(catalog, name, cls):
@@ -59,8 +55,3 @@ def test_parts_of_this_repository_pass(catalog, distribution):
 def test_what_the_bridge_refuses_is_skipped_in_its_words(catalog):
     with pytest.raises(NotApplicable, match=r"custom_loss: Stable-Baselines3's losses take no additions"):
         sb3_moves_every_weight(part(catalog, "lossy", WithLoss))
-
-
-def test_parts_of_another_catalog_are_skipped():
-    with pytest.raises(NotApplicable, match="the catalog of the process"):
-        sb3_moves_every_weight(part(Catalog(scan(), environ={}), "idle", Idle))

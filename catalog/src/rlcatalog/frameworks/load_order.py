@@ -23,8 +23,8 @@ from rlcatalog.errors import LoadOrderWarning, NotServedError
 def before_tensorflow() -> None:
     """Import triton where it is installed and TensorFlow is about to be imported; to be called before that.
 
-    Where TensorFlow was imported before, it turns eager execution on if somebody has turned it off: nothing of ours works
-    without it. Else it does nothing where triton is missing or was imported. Importing triton takes about 0.3 s.
+    Where TensorFlow was imported before, it turns eager execution on if somebody has turned it off: nothing of ours
+    works without it. Else it does nothing where triton is missing or was imported. Importing triton takes about 0.3 s.
 
     Raises:
         NotServedError: Eager execution is off, and TensorFlow has been used without it.

@@ -34,6 +34,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             targets={"numpy": "compass_agents.preprocessor:CompassPreprocessor"},
             summary="Compass: cosine and sine of the heading",
             match=match_compass,
+            examples="compass_agents.examples:examples",
         )
     ]
 

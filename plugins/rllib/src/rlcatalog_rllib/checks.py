@@ -6,7 +6,7 @@ import itertools
 import warnings
 from typing import Any
 
-from rlcatalog import default_catalog
+from rlcatalog import Catalog
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import before_tensorflow
 from rlcatalog.testing import (
@@ -35,12 +35,10 @@ def rllib_moves_every_weight(part: Part) -> None:
     """One update of RLlib's PPO moves every weight; runner and learner are of this process, and Ray is not started."""
     if "torch" not in part.component.frameworks:
         raise NotApplicable("RLlib's new API stack runs PyTorch alone")
-    if part.catalog is not default_catalog():
-        raise NotApplicable("RLlib's modules look parts up in the catalog of the process")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own
         with refusing(NotServedError):
-            config, runner = _runner(update_example(part))
+            config, runner = _runner(update_example(part), part.catalog)
             learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
         model = learner.module["default_policy"].model
         before = trained_weights(model)
@@ -48,7 +46,7 @@ def rllib_moves_every_weight(part: Part) -> None:
         every_weight_moved(before, trained_weights(model))
 
 
-def _runner(example: Example) -> tuple[Any, Any]:
+def _runner(example: Example, catalog: Catalog) -> tuple[Any, Any]:
     """Return a small config of PPO's for an example, and an environment runner of this process."""
     before_tensorflow()  # RLlib imports TensorFlow where it is installed
     from ray.rllib.algorithms.ppo import PPOConfig
@@ -66,7 +64,7 @@ def _runner(example: Example) -> tuple[Any, Any]:
         train_batch_size_per_learner=batch, minibatch_size=batch, num_epochs=1, lr=1e-2, entropy_coeff=0.01,
         use_kl_loss=False,
     )  # fmt: skip
-    config = configure(config, name, model=dict(example.config))
+    config = configure(config, name, model=dict(example.config), catalog=catalog)
     return config, SingleAgentEnvRunner(config=config)
 
 

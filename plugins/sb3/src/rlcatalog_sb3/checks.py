@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rlcatalog import default_catalog
 from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog.testing import (
     ExampleEnv,
@@ -24,8 +23,6 @@ def sb3_moves_every_weight(part: Part) -> None:
     """One update of Stable-Baselines3's PPO, or RecurrentPPO, moves every weight; what it cannot carry is skipped."""
     if "torch" not in part.component.frameworks:
         raise NotApplicable("Stable-Baselines3 runs PyTorch alone")
-    if part.catalog is not default_catalog():
-        raise NotApplicable("Stable-Baselines3's policies look parts up in the catalog of the process")
     from rlcatalog_sb3.algorithms import make
     from rlcatalog_sb3.flattening import for_sb3
 
@@ -34,7 +31,7 @@ def sb3_moves_every_weight(part: Part) -> None:
     with refusing(NotServedError, MissingPluginError):
         recurrent = part.catalog.resolve(example.obs, example.action, model, "torch").choices["memory"].component
         name = "PPO" if recurrent is None else "RecurrentPPO"
-        env = for_sb3(ExampleEnv(example), model)
+        env = for_sb3(ExampleEnv(example), model, catalog=part.catalog)
         settings = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "learning_rate": 1e-2, "ent_coef": 0.01}
         algo = make(name, env, model, seed=0, device="cpu", **settings)
     before = trained_weights(algo.policy.model)

@@ -1,0 +1,13 @@
+"""Examples for the conformance kit, which cannot guess how a Compass is made."""
+
+from __future__ import annotations
+
+from gymnasium.spaces import Discrete
+
+from compass_agents.spaces import Compass
+from rlcatalog.testing import Example
+
+
+def examples() -> list[Example]:
+    """Observations that the codec takes."""
+    return [Example(Compass(8), Discrete(2))]
