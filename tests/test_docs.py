@@ -18,7 +18,7 @@ import warm
 import rlcatalog
 from rlcatalog.config import keys_of
 from rlcatalog.errors import ConfigError, UnknownConfigKeyError
-from rlcatalog.plugins import declarations, hookspecs
+from rlcatalog.plugins import HOOK_RETURNS, declarations, hookspecs
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog
 from rlcatalog_ppo import config as ppo
 
@@ -149,15 +149,15 @@ def specs():
 
 
 def test_every_hook_has_a_section():
-    assert list(sections()) == list(specs()) == list(declarations.HOOK_RETURNS)
+    assert list(sections()) == list(specs()) == list(HOOK_RETURNS)
 
 
-@pytest.mark.parametrize("hook", declarations.HOOK_RETURNS)
+@pytest.mark.parametrize("hook", HOOK_RETURNS)
 def test_section_gives_the_signature_and_the_fields(hook):
     [line] = [line for line in inspect.getsource(specs()[hook]).splitlines() if line.startswith("def ")]
     text = sections()[hook]
     assert blocks(text, "") == [line.partition(":  #")[0] + "\n"]
-    spec = declarations.HOOK_RETURNS[hook]
+    spec = HOOK_RETURNS[hook]
     common = {field.name for field in dataclasses.fields(declarations.Declaration)}
     own = {field.name for field in dataclasses.fields(spec)} - common
     assert {quoted(row[0])[0] for row in rows(text)} == own
@@ -169,14 +169,14 @@ def test_common_fields_are_documented():
     assert [quoted(row[0])[0] for row in rows(text)] == fields
 
 
-@pytest.mark.parametrize("hook", declarations.HOOK_RETURNS)
+@pytest.mark.parametrize("hook", HOOK_RETURNS)
 def test_example_of_a_hook_loads(hook):
     [code] = blocks(sections()[hook], "python")
     module = types.ModuleType("example_of_a_hook")
     exec(code, module.__dict__)
     found = isolated_catalog(PluginEntryPoint(module, "my-plugin"))
     assert [(record.status, record.error) for record in found.plugins] == [("loaded", None)]
-    assert [type(c.declaration) for c in found.components()] == [declarations.HOOK_RETURNS[hook]]
+    assert [type(c.declaration) for c in found.components()] == [HOOK_RETURNS[hook]]
     for component in found.components():
         for target in component.declaration.targets.values():
             assert target.startswith("my_plugin.")

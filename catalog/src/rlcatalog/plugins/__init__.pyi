@@ -2,15 +2,12 @@ from . import hookspecs as hookspecs, public_index as public_index
 from .calling import blamed as blamed, call_target as call_target, named as named
 from .component import Component as Component
 from .declarations import (
-    HOOK_RETURNS as HOOK_RETURNS,
-    ActionCodecSpec as ActionCodecSpec,
     ActionDistSpec as ActionDistSpec,
     CheckSpec as CheckSpec,
     CommandSpec as CommandSpec,
     Declaration as Declaration,
     EnvWrapperSpec as EnvWrapperSpec,
     FilterSpec as FilterSpec,
-    FrameworkSpec as FrameworkSpec,
     Match as Match,
     ModelSpec as ModelSpec,
     NoMatch as NoMatch,
@@ -28,9 +25,10 @@ from .discovery import (
     scan as scan,
 )
 from .hookspecs import hookimpl as hookimpl
-from .loading import is_strict as is_strict, load_plugins as load_plugins
+from .loading import HOOK_RETURNS as HOOK_RETURNS, is_strict as is_strict, load_plugins as load_plugins
 from .names import Owners as Owners
 from .part_classes import part_class as part_class, part_classes as part_classes
+from .process_wide import ActionCodecSpec as ActionCodecSpec, FrameworkSpec as FrameworkSpec
 from .record import PluginRecord as PluginRecord
 from .registry import Registry as Registry
 from .reporting import tell as tell, tell_once as tell_once

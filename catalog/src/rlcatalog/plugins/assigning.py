@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from rlcatalog.errors import CatalogError, DuplicateNameError
 from rlcatalog.plugins.component import Component
-from rlcatalog.plugins.declarations import ProcessWideSpec
 from rlcatalog.plugins.names import Owners, Settled, settle, settle_entries
+from rlcatalog.plugins.process_wide import ProcessWideSpec
 from rlcatalog.plugins.record import Loaded, PluginRecord
 from rlcatalog.plugins.registry import Registry, check_frameworks, unknown_key
 

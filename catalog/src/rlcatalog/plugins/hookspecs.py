@@ -8,16 +8,15 @@ import pluggy
 
 if TYPE_CHECKING:
     from rlcatalog.plugins.declarations import (
-        ActionCodecSpec,
         ActionDistSpec,
         CheckSpec,
         CommandSpec,
         EnvWrapperSpec,
         FilterSpec,
-        FrameworkSpec,
         ModelSpec,
         PreprocessorSpec,
     )
+    from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
 
 hookspec = pluggy.HookspecMarker("rlcatalog")
 hookimpl = pluggy.HookimplMarker("rlcatalog")

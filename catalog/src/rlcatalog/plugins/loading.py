@@ -29,12 +29,35 @@ from rlcatalog.errors import (
 )
 from rlcatalog.plugins import hookspecs
 from rlcatalog.plugins.assigning import assign
-from rlcatalog.plugins.declarations import HOOK_RETURNS, Declaration
+from rlcatalog.plugins.declarations import (
+    ActionDistSpec,
+    CheckSpec,
+    CommandSpec,
+    Declaration,
+    EnvWrapperSpec,
+    FilterSpec,
+    ModelSpec,
+    PreprocessorSpec,
+)
 from rlcatalog.plugins.discovery import Candidate, candidates, disabled_reason, incompatible_reason
 from rlcatalog.plugins.names import Owners
+from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
 from rlcatalog.plugins.record import Loaded, PluginRecord
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.plugins.reporting import tell
+
+#: Hook name → the declaration its list must hold.
+HOOK_RETURNS: dict[str, type[Declaration]] = {
+    "rlcatalog_preprocessors": PreprocessorSpec,
+    "rlcatalog_filters": FilterSpec,
+    "rlcatalog_env_wrappers": EnvWrapperSpec,
+    "rlcatalog_models": ModelSpec,
+    "rlcatalog_action_dists": ActionDistSpec,
+    "rlcatalog_action_codecs": ActionCodecSpec,
+    "rlcatalog_frameworks": FrameworkSpec,
+    "rlcatalog_commands": CommandSpec,
+    "rlcatalog_checks": CheckSpec,
+}
 
 #: Name of the plugin that is being loaded here.
 _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from rlcatalog.errors import DuplicateNameError, PluginError
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
-from rlcatalog.plugins.declarations import ProcessWideSpec
+from rlcatalog.plugins.process_wide import ProcessWideSpec
 
 
 class Owners:

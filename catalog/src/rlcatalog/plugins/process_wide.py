@@ -1,0 +1,114 @@
+"""Declarations of what all catalogs of a process share: action codecs and frameworks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rlcatalog.errors import DeclarationError
+from rlcatalog.frameworks import Framework, add_framework, forget_framework
+from rlcatalog.plugins.declarations import Declaration
+from rlcatalog.spaces import add_action_codec, forget_action_codec
+
+
+@dataclass(frozen=True)
+class ProcessWideSpec(Declaration):
+    """A declaration that is entered into a table of the process, which all catalogs share."""
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """What it is entered under; no two declarations can share one."""
+        raise NotImplementedError
+
+    def enter(self) -> bool:
+        """Enter it; return whether it was not there before.
+
+        Raises:
+            DuplicateNameError: Another one stands in its place.
+        """
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Take it out again."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ActionCodecSpec(ProcessWideSpec):
+    """An `ActionCodec` class: all there is to know of the actions of some kinds of space.
+
+    Attributes:
+        kinds: The qualified names of the space classes whose actions it knows, those of their subclasses included.
+    """
+
+    kind: ClassVar[str] = "action_codec"
+    targets_allowed = frozenset({"numpy"})
+
+    kinds: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.kinds, tuple) or not self.kinds or not all(isinstance(k, str) for k in self.kinds):
+            raise DeclarationError(
+                f"ActionCodecSpec({self.name!r}): kinds must be a tuple of names of space classes, such as"
+                f" ('package.module.Class',), found {self.kinds!r}."
+            )
+
+    @property
+    def target(self) -> str:
+        """Import path of the class."""
+        return self.targets["numpy"]
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        return self.kinds
+
+    def enter(self) -> bool:
+        return add_action_codec(self.kinds, self.target)
+
+    def leave(self) -> None:
+        forget_action_codec(self.kinds)
+
+
+@dataclass(frozen=True)
+class FrameworkSpec(ProcessWideSpec):
+    """A framework that models and distributions are written in.
+
+    Its targets are what it does: `"engine"`, the class that runs a policy (`rlcatalog.policy.Engine`), and `"ops"`, its
+    `rlcatalog.frameworks.TensorOps`; where it has them `"host"`, the class a `model_interface` is mixed over, and
+    `"before"`, a function to be called before anything of it is imported.
+
+    Attributes:
+        module: The module whose presence says that it is installed, and which its tensors' classes come from.
+        aliases: Other names for it.
+    """
+
+    kind: ClassVar[str] = "framework"
+    targets_allowed = frozenset({"engine", "ops", "host", "before"})
+
+    module: str = ""
+    aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        where = f"FrameworkSpec({self.name!r})"
+        if not isinstance(self.module, str) or not self.module.isidentifier():
+            raise DeclarationError(f"{where}: module must be the name of a top-level module, found {self.module!r}.")
+        if missing := {"engine", "ops"} - set(self.targets):
+            raise DeclarationError(f"{where}: targets must have {' and '.join(map(repr, sorted(missing)))}.")
+        if not isinstance(self.aliases, tuple) or not all(isinstance(alias, str) for alias in self.aliases):
+            raise DeclarationError(f"{where}: aliases must be a tuple of text, found {self.aliases!r}.")
+
+    def framework(self) -> Framework:
+        """Return the entry for the table of frameworks."""
+        return Framework(self.name, self.module, self.targets, self.aliases)
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+    def enter(self) -> bool:
+        return add_framework(self.framework())
+
+    def leave(self) -> None:
+        forget_framework(self.name)
