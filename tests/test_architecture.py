@@ -113,7 +113,9 @@ def past_doors(kernel: Path) -> list[str]:
         own = path.relative_to(kernel).parts
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").count(".") > 1:
-                _, room, *_ = node.module.split(".")
+                package, room, *_ = node.module.split(".")
+                if package != "rlcatalog":
+                    continue
                 if len(own) == 1 or own[0] != room:
                     found.append(f"{'/'.join(own)}:{node.lineno}: {node.module}")
     return found

@@ -193,7 +193,7 @@ def _remembering(draw):
 #: Check → a fault, of which it says this.
 FAULTS = {
     # distributions
-    "size_is_announced": Fault("choice", "required_model_output_shape says 4, the declaration's size 3", {
+    "size_is_announced": Fault("choice", r"takes 3 inputs .* required_model_output_shape\(\) says 4", {
         "required_model_output_shape": staticmethod(lambda space, config=None: space.n + 1)}),
     "draws_have_their_form": Fault("bell", "sample.. hands a gradient on", {
         "sample": _remembering(lambda self: self.rsample())}),
@@ -223,12 +223,13 @@ FAULTS = {
         "Bell": type("Boundless", (sound.Bell,), {"limit": math.inf})}),
     # preprocessors
     "single_is_batch": Fault("heading", "a list, against each alone", {
-        "batch_writer": lambda self, start: lambda batch, out: out.fill(0.5)}),
+        "batch_writer": lambda self, start: lambda batch, out: out[:, start : start + self.size].fill(0.5)}),
     "nested_is_alone": Fault("heading", "its part of the whole, against alone", {"writer": _unlike_alone,
         "batch_writer": lambda self, start: lambda batch, out: [
             _unlike_alone(self, start)(one, row) for one, row in zip(batch, out, strict=True)]}),
-    "writes_only_its_slice": Fault("heading", "batch_writer writes beside its slice", {"batch_writer": _beyond}),
-    "encodes_within_its_bounds": Fault("heading", "lies outside .0, 1.", {
+    "writes_only_its_slice": Fault("heading", r"its batch_writer\(start\) writes to place start\+2", {
+        "batch_writer": _beyond}),
+    "encodes_within_its_bounds": Fault("heading", r"outside of \[0.0, 1.0\], which its bounds\(\) says", {
         "bounds": lambda self: (np.zeros(2, np.float32), np.ones(2, np.float32))}),
     "refuses_what_does_not_fit": Fault("heading", "took -987654321, which does not lie in", {"check": _loose}),
     "leaves_observations_alone": Fault("heading", "an array that the next call writes into", {

@@ -6,7 +6,11 @@ import pytest
 
 import rlcatalog
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    # One config serves parts of every kind here.
+    pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
+]
 
 OBS = np.random.default_rng(0).uniform(-1, 1, (5, 3)).astype(np.float32)
 

@@ -14,7 +14,11 @@ from gymnasium.spaces import Box, Discrete
 from pairwise import pairwise
 from precisions import ACTIONS, DTYPES, MEMORIES, MODEL_OF, OBS, VECTOR, acted, batch_of, check_step, drawn, made
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    # One config serves parts of every kind here.
+    pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
+]
 
 FACTORS = {
     "obs": list(OBS),

@@ -32,6 +32,8 @@ from rlcatalog.models import inner_model
 from rlcatalog.torch import RecurrentNetwork, TorchModelV2
 
 pytestmark = [
+    # One config serves parts of every kind here.
+    pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
     pytest.mark.usefixtures("one_thread"),
     # One config serves trunks of all kinds here: of what it sets each reads its own.
     pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),

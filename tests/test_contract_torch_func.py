@@ -12,7 +12,11 @@ from torch.func import functional_call, grad, vmap
 import rlcatalog
 from rlcatalog.spaces import Repeated
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    # One config serves parts of every kind here.
+    pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
+]
 
 VECTOR, IMAGE = Box(-1, 1, (3,), np.float32), Box(0, 255, (10, 10, 2), np.uint8)
 ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_head_dim": 4, "attention_memory_inference": 5,

@@ -19,7 +19,11 @@ from rlcatalog.actions import ActionMasks, action_codec
 from rlcatalog.errors import ActionMaskError, NoClosedFormError, NotServedError
 from rlcatalog.tf import RecurrentNetwork
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread", "seeded"),
+    # One config serves parts of every kind here.
+    pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
+]
 
 OBS, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 SMALL = {"fcnet_hiddens": [4]}

@@ -24,7 +24,11 @@ from rlcatalog.errors import NoClosedFormError
 from rlcatalog.spaces import Repeated
 from rlcatalog_ppo.rollout import Collector
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread", "seeded"),
+    # One config serves parts of every kind here.
+    pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
+]
 
 COMBINATIONS = {"torch": 180, "tf": 24}
 VECTOR = Box(-2, 2, (3,), np.float32)

@@ -12,7 +12,11 @@ import rlcatalog
 from rlcatalog.errors import ConfigError
 from rlcatalog.spaces import Repeated
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread", "seeded"),
+    # One config serves parts of every kind here.
+    pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
+]
 
 IMAGE = Box(0, 255, (10, 10, 2), np.uint8)
 OBS = {

@@ -15,7 +15,11 @@ from rlcatalog.models import inner_model
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread", "seeded"),
+    # One config serves parts of every kind here.
+    pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
+]
 
 OBS, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 IMAGE = spaces.Box(0, 255, (12, 12, 3), np.uint8)

@@ -8,6 +8,9 @@ from observation_kinds import KINDS, Emitter
 import rlcatalog
 from rlcatalog_ppo import PPO
 
+# One config serves parts of every kind here.
+pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
+
 SMALL = {"fcnet_hiddens": [8], "check_observations": "always"}
 
 

@@ -12,6 +12,9 @@ import rlcatalog
 from rlcatalog.errors import CatalogWarning
 from rlcatalog_ppo import PPO
 
+# One config serves parts of every kind here.
+pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
+
 STEPS, SIDE_BY_SIDE = 1000, 4
 MISSIONS = {"text_max_length": 60}
 

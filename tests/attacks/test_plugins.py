@@ -31,7 +31,7 @@ TABLE = table()
 def clean(monkeypatch):
     install_parts()
     monkeypatch.setattr(reporting, "_SAID", set())
-    monkeypatch.setattr("rlcatalog.catalog.catalog.scan", lambda: ())  # for plugins that make catalogs
+    monkeypatch.setattr("rlcatalog.catalog.registering.scan", lambda: ())  # for plugins that make catalogs
 
 
 def found_by(catalog: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

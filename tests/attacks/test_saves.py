@@ -23,6 +23,9 @@ from rlcatalog.config import same
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.policy import read_manifest
 
+# One config serves parts of every kind here.
+pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
+
 SUPPORT = Path(__file__).parent.parent / "support"
 full = pytest.mark.attack
 

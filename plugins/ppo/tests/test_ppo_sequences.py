@@ -265,7 +265,8 @@ def test_batch_normalisation_learns_in_training_and_never_while_acting():
         def value_function(self):
             return self._value
 
-    for cls, moving in ((TorchNorm, "norm.running_mean"), (TFNorm, "norm.moving_mean")):
+    moving = "norm.running_mean"
+    for cls in (TorchNorm, TFNorm):
         algo = PPO(Walk, {**SMALL, "model": {"custom_model": cls}})
         before = algo.policy.model.get_weights()[moving].copy()
         algo._collector.collect(8)

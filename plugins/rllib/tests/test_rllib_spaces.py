@@ -12,6 +12,9 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, ConfigError, UnknownNameError
 
+# One config serves parts of every kind here.
+pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
+
 
 def finite(module):
     return all(bool(p.isfinite().all()) for p in module.parameters())

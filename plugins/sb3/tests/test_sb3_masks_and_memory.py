@@ -23,6 +23,9 @@ from rlcatalog.spaces import Repeated
 from rlcatalog.torch import RecurrentNetwork, TorchModelV2
 from rlcatalog_sb3 import CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, export, for_sb3
 
+# One config serves parts of every kind here.
+pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
+
 QUICK = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu"}
 
 

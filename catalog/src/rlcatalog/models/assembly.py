@@ -45,8 +45,8 @@ class ModelPart:
                 raise fault(str(error)) from error
         if self.part:
             made.__dict__["_rlcatalog_part"] = self.part
-        if held:
-            made._rlcatalog_hold(held)
+        if held:  # what hands on features has no value
+            made._rlcatalog_hold(held if standard[2] is not None else {**held, "value_trunk": None})
         return made
 
 

@@ -1,4 +1,4 @@
-from .batches import batch_size as batch_size, rows as rows
+from .batches import alike as alike, batch_size as batch_size, rows as rows, stack as stack
 from .filter import Filter as Filter, make_filter as make_filter
 from .preprocessor import (
     ENCODING_ERRORS as ENCODING_ERRORS,

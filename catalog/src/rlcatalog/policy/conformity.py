@@ -197,13 +197,13 @@ def shape_of(found: Any) -> Shape | None:
 def fits(found: Any, expected: Shape) -> bool:
     """Whether an array or tensor has the expected shape, as far as it is known.
 
-    A number of rows that is known where that of the batch is not, is a wrong one.
+    One row where the batch's number is not known is a wrong one; another number may be the right one.
     """
     shape = shape_of(found)
     if shape is None:
         return getattr(getattr(found, "shape", 0), "rank", 0) is None
     return len(shape) == len(expected) and all(
-        n is None or n == wanted for n, wanted in zip(shape, expected, strict=True)
+        n is None or n == wanted or (wanted is None and n != 1) for n, wanted in zip(shape, expected, strict=True)
     )
 
 

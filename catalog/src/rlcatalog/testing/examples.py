@@ -127,7 +127,10 @@ def _declared(component: Component) -> list[Example]:
         raise component.fault(
             f"its examples function {path!r} must return rlcatalog.testing.Examples, one at least; found {found!r}."
         )
-    return [named(component, example) for example in found]
+    says_what_it_fits = component.declaration.match is not None or bool(getattr(component.declaration, "kinds", ()))
+    # Named, a codec would be asked for the whole observation, and not for the part of it that is of its kind.
+    by_name = not (component.kind == "preprocessor" and says_what_it_fits)
+    return [named(component, example) if by_name else example for example in found]
 
 
 def _fits(component: Component, catalog: Catalog, obs: Any, action: Any) -> bool:

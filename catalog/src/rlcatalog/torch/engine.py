@@ -145,7 +145,8 @@ class TorchEngine:
         for leaf in _leaves(found):
             if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
                 self.conformity.nobody_holds(_place_of(leaf, self.model), leaf.shape)
-        with torch.random.fork_rng([] if self.on_cpu else [self.device]):  # as if nothing was drawn
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):  # as if nothing was drawn
             drawn = self.dist_class(inputs, self.model).sample()
         if flat_sample(drawn).requires_grad:
             self.conformity.has_gradient("sample")

@@ -123,14 +123,6 @@ def keys_are_described(part: Part) -> None:
     require(not bad, f"{struct.__name__}: {', '.join(bad)} without a description on one line")
 
 
-@check(*EVERY, hint="name shared keys as `rlcatalog explain` prints them, each in a tuple", every_framework=False)
-def reads_keys_that_exist(part: Part) -> None:
-    """`reads` holds keys of the installed packages."""
-    reads = part.component.declaration.reads
-    unknown = [name for name in reads if name not in part.catalog.schema.keys]
-    require(not unknown, f"reads names {', '.join(unknown)}, and no installed package has such a key")
-
-
 @check(
     *EVERY,
     hint="begin names and keys with your distribution's name, words joined by '_', or enter them into the public index",
