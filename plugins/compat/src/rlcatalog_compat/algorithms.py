@@ -16,55 +16,17 @@ from rlcatalog.errors import CatalogWarning, ConfigError
 _ENVS: dict[str, Callable[..., Any]] = {}
 
 #: Keys of RLlib's that say how work is spread over processes or reported: without meaning in one process.
-_WITHOUT_EFFECT = frozenset(
-    [
-        "num_workers",
-        "num_rollout_workers",
-        "num_env_runners",
-        "num_gpus",
-        "num_gpus_per_worker",
-        "num_cpus_per_worker",
-        "num_gpus_per_env_runner",
-        "num_cpus_per_env_runner",
-        "num_cpus_for_driver",
-        "batch_mode",
-        "log_level",
-        "callbacks",
-        "evaluation_interval",
-        "evaluation_num_episodes",
-        "evaluation_duration",
-        "evaluation_num_workers",
-        "evaluation_config",
-        "evaluation_duration_unit",
-        "eager_max_retraces",
-        "simple_optimizer",
-        "create_env_on_driver",
-        "disable_env_checking",
-        "render_env",
-        "monitor",
-        "ignore_worker_failures",
-        "compress_observations",
-        "horizon",
-        "soft_horizon",
-        "no_done_at_end",
-        "shuffle_sequences",
-        "use_gae",
-        "use_critic",
-        "vf_clip_param",
-        "tf_session_args",
-        "min_time_s_per_iteration",
-        "min_sample_timesteps_per_iteration",
-        "timesteps_per_iteration",
-        "min_iter_time_s",
-        "enable_connectors",
-        "experimental_enable_rl_module_api",
-        "_enable_rl_module_api",
-        "_enable_learner_api",
-        "enable_rl_module_and_learner",
-        "enable_env_runner_and_connector_v2",
-        "stop",
-    ]
-)
+_WITHOUT_EFFECT = frozenset({
+    "_enable_learner_api", "_enable_rl_module_api", "batch_mode", "callbacks", "compress_observations",
+    "create_env_on_driver", "disable_env_checking", "eager_max_retraces", "enable_connectors",
+    "enable_rl_module_and_learner", "evaluation_config", "evaluation_duration", "evaluation_duration_unit",
+    "evaluation_interval", "evaluation_num_episodes", "evaluation_num_workers", "experimental_enable_rl_module_api",
+    "horizon", "ignore_worker_failures", "log_level", "min_iter_time_s", "min_sample_timesteps_per_iteration",
+    "min_time_s_per_iteration", "monitor", "no_done_at_end", "num_cpus_for_driver", "num_cpus_per_env_runner",
+    "num_cpus_per_worker", "num_env_runners", "num_gpus", "num_gpus_per_env_runner", "num_gpus_per_worker",
+    "num_rollout_workers", "num_workers", "render_env", "shuffle_sequences", "simple_optimizer", "soft_horizon",
+    "stop", "tf_session_args", "timesteps_per_iteration", "use_critic", "use_gae", "vf_clip_param",
+})  # fmt: skip
 
 
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:

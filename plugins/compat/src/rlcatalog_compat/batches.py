@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ class SampleBatch(dict[str, Any]):
         """Return the columns of the given names."""
         return [self[key] for key in keys]
 
-    def copy(self, shallow: bool = False) -> SampleBatch:  # type: ignore[override]
+    def copy(self, shallow: bool = False) -> SampleBatch:
         """Return a copy; without `shallow` the arrays are copied too."""
         same = {name: _map(lambda x: x if shallow else _copied(x), column) for name, column in self.items()}
         return self._like(same)
@@ -135,7 +136,7 @@ class SampleBatch(dict[str, Any]):
             ended = self[self.DONES if self.DONES in self else self.TERMINATEDS]
             cuts = [place + 1 for place in np.flatnonzero(np.asarray(ended)).tolist()]
         edges = sorted({0, *cuts, self.count})
-        return [self.slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+        return [self.slice(a, b) for a, b in pairwise(edges)]
 
     def timeslices(self, size: int) -> list[SampleBatch]:
         """Return the batch in pieces of `size` rows; the last may be shorter."""

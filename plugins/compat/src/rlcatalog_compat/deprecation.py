@@ -56,14 +56,14 @@ def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = No
 
 
 def _warning(obj: Any, name: str, new: str | None, help: str | None, error: Any) -> Any:
-    target: Callable[..., Any] = obj.__init__ if isinstance(obj, type) else obj
+    target: Callable[..., Any] = getattr(obj, "__init__") if isinstance(obj, type) else obj  # noqa: B009
 
     def warned(*args: Any, **kwargs: Any) -> Any:
         deprecation_warning(name, new, help=help, error=error)
         return target(*args, **kwargs)
 
     if isinstance(obj, type):
-        obj.__init__ = warned  # type: ignore[misc]
+        setattr(obj, "__init__", warned)  # noqa: B010
         return obj
     warned.__name__, warned.__doc__ = obj.__name__, obj.__doc__
     return warned

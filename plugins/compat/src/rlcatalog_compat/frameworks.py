@@ -194,7 +194,7 @@ def get_filter_config(shape: Any) -> list[list[Any]]:
     sizes = tuple(int(n) for n in shape)
     for size in (sizes[:2], sizes[1:]):
         if len(sizes) in (2, 3) and size in _FILTERS:
-            return [list(layer) for layer in _FILTERS[size]]  # type: ignore[index]
+            return [list(layer) for layer in _FILTERS[size]]
     raise ConfigError(
         f"No default conv_filters for images of shape {sizes}; there are some for"
         f" {', '.join(f'{height} x {width}' for height, width in _FILTERS)}. Write them into the model config."

@@ -68,6 +68,8 @@ _UNITS = (
     "a layer inside rlcatalog-attention, whose weights lie otherwise; use GTrXLNet or use_attention as a whole, or"
     " PyTorch's and Keras' own attention layers"
 )
+_BY_NAME = "get_trainable_cls"
+_Q_TF, _Q_TORCH = _OWN + "q_models.tf", _OWN + "q_models.torch"
 _NOISY = "noisy layers are not served; leave use_noisy out"
 _GRAPH = "code for the graphs and sessions of TensorFlow 1; here models run eagerly or in a tf.function"
 _KERAS = "Keras models as models of RLlib's; derive from TFModelV2 and hold the Keras model as an attribute"
@@ -103,7 +105,8 @@ MODULES: dict[str, Module] = {
         (
             "rlcatalog.preprocessors",
             "get_preprocessor GenericPixelPreprocessor AtariRamPreprocessor OneHotPreprocessor NoPreprocessor"
-            " TupleFlatteningPreprocessor DictFlatteningPreprocessor RepeatedValuesPreprocessor MultiBinaryPreprocessor",
+            " MultiBinaryPreprocessor TupleFlatteningPreprocessor DictFlatteningPreprocessor"
+            " RepeatedValuesPreprocessor",
         ),
         (_OWN + "constants", "ATARI_OBS_SHAPE ATARI_RAM_OBS_SHAPE"),
     ),
@@ -279,20 +282,18 @@ MODULES: dict[str, Module] = {
     "rllib.agents.a3c": _served("0.8–1.13", (_OWN + "algorithms", "A2CTrainer A3CTrainer DEFAULT_CONFIG")),
     "rllib.agents.a3c.a2c": _served("0.8–1.13", (_OWN + "algorithms", "A2CTrainer")),
     "rllib.agents.dqn": _served("0.8–1.13"),
-    "rllib.agents.dqn.distributional_q_tf_model": _served("0.8–1.13", (_OWN + "q_models.tf", "DistributionalQTFModel")),
-    "rllib.agents.dqn.dqn_torch_model": _served("0.8–1.13", (_OWN + "q_models.torch", "DQNTorchModel")),
+    "rllib.agents.dqn.distributional_q_tf_model": _served("0.8–1.13", (_Q_TF, "DistributionalQTFModel")),
+    "rllib.agents.dqn.dqn_torch_model": _served("0.8–1.13", (_Q_TORCH, "DQNTorchModel")),
     "rllib.agents.ppo": _served("0.8–1.13", (_OWN + "algorithms", "PPOTrainer PPOConfig DEFAULT_CONFIG")),
     "rllib.agents.ppo.ppo": _served("0.8–1.13", (_OWN + "algorithms", "PPOTrainer PPOConfig DEFAULT_CONFIG")),
     "rllib.agents.registry": _served(
-        "0.8–1.13", (_OWN + "algorithms", "get_trainer_class=get_trainable_cls get_agent_class=get_trainable_cls")
+        "0.8–1.13", (_OWN + "algorithms", f"get_trainer_class={_BY_NAME} get_agent_class={_BY_NAME}")
     ),
     "rllib.algorithms": _served("2.9–2.60"),
     "rllib.algorithms.a2c": _served("2.9–2.9", (_OWN + "algorithms", "A2C")),
     "rllib.algorithms.dqn": _served("2.9–2.60"),
-    "rllib.algorithms.dqn.distributional_q_tf_model": _served(
-        "2.9–2.60", (_OWN + "q_models.tf", "DistributionalQTFModel")
-    ),
-    "rllib.algorithms.dqn.dqn_torch_model": _served("2.9–2.60", (_OWN + "q_models.torch", "DQNTorchModel")),
+    "rllib.algorithms.dqn.distributional_q_tf_model": _served("2.9–2.60", (_Q_TF, "DistributionalQTFModel")),
+    "rllib.algorithms.dqn.dqn_torch_model": _served("2.9–2.60", (_Q_TORCH, "DQNTorchModel")),
     "rllib.algorithms.ppo": _served("2.9–2.60", (_OWN + "algorithms", "PPO PPOConfig")),
     "rllib.algorithms.ppo.ppo": _served("2.9–2.60", (_OWN + "algorithms", "PPO PPOConfig")),
     # --- environments ---
@@ -313,7 +314,7 @@ REASONS: dict[str, str] = {
     "rllib.algorithms": _POLICY,
     "rllib.connectors": "connectors belong to Ray's runners; rlcatalog-rllib brings those its modules need",
     "rllib.contrib": _POLICY,
-    "rllib.core": "RLlib's newer interface (RLModule), which rlcatalog-rllib serves; stay with Ray for modules of your own",
+    "rllib.core": "RLlib's newer interface (RLModule), which rlcatalog-rllib serves; stay there for your own",
     "rllib.env": "environments are Gymnasium's here",
     "rllib.env.multi_agent_env": _AGENTS,
     "rllib.evaluation": "Ray's workers and what runs in them; rlcatalog-ppo collects for itself",
@@ -328,7 +329,7 @@ REASONS: dict[str, str] = {
     "rllib.models.torch.modules": _UNITS,
     "rllib.models.tf.layers.noisy_layer": _NOISY,
     "rllib.models.torch.modules.noisy_layer": _NOISY,
-    "rllib.offline": "RLlib's readers and writers; PPO(..., record=FOLDER) and rlcatalog_ppo.offline.Reader do their work",
+    "rllib.offline": "RLlib's readers and writers; PPO(record=FOLDER) and rlcatalog_ppo.offline.Reader do their work",
     "rllib.policy": _POLICY,
     "rllib.utils.exploration": _POLICY,
     "rllib.utils.replay_buffers": _POLICY,

@@ -34,10 +34,12 @@ class Layers:
 
     Attributes:
         taken: Attributes the class has already.
+        models: Those of them that are Keras models.
         made: Attribute → the expression that makes the layer.
     """
 
     taken: set[str]
+    models: set[str] = field(default_factory=set)
     made: dict[str, cst.BaseExpression] = field(default_factory=dict)
 
     def add(self, name: str, layer: cst.BaseExpression) -> str:

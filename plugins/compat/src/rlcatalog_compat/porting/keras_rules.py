@@ -33,8 +33,11 @@ def call(node: cst.Call) -> cst.Call:
     return _tuple_shape(node) if name == "Input" else node
 
 
-def model_call(node: cst.Call) -> cst.Call:
-    """Return `model([input_dict])` as `model(input_dict)`."""
+def model_call(context: Context, node: cst.Call) -> cst.Call:
+    """Return `model([input_dict])` as `model(input_dict)`, and a Keras model's call without state and lengths."""
+    places = [dotted(arg.value) for arg in node.args]
+    if places[1:] == ["state", "seq_lens"] and context.classes and dotted(node.func) in context.classes[-1].models:
+        return node.with_changes(args=[cst.Arg(node.args[0].value)])
     if len(node.args) != 1 or not isinstance(node.args[0].value, cst.List) or isinstance(node.func, cst.Call):
         return node
     elements = node.args[0].value.elements
@@ -90,13 +93,20 @@ def masked_layer(context: Context, node: cst.Call) -> None:
         context.partners[mask.value] = first.value
 
 
+def trains_symbolically(context: Context, node: cst.Call) -> bool:
+    """Return whether a layer is told by a symbolic tensor whether it is in training."""
+    training = keyword(node, "training")
+    known = context.symbolic[-1] if context.symbolic else set()
+    return isinstance(node.func, cst.Call) and training is not None and is_symbolic(training.value, known, context)
+
+
 def _whole(node: cst.Call) -> cst.Call:
     """Wrap a number of units that may be one of NumPy's integers."""
     args = list(node.args)
     for index, arg in enumerate(args):
         named = arg.keyword.value if arg.keyword is not None else "units" if index == 0 else ""
         last = dotted(arg.value).rpartition(".")[2]
-        if named == "units" and last in ("n", "num_outputs"):
+        if named == "units" and (last == "n" or dotted(arg.value) == "num_outputs"):
             args[index] = arg.with_changes(value=cst.Call(cst.Name("int"), [cst.Arg(arg.value)]))
     return node.with_changes(args=args)
 
@@ -107,11 +117,11 @@ def _tuple_shape(node: cst.Call) -> cst.Call:
     for index, arg in enumerate(args):
         named = arg.keyword.value if arg.keyword is not None else "shape" if index == 0 else ""
         value = arg.value
-        number = isinstance(value, cst.Integer | cst.BinaryOperation) or (
-            bool(getattr(value, "lpar", ())) and bool(dotted(value)) and "shape" not in dotted(value)
-        )
+        # A name may be a tuple already; one in parentheses of its own was meant to be made one.
+        one = bool(getattr(value, "lpar", ())) and bool(dotted(value)) and "shape" not in dotted(value)
+        number = isinstance(value, cst.Integer) or one
         if named == "shape" and number:
-            bare = value.with_changes(lpar=[], rpar=[])  # type: ignore[call-arg]
+            bare = value.with_changes(lpar=[], rpar=[])
             args[index] = arg.with_changes(value=cst.Tuple([cst.Element(bare, cst.Comma())]))
     return node.with_changes(args=args)
 
@@ -154,4 +164,3 @@ class _Replaced(cst.CSTTransformer):
         if isinstance(original_node, cst.BaseExpression) and (text := self._texts.get(code(original_node))):
             return cst.parse_expression(text)  # type: ignore[return-value]
         return super().on_leave(original_node, updated_node)  # type: ignore[return-value]
-

@@ -9,12 +9,14 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from rlcatalog_compat.porting import imports, keras_rules, numpy_rules, tensorflow_rules
-from rlcatalog_compat.porting.context import Context, Layers, Note, code, dotted
-from rlcatalog_compat.porting.reading import Reader, symbolic_names
+from rlcatalog_compat.porting.context import Context, Note, code, dotted
+from rlcatalog_compat.porting.reading import Reader, attributes_of, symbolic_names
 
 _CRITIC = "a central critic needs its algorithm's own batches; the model ports, the algorithm stays with Ray"
 _OLD_GYM = "gym's older interface: step() returns five values in Gymnasium, reset(*, seed, options) two"
 _LOOP = "batch normalisation in a loop; make a list of tf.keras.layers.BatchNormalization() in __init__"
+
+_TRAINING = "Keras 3 wants to know training as True or False; call the layer in forward() instead"
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,10 @@ def port(content: bytes) -> Ported:
     context = Context()
     wrapper.module.visit(Reader(context))
     module = wrapper.visit(_Porter(context))
-    return Ported(module.bytes, sorted(context.notes))
+    first: dict[tuple[int, str], Note] = {}
+    for note in sorted(context.notes):
+        first.setdefault((note.line, note.why), note)
+    return Ported(module.bytes, list(first.values()))
 
 
 class _Porter(cst.CSTTransformer):
@@ -65,7 +70,7 @@ class _Porter(cst.CSTTransformer):
 
     def note(self, node: cst.CSTNode, what: str, why: str) -> None:
         """Note a place that could not be ported."""
-        line = self.get_metadata(PositionProvider, node).start.line  # type: ignore[union-attr]
+        line = self.get_metadata(PositionProvider, node).start.line
         self.context.notes.add(Note(line, what, why))
 
     # --- imports ---------------------------------------------------------------------------------------------------
@@ -137,6 +142,8 @@ class _Porter(cst.CSTTransformer):
 
     def visit_Call(self, node: cst.Call) -> None:
         keras_rules.masked_layer(self.context, node)
+        if keras_rules.trains_symbolically(self.context, node):
+            self.note(node, code(node.func), _TRAINING)
         if not self.context.lambdas and keras_rules.on_symbolic(self.context, node):
             self.context.inside.append(node)
 
@@ -145,7 +152,7 @@ class _Porter(cst.CSTTransformer):
             return self._batch_norm(original_node, updated_node)
         changed = tensorflow_rules.call(self.context, original_node, updated_node)
         if isinstance(changed, cst.Call):
-            changed = keras_rules.model_call(keras_rules.call(changed))
+            changed = keras_rules.model_call(self.context, keras_rules.call(changed))
         inside = self.context.inside
         if inside and inside[-1] is original_node:
             inside.pop()
@@ -166,15 +173,7 @@ class _Porter(cst.CSTTransformer):
     # --- where we are ----------------------------------------------------------------------------------------------
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        taken: set[str] = set()
-
-        class Attributes(cst.CSTVisitor):
-            def visit_Attribute(self, attribute: cst.Attribute) -> None:
-                if dotted(attribute.value) == "self":
-                    taken.add(attribute.attr.value)
-
-        node.visit(Attributes())
-        self.context.classes.append(Layers(taken))
+        self.context.classes.append(attributes_of(node))
         self._bases.append([dotted(base.value).rpartition(".")[2] for base in node.bases])
 
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
@@ -235,7 +234,9 @@ def _with_layers(node: cst.ClassDef, made: dict[str, cst.BaseExpression]) -> cst
             body[place] = statement.with_changes(body=statement.body.with_changes(body=inside))
             break
     else:
-        constructor = cst.parse_statement("def __init__(self, *args, **kwargs):\n    super().__init__(*args, **kwargs)\n")
+        constructor = cst.parse_statement(
+            "def __init__(self, *args, **kwargs):\n    super().__init__(*args, **kwargs)\n"
+        )
         assert isinstance(constructor, cst.FunctionDef)
         inside = [*constructor.body.body, *lines]
         constructor = constructor.with_changes(body=constructor.body.with_changes(body=inside))

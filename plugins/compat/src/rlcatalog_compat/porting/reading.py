@@ -11,6 +11,7 @@ from rlcatalog_compat.porting.context import (
     TENSORFLOW,
     TENSORFLOW_1,
     Context,
+    Layers,
     dotted,
     names_of,
 )
@@ -21,6 +22,9 @@ _MODULES = {
     "tensorflow.compat.v1": TENSORFLOW_1,
     "tensorflow.compat.v2": TENSORFLOW,
 }
+
+#: Calls that make something else of symbolic tensors.
+_NO_TENSORS = ("Model", "Sequential", "int_shape", "len", "int", "print", "isinstance", "append", "zip", "list")
 
 
 class Reader(cst.CSTVisitor):
@@ -65,6 +69,24 @@ class Reader(cst.CSTVisitor):
             self.context.mirrored[bound] = inside
 
 
+def attributes_of(node: cst.ClassDef) -> Layers:
+    """Return the attributes that a class's methods give its instances."""
+    found = Layers(set())
+
+    class Attributes(cst.CSTVisitor):
+        def visit_Attribute(self, attribute: cst.Attribute) -> None:
+            if dotted(attribute.value) == "self":
+                found.taken.add(attribute.attr.value)
+
+        def visit_Assign(self, assign: cst.Assign) -> None:
+            made = isinstance(assign.value, cst.Call) and dotted(assign.value.func).rpartition(".")[2] == "Model"
+            for target in assign.targets if made else ():
+                found.models.add(dotted(target.target))
+
+    node.visit(Attributes())
+    return found
+
+
 def symbolic_names(function: cst.FunctionDef, context: Context) -> set[str]:
     """Return the texts of a function's names that hold Keras' symbolic tensors."""
     found: set[str] = set()
@@ -93,11 +115,11 @@ def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> 
         last = dotted(node.func).rpartition(".")[2]
         if last == "Input":
             return True
-        if last in ("Model", "Sequential", "shape", "len", "int"):
-            return False
-        layered = isinstance(node.func, cst.Call) or bool(context.stands_for(node.func)[0]) or "layer" in last.lower()
-        return layered and any(is_symbolic(arg.value, known, context) for arg in node.args)
+        # Layers and nets called on symbolic tensors return such, whatever they are called.
+        return last not in _NO_TENSORS and any(is_symbolic(arg.value, known, context) for arg in node.args)
     if isinstance(node, cst.List | cst.Tuple):
+        return any(is_symbolic(element.value, known, context) for element in node.elements)
+    if isinstance(node, cst.Dict):
         return any(is_symbolic(element.value, known, context) for element in node.elements)
     if isinstance(node, cst.BinaryOperation):
         return is_symbolic(node.left, known, context) or is_symbolic(node.right, known, context)

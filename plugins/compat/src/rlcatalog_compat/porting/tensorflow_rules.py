@@ -29,7 +29,9 @@ _RENAMED = {
 }  # fmt: skip
 _CASTS = {f"to_{name}": dtype for name, dtype in
           {"float": "float32", "double": "float64", "int32": "int32", "int64": "int64"}.items()}  # fmt: skip
-_GRAPH = "code for the graphs of TensorFlow 1; make the layers in __init__ with tf.keras.layers and call them in forward()"
+_GRAPH = (
+    "code for the graphs of TensorFlow 1; make the layers in __init__ with tf.keras.layers and call them in forward()"
+)
 #: Beginnings of names that only graphs have.
 _GRAPHS = (
     "contrib", "layers", "placeholder", "get_variable", "variable_scope", "Session", "get_default_session",
@@ -125,4 +127,3 @@ def _renamed(arg: cst.Arg) -> cst.Arg:
 def _keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
     bare = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
     return cst.Arg(value, keyword=cst.Name(name), equal=bare)
-
