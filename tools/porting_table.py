@@ -1,6 +1,6 @@
 """Writes the table of `docs/porting.md` and the stubs of the mirror, from the names of rlcatalog-compat.
 
-Run it after a name was added: `python tools/porting_table.py`, or with `--check` to only say whether they are up to date.
+Run it after a name was added: `python tools/porting_table.py`, or with `--check` to only say whether they are fresh.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ def rows(path: str, module: Module) -> list[str]:
     reasons: dict[str, list[str]] = defaultdict(list)
     for name, why in module.refused.items():
         reasons[why].append(f"`{name}`")
-    found += [
-        f"| `ray.{path}` | {layouts} | {', '.join(names)} | not served: {why} |" for why, names in reasons.items()
-    ]
+    for why, names in reasons.items():
+        found.append(f"| `ray.{path}` | {layouts} | {', '.join(names)} | not served: {why} |")
     return found
 
 

@@ -70,7 +70,7 @@ def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None
     """
     if isinstance(x, dict):
         return {key: convert_to_numpy(value, reduce_type) for key, value in x.items()}
-    if isinstance(x, list | tuple) and any(hasattr(value, "shape") or isinstance(value, dict | list) for value in x):
+    if isinstance(x, list | tuple) and any(hasattr(value, "shape") or isinstance(value, dict) for value in x):
         return type(x)(convert_to_numpy(value, reduce_type) for value in x)
     if hasattr(x, "detach"):
         x = x.detach().cpu()

@@ -21,6 +21,8 @@ def port(
 
     What cannot be ported is listed with its line and the reason, and the exit status is 1.
     """
+    from libcst import ParserSyntaxError
+
     from rlcatalog_compat.porting.porter import port as ported
 
     left = changed = 0
@@ -28,7 +30,7 @@ def port(
         old = path.read_bytes()
         try:
             found = ported(old)
-        except (SyntaxError, UnicodeError, ValueError, *_syntax_errors()) as error:
+        except (ParserSyntaxError, UnicodeError, ValueError) as error:
             left += 1
             print(f"{path}: cannot be read as Python 3: {one_line(str(error))}")
             continue
@@ -73,9 +75,3 @@ def difference(path: Path, old: bytes, new: bytes) -> str:
 
 def _is_skipped(folders: tuple[str, ...]) -> bool:
     return any(folder in _SKIPPED or folder.startswith(".") for folder in folders)
-
-
-def _syntax_errors() -> tuple[type[Exception], ...]:
-    import libcst
-
-    return (libcst.ParserSyntaxError,)

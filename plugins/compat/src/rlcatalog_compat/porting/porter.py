@@ -8,6 +8,7 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
+from rlcatalog_compat.mirror import KNOWN
 from rlcatalog_compat.porting import imports, keras_rules, numpy_rules, tensorflow_rules
 from rlcatalog_compat.porting.context import Context, Note, code, dotted
 from rlcatalog_compat.porting.reading import Reader, attributes_of, symbolic_names
@@ -16,6 +17,7 @@ _CRITIC = "a central critic needs its algorithm's own batches; the model ports, 
 _OLD_GYM = "gym's older interface: step() returns five values in Gymnasium, reset(*, seed, options) two"
 _LOOP = "batch normalisation in a loop; make a list of tf.keras.layers.BatchNormalization() in __init__"
 
+_CONSTRUCTOR = "def __init__(self, *args, **kwargs):\n    super().__init__(*args, **kwargs)\n"
 _TRAINING = "Keras 3 wants to know training as True or False; call the layer in forward() instead"
 
 
@@ -134,7 +136,7 @@ class _Porter(cst.CSTTransformer):
             if why is not None:
                 self.note(node, dotted(node), why)
                 return
-            if f"{path}.{part}".strip(".") not in imports.KNOWN:
+            if f"{path}.{part}".strip(".") not in KNOWN:
                 return
             path = f"{path}.{part}".strip(".")
 
@@ -234,9 +236,7 @@ def _with_layers(node: cst.ClassDef, made: dict[str, cst.BaseExpression]) -> cst
             body[place] = statement.with_changes(body=statement.body.with_changes(body=inside))
             break
     else:
-        constructor = cst.parse_statement(
-            "def __init__(self, *args, **kwargs):\n    super().__init__(*args, **kwargs)\n"
-        )
+        constructor = cst.parse_statement(_CONSTRUCTOR)
         assert isinstance(constructor, cst.FunctionDef)
         inside = [*constructor.body.body, *lines]
         constructor = constructor.with_changes(body=constructor.body.with_changes(body=inside))

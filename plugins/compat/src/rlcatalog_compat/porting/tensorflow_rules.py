@@ -29,9 +29,8 @@ _RENAMED = {
 }  # fmt: skip
 _CASTS = {f"to_{name}": dtype for name, dtype in
           {"float": "float32", "double": "float64", "int32": "int32", "int64": "int64"}.items()}  # fmt: skip
-_GRAPH = (
-    "code for the graphs of TensorFlow 1; make the layers in __init__ with tf.keras.layers and call them in forward()"
-)
+_GRAPH = "code for TensorFlow 1's graphs; make the layers in __init__ with tf.keras.layers and call them in forward()"
+
 #: Beginnings of names that only graphs have.
 _GRAPHS = (
     "contrib", "layers", "placeholder", "get_variable", "variable_scope", "Session", "get_default_session",
@@ -103,7 +102,8 @@ def batch_norm(context: Context, node: cst.Call) -> cst.BaseExpression:
             options.append(_keyword(name, arg.value))
     layer = cst.Call(name_node(f"{tf}.keras.layers.BatchNormalization"), options)
     attribute = context.classes[-1].add("batch_norm", layer)
-    return node.with_changes(func=name_node(f"self.{attribute}"), args=values)
+    space = cst.SimpleWhitespace("")
+    return node.with_changes(func=name_node(f"self.{attribute}"), args=values, whitespace_before_args=space)
 
 
 def unpacked(node: cst.Assign) -> cst.Assign:
