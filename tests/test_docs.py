@@ -44,6 +44,7 @@ PACKAGES = {
     "rlcatalog-ppo": "plugins/ppo",
     "rlcatalog-sb3": "plugins/sb3",
     "rlcatalog-rllib": "plugins/rllib",
+    "rlcatalog-compat": "plugins/compat",
 }
 RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), "docs/config.md", "docs/seeds.md"]
 
@@ -112,7 +113,7 @@ def test_commands_in_readme_run(tmp_path):
     assert left == {"learning_curve.png", "metrics.jsonl", "config.json", "policy"}
 
 
-@pytest.mark.parametrize("page", [*RUNNABLE, "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/hooks.md"])
+@pytest.mark.parametrize("page", [*RUNNABLE, "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/hooks.md", "docs/porting.md"])
 def test_links_lead_somewhere(page):
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", read(page)):
         assert "://" not in target, target

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.spaces import one_hot
+from rlcatalog import one_hot
 
 Array = np.ndarray[Any, Any]
 
