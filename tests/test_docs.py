@@ -113,7 +113,9 @@ def test_commands_in_readme_run(tmp_path):
     assert left == {"learning_curve.png", "metrics.jsonl", "config.json", "policy"}
 
 
-@pytest.mark.parametrize("page", [*RUNNABLE, "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/hooks.md", "docs/porting.md"])
+@pytest.mark.parametrize(
+    "page", [*RUNNABLE, "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/hooks.md", "docs/porting.md"]
+)
 def test_links_lead_somewhere(page):
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", read(page)):
         assert "://" not in target, target

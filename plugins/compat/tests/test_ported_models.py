@@ -167,6 +167,20 @@ class Memory(RecurrentNetwork):
         return tf.reshape(self._value_out, [-1])
 
 
+class Older(TFModelV2):
+    def forward(self, input_dict, state, seq_lens):
+        x = input_dict["obs"]
+        with tf.compat.v1.variable_scope("model", reuse=tf.compat.v1.AUTO_REUSE):
+            for i in range(2):
+                x = tf.layers.dense(x, 8, activation=tf.nn.tanh, name="fc{}".format(i))
+                x = tf.layers.batch_normalization(x, training=input_dict["is_training"], name="bn{}".format(i))
+            self._value_out = tf.layers.dense(x, 1, name="vf")
+            return tf.layers.dense(x, self.num_outputs, kernel_initializer=normc_initializer(0.01), name="out"), state
+
+    def value_function(self):
+        return tf.reshape(self._value_out, [-1])
+
+
 class Nested(DistributionalQTFModel):
     def __init__(self, obs_space, action_space, num_outputs, model_config, name, **kw):
         super().__init__(obs_space, action_space, num_outputs, model_config, name, q_hiddens=(4,), **kw)
@@ -203,7 +217,7 @@ class Drawn(TFActionDistribution):
 
 
 ModelCatalog.register_custom_action_dist("drawn", Drawn)
-for cls, dist in [(Normed, "drawn"), (Memory, None), (Nested, None)]:
+for cls, dist in [(Normed, "drawn"), (Older, None), (Memory, None), (Nested, None)]:
     ModelCatalog.register_custom_model("ported", cls)
     trainer = PPOTrainer(env="CartPole-v1", config={
         "model": {"custom_model": "ported", "custom_action_dist": dist, "max_seq_len": 4, "fcnet_hiddens": [8]},

@@ -2,9 +2,11 @@
 
 import textwrap
 
+import numpy as np
 import pytest
 
 from rlcatalog.cli import main
+from rlcatalog_compat import kept
 from rlcatalog_compat.porting.porter import port
 
 HEAD = """\
@@ -175,6 +177,50 @@ def test_a_keras_models_call_without_state():
     found, _ = ported(code)
     assert 'return self.base_model(input_dict["obs"])\n' in found
     assert 'self.other(input_dict["obs"], state, seq_lens)' in found
+
+
+def test_layers_of_tensorflow_1_are_kept_by_the_model():
+    code = """\
+    class Net(TFModelV2):
+        def forward(self, input_dict, state, seq_lens):
+            x = input_dict["obs"]
+            with tf1.variable_scope("model", reuse=tf1.AUTO_REUSE):
+                for i in range(2):
+                    x = tf1.layers.dense(x, 8, activation=tf.nn.tanh, name="fc{}".format(i))  # hidden
+                    x = tf1.layers.batch_normalization(x, training=True, name="bn{}".format(i))
+                x = tf.layers.dense(tf.layers.flatten(x), self.num_outputs)
+                bias = tf1.get_variable("bias", shape=(), initializer=tf.keras.initializers.Zeros())
+            self.register_variables(tf1.get_collection(tf1.GraphKeys.TRAINABLE_VARIABLES))
+            return x + bias, state
+    """
+    found, notes = ported(HEAD + textwrap.dedent(code))
+    assert notes == []
+    assert "try_import_tf\nimport rlcatalog_compat.kept\n" in found
+    kept = "rlcatalog_compat.kept"
+    assert f"        super().__init__(*args, **kwargs)\n        self.kept_layers = {kept}.start()\n" in found
+    assert f'x = {kept}.dense(self, "fc{{}}".format(i), x, 8, activation=tf.nn.tanh)  # hidden\n' in found
+    assert f'x = {kept}.batch_normalization(self, "bn{{}}".format(i), x, training=True)\n' in found
+    assert f'x = {kept}.dense(self, "dense", {kept}.flatten(self, "flatten", x), self.num_outputs)\n' in found
+    assert f'bias = {kept}.get_variable(self, "bias", shape=(), initializer=' in found
+
+
+def test_kept_layers_are_the_same_at_each_pass():
+    tf = pytest.importorskip("tensorflow")
+
+    class Net:
+        def __init__(self):
+            self.kept_layers = kept.start()
+
+    net, other, x = Net(), Net(), tf.random.normal([2, 4, 4, 1])
+    for function, arguments in [("conv2d", (3, 2)), ("flatten", ()), ("batch_normalization", ()), ("dense", (2,))]:
+        called = getattr(kept, function)
+        first = called(net, function, x, *arguments)
+        assert np.array_equal(called(net, function, x, *arguments), first)
+    assert list(net.kept_layers) == ["conv2d", "flatten", "batch_normalization", "dense"]
+    assert not np.array_equal(kept.dense(net, "second", x, 2), kept.dense(other, "second", x, 2))
+    bias = kept.get_variable(net, "bias", (3,), initializer=0.5)
+    assert bias.numpy().tolist() == [0.5] * 3
+    assert kept.get_variable(net, "bias", (3,)) is bias
 
 
 REPORTED = """\

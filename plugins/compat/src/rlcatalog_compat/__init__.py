@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from typing import Any
 
 from rlcatalog_compat import mirror
@@ -27,4 +29,6 @@ def is_initialized() -> bool:
 
 
 def __getattr__(name: str) -> Any:
+    if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        return importlib.import_module(f"{__name__}.{name}")
     return mirror.lookup(__name__, name)

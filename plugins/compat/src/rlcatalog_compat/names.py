@@ -68,6 +68,7 @@ _UNITS = (
     "a layer inside rlcatalog-attention, whose weights lie otherwise; use GTrXLNet or use_attention as a whole, or"
     " PyTorch's and Keras' own attention layers"
 )
+_READER = "rlcatalog_ppo.offline"
 _BY_NAME = "get_trainable_cls"
 _Q_TF, _Q_TORCH = _OWN + "q_models.tf", _OWN + "q_models.torch"
 _NOISY = "noisy layers are not served; leave use_noisy out"
@@ -299,6 +300,9 @@ MODULES: dict[str, Module] = {
     # --- environments ---
     "rllib.env": _served("0.8–2.60", (_OWN + "helpers", "EnvContext"), refused={"MultiAgentEnv": _AGENTS}),
     "rllib.env.env_context": _served("0.8–2.60", (_OWN + "helpers", "EnvContext")),
+    # --- recorded data ---
+    "rllib.offline": _served("0.8–2.60", (_READER, "JsonReader=Reader")),
+    "rllib.offline.json_reader": _served("0.8–2.60", (_READER, "JsonReader=Reader")),
     # --- the rest of Ray ---
     "tune": _served("0.8–2.60", (_OWN + "algorithms", "register_env")),
     "tune.logger": _served("0.8–2.60", (_OWN + "helpers", "pretty_print")),

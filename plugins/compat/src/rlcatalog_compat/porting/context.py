@@ -35,15 +35,17 @@ class Layers:
     Attributes:
         taken: Attributes the class has already.
         models: Those of them that are Keras models.
+        kept: Whether its methods call layers of TensorFlow 1 by name, which the model is to keep.
         made: Attribute → the expression that makes the layer.
     """
 
     taken: set[str]
     models: set[str] = field(default_factory=set)
-    made: dict[str, cst.BaseExpression] = field(default_factory=dict)
+    kept: bool = False
+    made: dict[str, cst.BaseExpression | None] = field(default_factory=dict)
 
-    def add(self, name: str, layer: cst.BaseExpression) -> str:
-        """Enter a layer, and return the attribute it gets."""
+    def add(self, name: str, layer: cst.BaseExpression | None) -> str:
+        """Enter a layer, None for one that is made elsewhere, and return the attribute or name it gets."""
         chosen, count = name, 1
         while chosen in self.taken or chosen in self.made:
             count += 1
@@ -66,6 +68,7 @@ class Context:
         lambdas: Number of lambdas around the place.
         loops: Number of loops around the place, inside the function.
         inside: Calls of TensorFlow's on symbolic tensors around the place.
+        keeps: Whether any model of the file keeps layers, by `rlcatalog_compat.kept`.
     """
 
     modules: dict[str, str] = field(default_factory=dict)
@@ -77,6 +80,7 @@ class Context:
     lambdas: int = 0
     loops: int = 0
     inside: list[cst.Call] = field(default_factory=list)
+    keeps: bool = False
 
     def stands_for(self, node: cst.CSTNode) -> tuple[str, str]:
         """Return the module that a dotted name begins with, and the rest of it; twice `""` of others."""

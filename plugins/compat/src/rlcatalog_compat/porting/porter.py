@@ -150,7 +150,14 @@ class _Porter(cst.CSTTransformer):
             self.context.inside.append(node)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        if tensorflow_rules.is_batch_norm(self.context, original_node):
+        in_loop = bool(self.context.loops)
+        if tensorflow_rules.is_batch_norm(self.context, original_node) and not in_loop:
+            return self._batch_norm(original_node, updated_node)
+        if self._functions and _has_self(self._functions[-1]):
+            kept = tensorflow_rules.kept(self.context, updated_node)
+            if kept is not None:
+                return kept
+        if in_loop and tensorflow_rules.is_batch_norm(self.context, original_node):
             return self._batch_norm(original_node, updated_node)
         changed = tensorflow_rules.call(self.context, original_node, updated_node)
         if isinstance(changed, cst.Call):
@@ -172,6 +179,9 @@ class _Porter(cst.CSTTransformer):
     def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
         return tensorflow_rules.unpacked(updated_node)
 
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        return _with_import(updated_node) if self.context.keeps else updated_node
+
     # --- where we are ----------------------------------------------------------------------------------------------
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
@@ -180,7 +190,7 @@ class _Porter(cst.CSTTransformer):
 
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
         self._bases.pop()
-        made = self.context.classes.pop().made
+        made = {name: layer for name, layer in self.context.classes.pop().made.items() if layer is not None}
         return _with_layers(updated_node, made) if made else updated_node
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
@@ -217,6 +227,15 @@ class _Porter(cst.CSTTransformer):
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.Lambda:
         self.context.lambdas -= 1
         return updated_node
+
+
+def _with_import(module: cst.Module) -> cst.Module:
+    """Return a module that imports the functions which keep layers, behind its first import."""
+    body = list(module.body)
+    line = cst.parse_statement("import rlcatalog_compat.kept\n")
+    lines = [code(statement) for statement in body]
+    first = next((i for i, text in enumerate(lines) if "import " in text and "__future__" not in text), -1)
+    return module.with_changes(body=[*body[: first + 1], line, *body[first + 1 :]])
 
 
 def _has_self(function: cst.FunctionDef) -> bool:

@@ -23,6 +23,8 @@ _MODULES = {
     "tensorflow.compat.v2": TENSORFLOW,
 }
 
+#: Layers of TensorFlow 1 that stand in methods, and the functions that keep them.
+_KEPT = (".layers.dense", ".layers.conv2d", ".layers.flatten", ".get_variable")
 #: Calls that make something else of symbolic tensors.
 _NO_TENSORS = ("Model", "Sequential", "int_shape", "len", "int", "print", "isinstance", "append", "zip", "list")
 
@@ -77,6 +79,9 @@ def attributes_of(node: cst.ClassDef) -> Layers:
         def visit_Attribute(self, attribute: cst.Attribute) -> None:
             if dotted(attribute.value) == "self":
                 found.taken.add(attribute.attr.value)
+
+        def visit_Call(self, call: cst.Call) -> None:
+            found.kept |= f".{dotted(call.func).partition('.')[2]}" in _KEPT
 
         def visit_Assign(self, assign: cst.Assign) -> None:
             made = isinstance(assign.value, cst.Call) and dotted(assign.value.func).rpartition(".")[2] == "Model"

@@ -40,6 +40,10 @@ _GRAPHS = (
 )  # fmt: skip
 #: Keyword arguments TensorFlow has renamed.
 _KEYWORDS = {"keep_dims": "keepdims", "reduction_indices": "axis"}
+#: Layers that a model may keep, arguments that mean nothing then, and what stands around them.
+_KEPT = ("layers.dense", "layers.conv2d", "layers.flatten", "layers.batch_normalization", "get_variable")
+_WITHOUT_MEANING = ("name", "reuse", "collections", "use_resource")
+_SCOPES = ("variable_scope", "VariableScope", "AUTO_REUSE", "get_collection", "GraphKeys", *_KEPT)
 _BATCH_NORM = ("layers.batch_normalization", "contrib.layers.batch_norm")
 
 
@@ -52,9 +56,42 @@ def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
     return name_node(f"{root}.{_RENAMED[name]}").with_changes(lpar=node.lpar, rpar=node.rpar)
 
 
+def kept(context: Context, node: cst.Call) -> cst.BaseExpression | None:
+    """Return a call of a layer of TensorFlow 1 as one of a layer that the model keeps.
+
+    Args:
+        context: What is known of the file.
+        node: The call, in a method of a class.
+
+    Returns:
+        None where it is no such call, or one in a loop whose layers have no names.
+    """
+    module, name = context.stands_for(node.func)
+    if module not in _TENSORFLOWS or name not in _KEPT or not (context.classes and context.classes[-1].kept):
+        return None
+    function = name.rpartition(".")[2]
+    args = [arg for arg in node.args if arg.keyword is None or arg.keyword.value not in _WITHOUT_MEANING]
+    given = keyword(node, "name")
+    if given is None and name == "get_variable" and args and args[0].keyword is None:
+        given, args = args[0], args[1:]
+    if given is None and context.loops:
+        return None
+    key = context.classes[-1].add(function, None) if given is None else ""
+    label = cst.SimpleString(f'"{key}"') if given is None else given.value
+    context.keeps = True
+    context.classes[-1].made.setdefault("kept_layers", cst.parse_expression("rlcatalog_compat.kept.start()"))
+    if args and args[-1] is not node.args[-1]:  # what stood behind the last argument now stands behind this one
+        end = node.args[-1]
+        args[-1] = args[-1].with_changes(comma=end.comma, whitespace_after_arg=end.whitespace_after_arg)
+    front = [cst.Arg(cst.Name("self")), cst.Arg(label)]
+    return node.with_changes(func=name_node(f"rlcatalog_compat.kept.{function}"), args=[*front, *args])
+
+
 def graph_code(context: Context, node: cst.Attribute) -> str | None:
     """Return why a dotted name cannot be ported, or None."""
     module, name = context.stands_for(node)
+    if context.classes and context.classes[-1].kept and name.startswith(_SCOPES):
+        return None  # scopes and collections of layers that the model keeps: they hold nothing, and do no harm
     if module not in _TENSORFLOWS or name in _RENAMED or name in _BATCH_NORM:
         return None
     if module == TENSORFLOW and name.startswith("losses.") and name.split(".")[1][:1].isupper():

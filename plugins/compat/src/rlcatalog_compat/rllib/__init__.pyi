@@ -3,5 +3,6 @@ from . import algorithms as algorithms
 from . import env as env
 from . import evaluation as evaluation
 from . import models as models
+from . import offline as offline
 from . import policy as policy
 from . import utils as utils
