@@ -61,6 +61,7 @@ def test_slices_and_joins():
 def test_sequences_are_not_cut():
     batch = SampleBatch(obs=np.arange(5), seq_lens=np.array([2, 3]), state_in_0=np.array([[1.0], [2.0]]))
     assert batch.count == 5
+    assert SampleBatch({"obs": np.arange(6), "seq_lens": [2, 3]}, _zero_padded=True).count == 6
     later = batch.slice(2, 5)
     assert later["seq_lens"].tolist() == [3]
     assert later["state_in_0"].tolist() == [[2.0]]

@@ -1,6 +1,7 @@
 """Layers, tensors and helpers under RLlib's names, against hand computations and against RLlib's own."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 
@@ -101,7 +102,10 @@ print("equal")
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="compares with RLlib's own, which is not installed")
 def test_layers_equal_rllibs_with_the_same_weights():
-    done = subprocess.run([sys.executable, "-c", COMPARISON], capture_output=True, text=True, check=False, timeout=120)
+    environ = {**os.environ, "RLLIB_TEST_NO_TF_IMPORT": "1"}  # of no use here, and slow
+    done = subprocess.run(
+        [sys.executable, "-c", COMPARISON], env=environ, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.stdout.strip() == "equal", done.stderr
 
 
@@ -155,6 +159,14 @@ def test_tensors_in_tensorflow():
     values = {"a": tf.constant([2, 0]), "b": tf.ones([2, 2])}
     flat = tensors.flatten_inputs_to_1d_tensor(values, {"a": spaces.Discrete(3), "b": spaces.Box(0, 1, (2,))})
     assert flat.numpy().tolist() == [[0, 0, 1, 1, 1], [1, 0, 0, 1, 1]]
+    from rlcatalog import ModelCatalog
+    from rlcatalog_compat.rllib.models.modelv2 import restore_original_dimensions
+
+    tree = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (1, 2))})
+    encoded = ModelCatalog.get_preprocessor_for_space(tree).observation_space
+    for library in (tf, "tf", None):
+        restored = restore_original_dimensions(tf.constant([[0.0, 1.0, 0.5, 0.25]]), encoded, library)
+        assert restored["b"].numpy().tolist() == [[[0.5, 0.25]]]
     assert add_time_dimension(tf.zeros([6, 2]), max_seq_len=3, framework="tf").shape == (2, 3, 2)
     assert add_time_dimension(tf.zeros([6, 2]), tf.constant([3, 2]), framework="tf", time_major=True).shape == (3, 2, 2)
 

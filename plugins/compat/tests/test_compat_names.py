@@ -55,14 +55,24 @@ def test_importing_modules_imports_no_framework():
         ("rllib.agents.ppo.ppo_torch_policy", "PPOTorchPolicy", "losses and learning steps"),
         ("rllib.core.rl_module", "RLModule", "RLModule"),
         ("rllib.models", "Model", "derive from TorchModelV2"),
-        ("rllib.nowhere", "x", "no module that rlcatalog-compat knows"),
+        ("rllib.nowhere", "x", "nothing that rlcatalog-compat knows"),
         ("tune", "run", "Ray's experiments"),
+        ("train", "Checkpoint", "Ray's experiments"),
     ],
 )
 def test_what_is_not_served_says_why(path, name, says):
     with pytest.raises(ImportError, match=says) as raised:
         exec(f"from rlcatalog_compat.{path} import {name}")
     assert isinstance(raised.value, errors.CatalogError)
+
+
+def test_an_attribute_that_is_not_served_is_an_attribute_error():
+    module = importlib.import_module("rlcatalog_compat.rllib.models.torch.modules")
+    with pytest.raises(AttributeError, match="rlcatalog-attention") as raised:
+        module.GRUGate
+    assert isinstance(raised.value, errors.CatalogError)
+    assert not hasattr(importlib.import_module("rlcatalog_compat.tune"), "run")
+    assert getattr(rlcatalog_compat, "get", None) is None
 
 
 def test_names_of_pythons_own_are_plainly_missing():

@@ -245,7 +245,15 @@ tune.run("PPO")
 tune.register_env("mine", Env)
 ray.get(ray.put(1))
 for i in range(2):
+    def inner():
+        return i
     x = tf.layers.batch_normalization(x)
+class Loops:
+    def forward(self, x):
+        for i in range(2):
+            def inner():
+                return i
+            x = tf.layers.batch_normalization(x)
 """
 
 
@@ -260,7 +268,8 @@ def test_what_cannot_be_ported_is_reported_with_its_line():
         (15, "tf.contrib.layers.fully_connected"),
         (18, "tune.run"),
         (20, "ray.get"),
-        (22, "tf.layers.batch_normalization"),
+        (24, "tf.layers.batch_normalization"),
+        (30, "tf.layers.batch_normalization"),
     ]
     assert found.startswith(
         "from rlcatalog_compat.rllib.models import ModelCatalog  # both\nfrom ray.rllib.models import Model\n"

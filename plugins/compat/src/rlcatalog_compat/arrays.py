@@ -79,11 +79,6 @@ def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None
     return array if smaller is None else array.astype(smaller)
 
 
-def explained_variance(y: Any, pred: Any) -> Any:
-    """Return which share of the variance of `y` the predictions explain, at least -1."""
-    return np.maximum(-1.0, 1.0 - np.var(np.asarray(y) - np.asarray(pred)) / np.var(y))
-
-
 def standardized(array: Any) -> Any:
     """Return values less their mean, over their deviation."""
     return (array - np.mean(array)) / max(1e-4, float(np.std(array)))

@@ -14,16 +14,20 @@ from rlcatalog import default_catalog
 from rlcatalog.errors import MissingFrameworkError, NotServedError, nearest
 from rlcatalog.frameworks import require_framework
 from rlcatalog_compat.absent import absent
-from rlcatalog_compat.names import MODULES, reason_for
+from rlcatalog_compat.names import MODULES, REASONS, reason_for
 
 PREFIX = "rlcatalog_compat."
 #: Known modules, and the packages above them.
 KNOWN = {".".join(path.split(".")[: i + 1]) for path in MODULES for i in range(path.count(".") + 1)}
-_ROOTS = {path.partition(".")[0] for path in KNOWN}
+_ROOTS = {path.partition(".")[0] for path in (*KNOWN, *REASONS)}
 
 
 class NotMirroredError(NotServedError, ImportError):
-    """A module or name of RLlib's that the mirror does not serve; the message says why."""
+    """A module or name of RLlib's is imported that the mirror does not serve; the message says why."""
+
+
+class NameNotMirroredError(NotServedError, AttributeError):
+    """The same of an attribute. It is no ImportError: whoever looks through modules expects an AttributeError."""
 
 
 class Mirror(ModuleType):
@@ -49,7 +53,8 @@ class _Finder(MetaPathFinder, Loader):
         if inside == fullname or inside.partition(".")[0] not in _ROOTS:
             return None
         if inside not in KNOWN:
-            raise NotMirroredError(_no_module(inside))
+            # Names come here too: for `from module import name`, Python tries a module where there is no attribute.
+            raise NotMirroredError(missing(inside))
         return ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -77,7 +82,7 @@ def lookup(module: str, name: str) -> Any:
         name: The name asked for.
 
     Raises:
-        NotMirroredError: It is a name of RLlib's that is not served, or none we know.
+        NameNotMirroredError: It is a name of RLlib's that is not served, or none we know.
         AttributeError: It begins with an underscore, as names that Python itself looks for.
     """
     path = module.removeprefix(PREFIX) if module.startswith(PREFIX) else ""
@@ -89,15 +94,22 @@ def lookup(module: str, name: str) -> Any:
         return importlib.import_module(PREFIX + below)
     if name.startswith("_"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    why = entry.refused.get(name) if entry is not None else None
-    why = why or reason_for(below)
-    known = entry.names if entry is not None else ()
-    raise NotMirroredError(
-        f"ray.{below} is not served: {why}"
-        if why
-        else f"ray.{below} is no name that rlcatalog-compat knows.{nearest(name, known)}"
-        " docs/porting.md lists those it serves."
-    )
+    raise NameNotMirroredError(missing(below))
+
+
+def missing(path: str) -> str:
+    """Return why a module or name of RLlib's is not served.
+
+    Args:
+        path: The module, and the name in it, `ray.` left out.
+    """
+    front, _, name = path.rpartition(".")
+    entry = MODULES.get(front)
+    why = (entry.refused.get(name) if entry is not None else None) or reason_for(path)
+    if why:
+        return f"ray.{path} is not served: {why}."
+    close = nearest(name, entry.names) if entry is not None else ""
+    return f"ray.{path} is nothing that rlcatalog-compat knows.{close} docs/porting.md lists what it serves."
 
 
 def resolve(target: str, name: str) -> Any:
@@ -126,9 +138,3 @@ def resolve(target: str, name: str) -> Any:
             default_catalog().registry.explain_missing(name, package.replace("_", "-"))
         raise
     return getattr(found, attribute)
-
-
-def _no_module(path: str) -> str:
-    if why := reason_for(path):
-        return f"ray.{path} is not served: {why}"
-    return f"ray.{path} is no module that rlcatalog-compat knows; docs/porting.md lists those it serves."

@@ -230,7 +230,7 @@ MODULES: dict[str, Module] = {
         ("rlcatalog.errors", "UnsupportedSpaceException=UnsupportedSpaceError"),
         (_OWN + "helpers", "EnvError"),
     ),
-    "rllib.utils.explained_variance": _served("0.8–0.8", (_OWN + "arrays", "explained_variance")),
+    "rllib.utils.explained_variance": _served("0.8–0.8", (_OWN + "tensors.tf", "explained_variance")),
     "rllib.utils.filter": _served(
         "0.8–2.60", ("rlcatalog", "Filter"), ("rlcatalog_filters", "MeanStdFilter RunningStat")
     ),
