@@ -75,6 +75,11 @@ def test_an_attribute_that_is_not_served_is_an_attribute_error():
     assert getattr(rlcatalog_compat, "get", None) is None
 
 
+def test_a_name_is_no_module():
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("rlcatalog_compat.rllib.models.torch.misc.SlimFC")
+
+
 def test_names_of_pythons_own_are_plainly_missing():
     module = importlib.import_module("rlcatalog_compat.rllib.models.torch.misc")
     assert not hasattr(module, "__wrapped__")

@@ -52,6 +52,9 @@ class _Finder(MetaPathFinder, Loader):
         inside = fullname.removeprefix(PREFIX)
         if inside == fullname or inside.partition(".")[0] not in _ROOTS:
             return None
+        front, _, name = inside.rpartition(".")
+        if front in MODULES and name in MODULES[front].names:
+            return None  # a name, and no module
         if inside not in KNOWN:
             # Names come here too: for `from module import name`, Python tries a module where there is no attribute.
             raise NotMirroredError(missing(inside))
