@@ -50,7 +50,7 @@ def port(
 
 
 def files(paths: list[Path]) -> list[Path]:
-    """Return the Python files among paths and below folders, hidden folders left out.
+    """Return the Python files among paths and below folders; hidden folders and those of built files are left out.
 
     Raises:
         ConfigError: A path does not exist.
