@@ -70,6 +70,8 @@ lint: $(VENV)/.dev  ## style, types, who imports whom, and whether the generated
 	PYTHONPATH=plugins/example/src $(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python tools/public_index.py --check
 	$(BIN)/python tools/config_table.py --check
+	$(BIN)/python tools/porting_table.py --check
+	$(BIN)/python tools/plugins_page.py --check
 
 fix: $(VENV)/.torch  ## mend what ruff can: imports, simple faults, layout
 	$(BIN)/ruff check --fix .
@@ -88,9 +90,10 @@ mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its test
 lowest: $(LOWEST)/.done  ## the kernel and fcnet with PyTorch, at every lowest version the packages declare
 	$(LOWEST)/bin/python -m pytest -m "not learn and not attack" -n 2 --dist loadfile catalog builtin_models/fcnet $(PYTEST_ARGS)
 
-generate: $(VENV)/.dev  ## write what is generated: install hints, tables of config keys, the code in docs/plugins.md
+generate: $(VENV)/.dev  ## write what is generated: install hints, tables of config keys and RLlib's names, code in docs/plugins.md
 	$(BIN)/python tools/public_index.py
 	$(BIN)/python tools/config_table.py
+	$(BIN)/python tools/porting_table.py
 	$(BIN)/python tools/plugins_page.py
 
 clean:  ## remove the environments, the runs and the tools' caches

@@ -43,6 +43,7 @@ PACKAGES = {
     "rlcatalog-ppo": "plugins/ppo",
     "rlcatalog-sb3": "plugins/sb3",
     "rlcatalog-rllib": "plugins/rllib",
+    "rlcatalog-compat": "plugins/compat",
 }
 RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), "docs/config.md", "docs/seeds.md"]
 
@@ -109,7 +110,16 @@ def test_commands_in_readme_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "page", [*RUNNABLE, "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/hooks.md", "docs/plugins.md"]
+    "page",
+    [
+        *RUNNABLE,
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "docs/hooks.md",
+        "docs/plugins.md",
+        "docs/porting.md",
+    ],
 )
 def test_links_lead_somewhere(page):
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", read(page)):

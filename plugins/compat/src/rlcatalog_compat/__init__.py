@@ -1,0 +1,34 @@
+"""RLlib's module tree over rlcatalog: `ray.rllib.models.torch.misc` is `rlcatalog_compat.rllib.models.torch.misc`.
+
+`names.py` holds every name and what it stands for. Importing this package imports no framework.
+`import rlcatalog_compat as ray` stands for `import ray`: there is no cluster, so `init` and `shutdown` do nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from rlcatalog_compat import mirror
+
+mirror.install()
+
+
+def init(*args: Any, **kwargs: Any) -> None:
+    """Do nothing: everything runs in this process."""
+
+
+def shutdown(*args: Any, **kwargs: Any) -> None:
+    """Do nothing: `init` started nothing."""
+
+
+def is_initialized() -> bool:
+    """Return True, as nothing has to be started."""
+    return True
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        return importlib.import_module(f"{__name__}.{name}")
+    return mirror.lookup(__name__, name)

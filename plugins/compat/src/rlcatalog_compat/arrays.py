@@ -1,0 +1,94 @@
+"""NumPy versions of what networks compute, as RLlib's tests and losses use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlcatalog import one_hot
+
+Array = np.ndarray[Any, Any]
+
+
+def sigmoid(x: Any, derivative: bool = False) -> Any:
+    """Return the logistic function of `x`, or its derivative there."""
+    s = 1.0 / (1.0 + np.exp(-np.asarray(x)))
+    return s * (1.0 - s) if derivative else s
+
+
+def softmax(x: Any, axis: int = -1, epsilon: float | None = None) -> Array:
+    """Return the softmax along an axis, no value below `epsilon` (1e-6 when None)."""
+    x = np.asarray(x)
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return np.maximum(e / e.sum(axis=axis, keepdims=True), 1e-6 if epsilon is None else epsilon)  # type: ignore[no-any-return]
+
+
+def relu(x: Any, alpha: float = 0.0) -> Any:
+    """Return `x`, `alpha * x` where that is larger."""
+    return np.maximum(x, np.asarray(x) * alpha)
+
+
+def huber_loss(x: Any, delta: float = 1.0) -> Any:
+    """Return the Huber loss of errors: squared within `delta`, linear beyond."""
+    error = np.abs(x)
+    return np.where(error < delta, 0.5 * np.square(x), delta * (error - 0.5 * delta))
+
+
+def l2_loss(x: Any) -> Any:
+    """Return half the sum of squares."""
+    return np.sum(np.square(x)) / 2.0
+
+
+def fc(x: Any, weights: Any, biases: Any = None, framework: str | None = None) -> Array:
+    """Return a dense layer's output `[B, out]`.
+
+    Args:
+        x: Input `[B, in]`.
+        weights: `[in, out]`, or `[out, in]` as PyTorch has it.
+        biases: `[out]`, or None.
+        framework: `"torch"` where the weights are PyTorch's.
+    """
+    x, weights = convert_to_numpy(x), convert_to_numpy(weights)
+    found: Array = x @ (weights.T if framework == "torch" else weights)
+    return found if biases is None else found + convert_to_numpy(biases)
+
+
+def one_hot_multidiscrete(x: Any, depths: Any) -> Array:
+    """Return the one-hots of choices `[..., k]` side by side, `[..., sum(depths)]`."""
+    x = np.asarray(x)
+    return np.concatenate([one_hot(x[..., i], int(n)) for i, n in enumerate(depths)], axis=-1)
+
+
+def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None) -> Any:
+    """Return tensors, or a structure of such, as arrays.
+
+    Args:
+        x: Tensors of either framework, arrays, numbers, or dicts, lists and tuples of such.
+        reduce_type: Whether 64 bits become 32.
+        reduce_floats: An older name of `reduce_type`, for floats alone; has no effect.
+    """
+    if isinstance(x, dict):
+        return {key: convert_to_numpy(value, reduce_type) for key, value in x.items()}
+    if isinstance(x, list | tuple) and any(hasattr(value, "shape") or isinstance(value, dict) for value in x):
+        return type(x)(convert_to_numpy(value, reduce_type) for value in x)
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+    array = np.asarray(x.numpy() if hasattr(x, "numpy") else x)
+    smaller = {"float64": np.float32, "int64": np.int32}.get(array.dtype.name) if reduce_type else None
+    return array if smaller is None else array.astype(smaller)
+
+
+def standardized(array: Any) -> Any:
+    """Return values less their mean, over their deviation."""
+    return (array - np.mean(array)) / max(1e-4, float(np.std(array)))
+
+
+def discount_cumsum(x: Any, gamma: float) -> Array:
+    """Return at each place the discounted sum of what follows, itself included."""
+    found = np.zeros(len(x), np.float32)
+    total = 0.0
+    for place in reversed(range(len(x))):
+        total = x[place] + gamma * total
+        found[place] = total
+    return found

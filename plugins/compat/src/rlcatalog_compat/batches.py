@@ -1,0 +1,278 @@
+"""Batches as models and losses of RLlib's handle them: dictionaries of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.errors import ConfigError
+from rlcatalog_compat.constants import DEFAULT_POLICY_ID
+from rlcatalog_compat.spaces import leaves
+
+
+class SampleBatch(dict[str, Any]):
+    """Columns of a trajectory by name, one row per time step.
+
+    Columns are arrays, tensors, or structures of such; lists become arrays. `"seq_lens"` and `"state_in_0"` and so on
+    have one row per sequence and are left out where rows are counted.
+
+    Args:
+        *args: What a dict is made of.
+        **kwargs: Columns; `_is_training`, `_time_major`, `_zero_padded` and `_max_seq_len` are attributes instead.
+    """
+
+    OBS = CUR_OBS = "obs"
+    NEXT_OBS = "new_obs"
+    OBS_EMBEDS = "obs_embeds"
+    ACTIONS, REWARDS = "actions", "rewards"
+    PREV_ACTIONS, PREV_REWARDS = "prev_actions", "prev_rewards"
+    DONES, TERMINATEDS, TRUNCATEDS, INFOS = "dones", "terminateds", "truncateds", "infos"
+    SEQ_LENS, T = "seq_lens", "t"
+    EPS_ID, ENV_ID, AGENT_INDEX, AGENT_ID, UNROLL_ID = "eps_id", "env_id", "agent_index", "agent_id", "unroll_id"
+    ACTION_DIST_INPUTS, ACTION_PROB, ACTION_LOGP, ACTION_DIST = (
+        "action_dist_inputs",
+        "action_prob",
+        "action_logp",
+        "action_dist",
+    )
+    VF_PREDS, VALUES_BOOTSTRAPPED, ACTION_MASK = "vf_preds", "values_bootstrapped", "action_mask"
+    RETURNS_TO_GO, ATTENTION_MASKS = "returns_to_go", "attention_masks"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._is_training = kwargs.pop("_is_training", None)
+        self.time_major = kwargs.pop("_time_major", None)
+        self.zero_padded = kwargs.pop("_zero_padded", False)
+        self.max_seq_len = kwargs.pop("_max_seq_len", None)
+        super().__init__(*args, **kwargs)
+        for name, column in self.items():
+            if isinstance(column, list) and name != self.INFOS:
+                super().__setitem__(name, np.asarray(column))
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return self.slice(key.start or 0, len(self) if key.stop is None else key.stop)
+        if key == "is_training":  # models of older layouts read it as a column
+            return self.is_training if "is_training" not in self.keys() else super().__getitem__(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a column, or the default."""
+        return self[key] if key in self or key == "is_training" else default
+
+    @property
+    def is_training(self) -> Any:
+        """Whether the batch is for training: a boolean, or a tensor of one."""
+        return False if self._is_training is None else self._is_training
+
+    def set_training(self, training: Any = True) -> None:
+        """Say whether the batch is for training."""
+        self._is_training = training
+
+    @property
+    def count(self) -> int:
+        """Number of rows: time steps, padding left out."""
+        lengths = super().get(self.SEQ_LENS)
+        if lengths is not None and len(lengths) and not self.zero_padded:
+            return int(sum(int(length) for length in lengths))
+        return next((len(leaf) for name in self._rows() for leaf in leaves(super(SampleBatch, self).get(name))), 0)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __bool__(self) -> bool:
+        return bool(self.keys())
+
+    def env_steps(self) -> int:
+        """Return the number of steps of the environment."""
+        return self.count
+
+    agent_steps = env_steps
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows, each as a dict of one value per column."""
+        for row in range(self.count):
+            yield {name: _map(lambda leaf, row=row: leaf[row], self[name]) for name in self._rows()}
+
+    def columns(self, keys: list[str]) -> list[Any]:
+        """Return the columns of the given names."""
+        return [self[key] for key in keys]
+
+    def copy(self, shallow: bool = False) -> SampleBatch:
+        """Return a copy; without `shallow` the arrays are copied too."""
+        same = {name: _map(lambda x: x if shallow else _copied(x), column) for name, column in self.items()}
+        return self._like(same)
+
+    def slice(self, start: int, end: int) -> SampleBatch:
+        """Return the rows from `start` up to `end`.
+
+        Raises:
+            ConfigError: The batch holds sequences and the cut goes through one of them.
+        """
+        columns = {name: _map(lambda leaf: leaf[start:end], self[name]) for name in self._rows()}
+        lengths = super().get(self.SEQ_LENS)
+        if lengths is not None and len(lengths):
+            ends = np.cumsum([int(length) for length in lengths]).tolist()
+            starts = [0, *ends[:-1]]
+            if start not in [*starts, ends[-1]] or min(end, ends[-1]) not in [0, *ends]:
+                raise ConfigError(f"slice({start}, {end}) cuts through a sequence; sequences end at {ends}.")
+            first, last = (
+                sum(e <= start for e in ends),
+                sum(s < end for s in starts),
+            )
+            for name in self.keys() - self._rows():
+                columns[name] = _map(lambda leaf: leaf[first:last], self[name])
+        return self._like(columns)
+
+    def split_by_episode(self, key: str | None = None) -> list[SampleBatch]:
+        """Return one batch per episode: where `"eps_id"` changes, or behind each end."""
+        name = key or (self.EPS_ID if self.EPS_ID in self else None)
+        if name is not None:
+            ids = np.asarray(self[name])
+            cuts = (np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist()
+        else:
+            ended = self[self.DONES if self.DONES in self else self.TERMINATEDS]
+            cuts = [place + 1 for place in np.flatnonzero(np.asarray(ended)).tolist()]
+        edges = sorted({0, *cuts, self.count})
+        return [self.slice(a, b) for a, b in pairwise(edges)]
+
+    def timeslices(self, size: int) -> list[SampleBatch]:
+        """Return the batch in pieces of `size` rows; the last may be shorter."""
+        return [self.slice(i, min(i + size, self.count)) for i in range(0, self.count, size)]
+
+    def shuffle(self) -> SampleBatch:
+        """Put the rows into a random order, in place, and return the batch."""
+        order = np.random.permutation(self.count)
+        for name in self._rows():
+            self[name] = _map(lambda leaf: leaf[order], self[name])
+        return self
+
+    def concat(self, other: SampleBatch) -> SampleBatch:
+        """Return this batch with the rows of another behind its own."""
+        return concat_samples([self, other])
+
+    @staticmethod
+    def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
+        """Return the rows of several batches as one (see the function of this name)."""
+        return concat_samples(samples)
+
+    def get_single_step_input_dict(self, view_requirements: Mapping[str, Any], index: Any = "last") -> SampleBatch:
+        """Return what a model sees at one step, each view with a batch of one row.
+
+        Args:
+            view_requirements: A model's views.
+            index: The step; `"last"` is the one behind the last row.
+        """
+        now = self.count if index == "last" else int(index)
+        found: dict[str, Any] = {}
+        for name, view in view_requirements.items():
+            column = view.data_col or name
+            if column == self.OBS and column not in self and self.NEXT_OBS not in self:
+                continue
+            if column.startswith("state_in_") or (column not in self and column != self.OBS):
+                continue
+            steps = [now + int(shift) for shift in np.ravel(view.shift_arr)]
+            rows = [self._row(column, step, view.space) for step in steps]
+            found[name] = np.asarray(rows if len(rows) > 1 else rows[0])[None]
+        return SampleBatch(found)
+
+    def _row(self, column: str, step: int, space: Any) -> Any:
+        """Return one value of a column; zeros before the start, and of the next observation behind the end."""
+        if column == self.OBS and step >= self.count and self.NEXT_OBS in self:
+            return self[self.NEXT_OBS][step - 1]
+        if 0 <= step < self.count:
+            return self[column][step]
+        return np.zeros_like(self[column][0]) if self.count else np.zeros(space.shape, space.dtype)
+
+    def _rows(self) -> list[str]:
+        """Return the names of the columns that have one row per step."""
+        return [name for name in self.keys() if name != self.SEQ_LENS and not name.startswith("state_in_")]
+
+    def _like(self, columns: Mapping[str, Any]) -> SampleBatch:
+        return SampleBatch(
+            columns,
+            _is_training=self._is_training,
+            _time_major=self.time_major,
+            _zero_padded=self.zero_padded,
+            _max_seq_len=self.max_seq_len,
+        )
+
+
+class MultiAgentBatch:
+    """Batches of several policies.
+
+    Args:
+        policy_batches: Policy → its batch.
+        env_steps: Number of steps of the environment.
+    """
+
+    def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
+        self.policy_batches, self.count = dict(policy_batches), env_steps
+
+    def env_steps(self) -> int:
+        """Return the number of steps of the environment."""
+        return self.count
+
+    def agent_steps(self) -> int:
+        """Return the number of steps of all agents together."""
+        return sum(batch.count for batch in self.policy_batches.values())
+
+
+def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
+    """Return the rows of several batches as one.
+
+    Raises:
+        ConfigError: The batches have different columns.
+    """
+    samples = [sample for sample in samples if sample]
+    if not samples:
+        return SampleBatch()
+    names = samples[0].keys()
+    if different := [sample for sample in samples if sample.keys() != names]:
+        raise ConfigError(f"concat_samples: columns {sorted(names)} and {sorted(different[0].keys())} do not agree.")
+    return samples[0]._like({name: _joined([sample[name] for sample in samples]) for name in names})
+
+
+def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
+    """Return the one batch of a MultiAgentBatch; a SampleBatch as it is.
+
+    Raises:
+        ConfigError: There are several policies.
+    """
+    if isinstance(batch, SampleBatch):
+        return batch
+    if list(batch.policy_batches) != [DEFAULT_POLICY_ID]:
+        raise ConfigError(f"expected one policy, {DEFAULT_POLICY_ID!r}; found {sorted(batch.policy_batches)}.")
+    found: SampleBatch = batch.policy_batches[DEFAULT_POLICY_ID]
+    return found
+
+
+def _map(function: Any, column: Any) -> Any:
+    if isinstance(column, Mapping):
+        return {key: _map(function, value) for key, value in column.items()}
+    if isinstance(column, tuple):
+        return tuple(_map(function, value) for value in column)
+    return function(column)
+
+
+def _copied(x: Any) -> Any:
+    return x.clone() if hasattr(x, "clone") else x.copy() if hasattr(x, "copy") else x
+
+
+def _joined(columns: list[Any]) -> Any:
+    first = columns[0]
+    if isinstance(first, Mapping):
+        return {key: _joined([column[key] for column in columns]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_joined(list(parts)) for parts in zip(*columns, strict=True))
+    if hasattr(first, "detach"):
+        return first.new_tensor([]) if not columns else _torch_cat(columns)
+    return np.concatenate([np.asarray(column) for column in columns])
+
+
+def _torch_cat(columns: list[Any]) -> Any:
+    import importlib
+
+    return importlib.import_module("torch").cat(columns)

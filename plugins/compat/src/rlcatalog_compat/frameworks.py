@@ -1,0 +1,201 @@
+"""RLlib's way to import frameworks that may be missing, and what it does with either."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from rlcatalog.errors import ConfigError, MissingFrameworkError
+from rlcatalog.frameworks import require_framework
+from rlcatalog_compat.absent import AbsentModule
+
+
+def try_import_torch(error: bool = False) -> tuple[Any, Any]:
+    """Return `(torch, torch.nn)`; where PyTorch is missing None and a module whose classes cannot be used.
+
+    Args:
+        error: Whether to raise where it is missing.
+
+    Raises:
+        MissingFrameworkError: It is missing, and `error` is set.
+    """
+    try:
+        require_framework("torch")
+    except MissingFrameworkError as missing:
+        if error:
+            raise
+        return None, AbsentModule(str(missing))
+    torch = importlib.import_module("torch")
+    return torch, torch.nn
+
+
+def try_import_tf(error: bool = False) -> tuple[Any, Any, int | None]:
+    """Return `(tensorflow.compat.v1, tensorflow, 2)`; where TensorFlow is missing three times None.
+
+    Args:
+        error: Whether to raise where it is missing.
+
+    Raises:
+        MissingFrameworkError: It is missing, and `error` is set.
+    """
+    try:
+        require_framework("tf")
+    except MissingFrameworkError:
+        if error:
+            raise
+        return None, None, None
+    # The kernel's door imports it in an order that is safe beside PyTorch.
+    tf = importlib.import_module("rlcatalog.tf").tf
+    return tf.compat.v1, tf, 2
+
+
+def try_import_tfp(error: bool = False) -> Any:
+    """Return `tensorflow_probability`, or None where it is missing and `error` is not set."""
+    try:
+        return importlib.import_module("tensorflow_probability")
+    except ImportError:
+        if error:
+            raise
+        return None
+
+
+def try_import_jax(error: bool = False) -> tuple[Any, Any]:
+    """Return `(None, None)`: RLlib's models in JAX are not served.
+
+    Raises:
+        MissingFrameworkError: `error` is set.
+    """
+    if error:
+        raise MissingFrameworkError("JAX is no framework of rlcatalog's; it serves torch and tf.")
+    return None, None
+
+
+def tf_function(tf_module: Any) -> Callable[[Any], Any]:
+    """Return a decorator that traces a function with TensorFlow, or leaves it where `tf_module` is None."""
+
+    def decorate(function: Any) -> Any:
+        return function if tf_module is None else tf_module.function(function)
+
+    return decorate
+
+
+def get_activation_fn(name: Any = None, framework: str = "tf") -> Any:
+    """Return the activation for a name: a class of `torch.nn`, a function of TensorFlow, or None for "linear".
+
+    Args:
+        name: RLlib's name for it; a callable is returned as it is.
+        framework: `"torch"`, `"tf"` or `"tf2"`.
+
+    Raises:
+        ConfigError: The framework has no such activation.
+    """
+    if name is None or callable(name) or name.lower() == "linear":
+        return name if callable(name) else None
+    if framework == "torch":
+        nn = importlib.import_module("torch").nn
+        classes = {"swish": "SiLU", "silu": "SiLU", "relu": "ReLU", "tanh": "Tanh", "elu": "ELU", "softmax": "Softmax"}
+        found = getattr(nn, name, None) or getattr(nn, classes.get(name.lower(), ""), None)
+    elif framework in ("tf", "tf2", "tfe"):
+        nn = importlib.import_module("rlcatalog.tf").tf.nn
+        found = getattr(nn, name.lower(), None)
+    else:
+        raise ConfigError(f"framework: expected 'torch' or 'tf', found {framework!r}.")
+    if found is None:
+        raise ConfigError(f"Unknown activation {name!r} for framework={framework!r}.")
+    return found
+
+
+def get_variable(
+    value: Any,
+    framework: str = "tf",
+    trainable: bool = False,
+    tf_name: str = "unnamed-variable",
+    torch_tensor: bool = False,
+    device: str | None = None,
+    shape: Any = None,
+    dtype: Any = None,
+) -> Any:
+    """Return a value as a framework's variable.
+
+    Args:
+        value: A number or array; for TensorFlow also an initialiser that is called with `shape`.
+        framework: `"torch"`, `"tf"` or anything else for the value itself.
+        trainable: Whether gradients reach it.
+        tf_name: TensorFlow's name for it.
+        torch_tensor: Whether PyTorch's answer is a tensor; without, it is the value itself.
+        device: PyTorch's device.
+        shape: Shape for an initialiser.
+        dtype: Dtype; that of the value, float32 for floats, where it is None.
+    """
+    import numpy as np
+
+    if framework in ("tf", "tf2", "tfe"):
+        tf = importlib.import_module("rlcatalog.tf").tf
+        if callable(value):
+            value = value(shape=shape, dtype=dtype or tf.float32)
+        elif dtype is None:
+            dtype = _dtype(np.asarray(value).dtype)
+        return tf.Variable(value, trainable=trainable, name=tf_name, dtype=dtype)
+    if framework == "torch" and torch_tensor:
+        torch = importlib.import_module("torch")
+        array = np.asarray(value)
+        tensor = torch.as_tensor(array.astype(_dtype(array.dtype)), dtype=dtype, device=device)
+        return torch.nn.Parameter(tensor) if trainable else tensor
+    return value
+
+
+def _dtype(dtype: Any) -> Any:
+    return "float32" if dtype == "float64" else dtype.name
+
+
+def get_initializer(name: Any, framework: str = "tf") -> Any:
+    """Return the initialiser for a name: a function that fills a tensor in place, or one of Keras'.
+
+    Args:
+        name: `"xavier_uniform"` (also `"default"` and None) or `"xavier_normal"`; a callable is returned as it is.
+        framework: `"torch"`, `"tf"` or `"tf2"`.
+
+    Raises:
+        ConfigError: The name is unknown.
+    """
+    if callable(name):
+        return name
+    found = {None: "xavier_uniform", "default": "xavier_uniform"}.get(name, name)
+    if found in ("xavier_uniform", "xavier_normal"):
+        if framework == "torch":
+            return getattr(importlib.import_module("torch").nn.init, f"{found}_")
+        keras = importlib.import_module("rlcatalog.tf").keras
+        return getattr(keras.initializers, found.replace("xavier", "glorot"))()
+    raise ConfigError(f"Unknown initialiser {name!r}; known: 'default', 'xavier_uniform', 'xavier_normal'.")
+
+
+#: Image size → filters `[channels, kernel, stride]` that reduce it to one place.
+_FILTERS: dict[tuple[int, int], list[list[Any]]] = {
+    (480, 640): [[16, [24, 32], [14, 18]], [32, [6, 6], 4], [256, [9, 9], 1]],
+    (240, 320): [[16, [12, 16], [7, 9]], [32, [6, 6], 4], [256, [9, 9], 1]],
+    (96, 96): [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 2]],
+    (84, 84): [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]],
+    (64, 64): [[32, [4, 4], 2], [64, [4, 4], 2], [128, [4, 4], 2], [256, [4, 4], 2]],
+    (42, 42): [[16, [4, 4], 2], [32, [4, 4], 2], [256, [11, 11], 1]],
+    (10, 10): [[16, [5, 5], 2], [32, [5, 5], 2]],
+}
+
+
+def get_filter_config(shape: Any) -> list[list[Any]]:
+    """Return RLlib's default `conv_filters` for images.
+
+    Args:
+        shape: `(height, width)`, with channels before or behind.
+
+    Raises:
+        ConfigError: There is no default for the size.
+    """
+    sizes = tuple(int(n) for n in shape)
+    for size in (sizes[:2], sizes[1:]):
+        if len(sizes) in (2, 3) and size in _FILTERS:
+            return [list(layer) for layer in _FILTERS[size]]
+    raise ConfigError(
+        f"No default conv_filters for images of shape {sizes}; there are some for"
+        f" {', '.join(f'{height} x {width}' for height, width in _FILTERS)}. Write them into the model config."
+    )

@@ -1,0 +1,95 @@
+"""Small helpers that RLlib's code takes from `ray.rllib.utils`, `ray.tune.utils` and `ray.util`."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+NullContextManager = contextlib.nullcontext
+
+
+class EnvError(Exception):
+    """An environment is not valid."""
+
+
+class EnvContext(dict[str, Any]):
+    """An environment's config, and which copy of the environment it is for.
+
+    Args:
+        env_config: The config.
+        worker_index: Number of the worker, 0 in the main process.
+        vector_index: Number of the environment within the worker.
+        remote: Whether it runs in a process of its own.
+        num_workers: Number of workers.
+        recreated_worker: Whether the worker replaces one that failed.
+    """
+
+    def __init__(
+        self,
+        env_config: Mapping[str, Any],
+        worker_index: int = 0,
+        vector_index: int = 0,
+        remote: bool = False,
+        num_workers: int | None = None,
+        recreated_worker: bool = False,
+    ) -> None:
+        super().__init__(env_config)
+        self.worker_index, self.vector_index, self.remote = worker_index, vector_index, remote
+        self.num_workers, self.recreated_worker = num_workers, recreated_worker
+
+
+def deep_update(
+    original: dict[str, Any],
+    new_dict: Mapping[str, Any],
+    new_keys_allowed: bool = False,
+    allow_new_subkey_list: list[str] | None = None,
+    override_all_if_type_changes: list[str] | None = None,
+) -> dict[str, Any]:
+    """Write a dictionary into another one, the dictionaries in it included, and return that.
+
+    Args:
+        original: The dictionary to change.
+        new_dict: What to write into it.
+        new_keys_allowed: Whether `new_dict` may bring keys of its own.
+        allow_new_subkey_list: Keys whose dictionaries may.
+        override_all_if_type_changes: Keys whose dictionary is replaced where its `"type"` differs.
+
+    Raises:
+        KeyError: A key is new and may not be.
+    """
+    for key, value in new_dict.items():
+        if not new_keys_allowed and key not in original:
+            raise KeyError(f"Unknown config parameter {key!r}; known: {sorted(map(str, original))}.")
+        old = original.get(key)
+        if not (isinstance(old, dict) and isinstance(value, Mapping)):
+            original[key] = value
+        elif key in (override_all_if_type_changes or ()) and "type" in value and value["type"] != old.get("type"):
+            original[key] = dict(value)
+        else:
+            deep_update(old, value, new_keys_allowed or key in (allow_new_subkey_list or ()))
+    return original
+
+
+def merge_dicts(d1: Mapping[str, Any], d2: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both dictionaries in one, the dictionaries in them included; where both have a value, `d2`'s."""
+    return deep_update(copy.deepcopy(dict(d1)), d2, new_keys_allowed=True)
+
+
+def force_list(elements: Any = None, to_tuple: bool = False) -> Any:
+    """Return a list, or a tuple: of nothing for None, of a list's or tuple's items, else of the one value."""
+    kind = tuple if to_tuple else list
+    if elements is None:
+        return kind()
+    return kind(elements) if isinstance(elements, list | tuple) else kind([elements])
+
+
+force_tuple = partial(force_list, to_tuple=True)
+
+
+def pretty_print(result: Mapping[str, Any]) -> str:
+    """Return a result as indented text."""
+    return json.dumps(result, indent=2, default=str)

@@ -1,0 +1,1 @@
+"""Layers that RLlib's models are built of."""

@@ -1,0 +1,161 @@
+"""RLlib's layers in PyTorch; the names of their weights are RLlib's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlcatalog_compat.frameworks import get_activation_fn
+from rlcatalog_compat.layers.padding import pair
+
+
+def _activation(value: Any) -> list[nn.Module]:
+    """Return the activation's module as a list; of none an empty one."""
+    if isinstance(value, str):
+        value = get_activation_fn(value, "torch")
+    return [] if value is None else [value()]
+
+
+class SlimFC(nn.Module):
+    """A dense layer and its activation: `[..., in_size]` → `[..., out_size]`.
+
+    Args:
+        in_size: Width of the input.
+        out_size: Width of the output.
+        initializer: Fills the weight in place; Glorot's uniform values when None.
+        activation_fn: A name, or a callable that makes a module; none when None.
+        use_bias: Whether there is a bias.
+        bias_init: Initial value of the bias.
+    """
+
+    def __init__(
+        self,
+        in_size: int,
+        out_size: int,
+        initializer: Callable[[Tensor], Any] | None = None,
+        activation_fn: Any = None,
+        use_bias: bool = True,
+        bias_init: float = 0.0,
+    ) -> None:
+        super().__init__()
+        linear = nn.Linear(int(in_size), int(out_size), bias=use_bias)
+        (nn.init.xavier_uniform_ if initializer is None else initializer)(linear.weight)
+        if use_bias:
+            nn.init.constant_(linear.bias, bias_init)
+        self._model = nn.Sequential(linear, *_activation(activation_fn))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the input to the output."""
+        y: Tensor = self._model(x)
+        return y
+
+
+class SlimConv2d(nn.Module):
+    """A convolution with explicit padding, and its activation: `[B, in, H, W]` → `[B, out, H', W']`.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        kernel: Size of the kernel.
+        stride: Stride.
+        padding: `(left, right, top, bottom)` as `same_padding` returns it, one number for all, or None.
+        initializer: `"default"` for Glorot's uniform values, None for PyTorch's own, or a callable that fills the
+            weight in place.
+        activation_fn: `"default"` for ReLU, a name, a callable that makes a module, or None.
+        bias_init: Initial value of the bias.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int | tuple[int, int],
+        stride: int | tuple[int, int],
+        padding: Any,
+        initializer: Any = "default",
+        activation_fn: Any = "default",
+        bias_init: float = 0,
+    ) -> None:
+        super().__init__()
+        conv = nn.Conv2d(in_channels, out_channels, pair(kernel), pair(stride))
+        if initializer == "default":
+            initializer = nn.init.xavier_uniform_
+        if initializer is not None:
+            initializer(conv.weight)
+        nn.init.constant_(conv.bias, bias_init)  # type: ignore[arg-type]
+        pad = [nn.ZeroPad2d(padding)] if padding else []
+        self._model = nn.Sequential(*pad, conv, *_activation(nn.ReLU if activation_fn == "default" else activation_fn))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the images to the output."""
+        y: Tensor = self._model(x)
+        return y
+
+
+class AppendBiasLayer(nn.Module):
+    """Appends a trained vector, the same for every row: `[B, n]` → `[B, n + num_bias_vars]`.
+
+    Args:
+        num_bias_vars: Its width.
+    """
+
+    def __init__(self, num_bias_vars: int) -> None:
+        super().__init__()
+        self.log_std = nn.Parameter(torch.zeros(num_bias_vars))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Append the vector."""
+        return torch.cat([x, self.log_std.expand(len(x), -1)], dim=1)
+
+
+class Reshape(nn.Module):
+    """Gives tensors a shape.
+
+    Args:
+        shape: The shape.
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return `x` in the shape."""
+        return x.view(*self.shape)
+
+
+class SkipConnection(nn.Module):
+    """A layer around which its input is led: added to the output, or joined with it by a gate.
+
+    Args:
+        layer: The layer.
+        fan_in_layer: Called with the input and the output; they are added when None.
+        add_memory: Whether the layer takes a `memory`.
+    """
+
+    def __init__(self, layer: nn.Module, fan_in_layer: Any = None, add_memory: bool = False, **kwargs: Any) -> None:
+        super().__init__()
+        self._layer, self._fan_in_layer = layer, fan_in_layer
+
+    def forward(self, inputs: Tensor, **kwargs: Any) -> Tensor:
+        """Run the layer and join its output with its input."""
+        outputs: Tensor = self._layer(inputs, **kwargs)
+        if self._fan_in_layer is None:
+            return outputs + inputs
+        joined: Tensor = self._fan_in_layer((inputs, outputs))
+        return joined
+
+
+class Swish(nn.Module):
+    """`x` times its logistic function, of a trained slope: RLlib's activation before PyTorch had SiLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._beta = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, input_tensor: Tensor) -> Tensor:
+        """Map element by element."""
+        return input_tensor * torch.sigmoid(self._beta * input_tensor)

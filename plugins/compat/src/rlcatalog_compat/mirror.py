@@ -1,0 +1,143 @@
+"""The modules of the mirror, made from the table in `names.py` when they are imported."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from rlcatalog import default_catalog
+from rlcatalog.errors import MissingFrameworkError, NotServedError, nearest
+from rlcatalog.frameworks import require_framework
+from rlcatalog_compat.absent import absent
+from rlcatalog_compat.names import MODULES, REASONS, reason_for
+
+PREFIX = "rlcatalog_compat."
+#: Known modules, and the packages above them.
+KNOWN = {".".join(path.split(".")[: i + 1]) for path in MODULES for i in range(path.count(".") + 1)}
+_ROOTS = {path.partition(".")[0] for path in (*KNOWN, *REASONS)}
+
+
+class NotMirroredError(NotServedError, ImportError):
+    """A module or name of RLlib's is imported that the mirror does not serve; the message says why."""
+
+
+class NameNotMirroredError(NotServedError, AttributeError):
+    """The same of an attribute. It is no ImportError: whoever looks through modules expects an AttributeError."""
+
+
+class Mirror(ModuleType):
+    """A module of the mirror: its names are looked up in the table at each access."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lookup(self.__name__, name)
+
+    def __dir__(self) -> list[str]:
+        path = self.__name__.removeprefix(PREFIX)
+        below = [known.rpartition(".")[2] for known in KNOWN if known.rpartition(".")[0] == path]
+        return sorted({*below, *(MODULES[path].names if path in MODULES else ())})
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Finds the modules of the mirror, and says of others of RLlib's why there are none."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module of the mirror; None of any other."""
+        inside = fullname.removeprefix(PREFIX)
+        if inside == fullname or inside.partition(".")[0] not in _ROOTS:
+            return None
+        front, _, name = inside.rpartition(".")
+        if front in MODULES and name in MODULES[front].names:
+            return None  # a name, and no module
+        if inside not in KNOWN:
+            # Names come here too: for `from module import name`, Python tries a module where there is no attribute.
+            raise NotMirroredError(missing(inside))
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the empty module."""
+        return Mirror(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Describe the module; its names come when they are asked for."""
+        path = module.__name__.removeprefix(PREFIX)
+        module.__doc__ = f"The mirror of ray.{path}; see rlcatalog_compat.names."
+        module.__dict__["__all__"] = sorted(MODULES[path].names) if path in MODULES else []
+
+
+def install() -> None:
+    """Put the finder in front of the import system's others, once."""
+    if not any(type(finder) is _Finder for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def lookup(module: str, name: str) -> Any:
+    """Return what a name of a module of the mirror stands for.
+
+    Args:
+        module: The module, `"rlcatalog_compat.rllib..."`.
+        name: The name asked for.
+
+    Raises:
+        NameNotMirroredError: It is a name of RLlib's that is not served, or none we know.
+        AttributeError: It begins with an underscore, as names that Python itself looks for.
+    """
+    path = module.removeprefix(PREFIX) if module.startswith(PREFIX) else ""
+    entry = MODULES.get(path)
+    if entry is not None and name in entry.names:
+        return resolve(entry.names[name], name)
+    below = f"{path}.{name}" if path else name
+    if below in KNOWN:
+        return importlib.import_module(PREFIX + below)
+    if name.startswith("_"):
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    raise NameNotMirroredError(missing(below))
+
+
+def missing(path: str) -> str:
+    """Return why a module or name of RLlib's is not served.
+
+    Args:
+        path: The module, and the name in it, `ray.` left out.
+    """
+    front, _, name = path.rpartition(".")
+    entry = MODULES.get(front)
+    why = (entry.refused.get(name) if entry is not None else None) or reason_for(path)
+    if why:
+        return f"ray.{path} is not served: {why}."
+    close = nearest(name, entry.names) if entry is not None else ""
+    return f"ray.{path} is nothing that rlcatalog-compat knows.{close} docs/porting.md lists what it serves."
+
+
+def resolve(target: str, name: str) -> Any:
+    """Return the object a target names; where its framework is not installed, a class that says so when it is used.
+
+    Args:
+        target: `"module:attribute"`.
+        name: RLlib's name for it.
+
+    Raises:
+        MissingPluginError: The package that provides it is not installed.
+    """
+    home, _, attribute = target.partition(":")
+    for framework in ("torch", "tf"):
+        if home.rpartition(".")[2] == framework:
+            try:
+                require_framework(framework)
+            except MissingFrameworkError as error:
+                # Files of RLlib's define both frameworks' classes; those of one must not stop the others'.
+                return absent(name, str(error))
+    package = home.partition(".")[0]
+    try:
+        found = importlib.import_module(home)
+    except ModuleNotFoundError as error:
+        if error.name == package:
+            default_catalog().registry.explain_missing(name, package.replace("_", "-"))
+        raise
+    return getattr(found, attribute)

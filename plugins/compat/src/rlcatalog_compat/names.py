@@ -1,0 +1,356 @@
+"""Every module and name of RLlib's that the mirror knows: what it stands for, or why it is not served."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module of RLlib's.
+
+    Attributes:
+        layouts: The first and last of the versions 0.8, 1.13, 2.9 and 2.60 that have it.
+        names: Name → `"module:attribute"` it stands for.
+        refused: Name → why it is not served.
+    """
+
+    layouts: str
+    names: Mapping[str, str]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def _served(layouts: str, *homes: tuple[str, str], refused: Mapping[str, str] | None = None) -> Module:
+    """Return a module.
+
+    Args:
+        layouts: See `Module`.
+        *homes: A module, and the names that stand in it; `old=new` where it is called otherwise there.
+        refused: A reason → the names it holds for.
+    """
+    names = {}
+    for home, listed in homes:
+        for name in listed.split():
+            old, _, new = name.partition("=")
+            names[old] = f"{home}:{new or old}"
+    reasons = {name: why for listed, why in (refused or {}).items() for name in listed.split()}
+    return Module(layouts, names, reasons)
+
+
+_TORCH, _TF, _OWN = "rlcatalog.torch", "rlcatalog.tf", "rlcatalog_compat."
+_HINTS = (
+    "TensorType TensorStructType TensorShape ModelConfigDict TrainerConfigDict PartialTrainerConfigDict"
+    " AlgorithmConfigDict PartialAlgorithmConfigDict EnvConfigDict EnvInfoDict ModelInputDict ResultDict GradInfoDict"
+    " LearnerStatsDict PolicyState MultiAgentDict MultiEnvDict MultiAgentPolicyConfigDict StateDict"
+    " ViewRequirementsDict ParamDict ModelWeights ModelGradients FromConfigSpec SampleBatchType SpaceStruct EnvID"
+    " EnvType EnvCreator EnvObsType EnvActionType FileType AgentID PolicyID ModuleID EpisodeID UnrollID EpisodeType"
+    " LocalOptimizer Optimizer Param ParamRef NetworkType DeviceType LearningRateOrSchedule ConvFilterSpec T"
+)
+_TYPING = "Any Callable Dict List Optional Sequence Set Tuple Type Union"
+_IMPORTS = "try_import_tf try_import_tfp try_import_torch try_import_jax"
+_ANNOTATIONS = "override PublicAPI DeveloperAPI"
+_COLUMNS = "SampleBatch MultiAgentBatch"
+_NUMBERS = "SMALL_NUMBER LARGE_INTEGER MIN_LOG_NN_OUTPUT MAX_LOG_NN_OUTPUT"
+_ARRAYS = "sigmoid softmax relu fc huber_loss l2_loss one_hot_multidiscrete convert_to_numpy"
+_LIMITS = "FLOAT_MIN FLOAT_MAX"
+_TENSORS = (
+    "one_hot explained_variance huber_loss l2_loss reduce_mean_ignore_inf flatten_inputs_to_1d_tensor symlog"
+    " inverse_symlog"
+)
+_TORCH_TENSORS = (
+    f"{_TENSORS} atanh convert_to_torch_tensor convert_to_non_torch_type copy_torch_tensors global_norm"
+    " minimize_and_clip sequence_mask set_torch_seed softmax_cross_entropy_with_logits"
+)
+_DISTS = "Categorical MultiCategorical SlateMultiCategorical DiagGaussian SquashedGaussian Beta Deterministic Dirichlet"
+_FACES = "PPO PPOTrainer PPOConfig DEFAULT_CONFIG"
+_UNITS = (
+    "a layer inside rlcatalog-attention, whose weights lie otherwise; use GTrXLNet or use_attention as a whole, or"
+    " PyTorch's and Keras' own attention layers"
+)
+_READER = "rlcatalog_ppo.offline"
+_BY_NAME = "get_trainable_cls"
+_Q_TF, _Q_TORCH = _OWN + "q_models.tf", _OWN + "q_models.torch"
+_NOISY = "noisy layers are not served; leave use_noisy out"
+_GRAPH = "code for the graphs and sessions of TensorFlow 1; here models run eagerly or in a tf.function"
+_KERAS = "Keras models as models of RLlib's; derive from TFModelV2 and hold the Keras model as an attribute"
+_POLICY = (
+    "the losses and learning steps of an algorithm's own; they stay with Ray, whose learners rlcatalog-rllib serves"
+)
+_AGENTS = "several agents are trained by RLlib over rlcatalog-rllib; rlcatalog's own PPO trains one"
+_OLD_MODEL = "the first model interface, which RLlib itself has given up; derive from TorchModelV2 or TFModelV2"
+
+#: Modules, `ray.` left out.
+MODULES: dict[str, Module] = {
+    # --- models ---
+    "rllib.models": _served(
+        "0.8–2.60",
+        ("rlcatalog", "ActionDistribution ModelCatalog ModelV2 Preprocessor MODEL_DEFAULTS"),
+        refused={"Model": _OLD_MODEL},
+    ),
+    "rllib.models.action_dist": _served("0.8–2.60", ("rlcatalog", "ActionDistribution")),
+    "rllib.models.catalog": _served("0.8–2.60", ("rlcatalog", "ModelCatalog MODEL_DEFAULTS")),
+    "rllib.models.extra_spaces": _served("0.8–0.8", ("rlcatalog.spaces", "Simplex")),
+    "rllib.models.model": _served(
+        "0.8–0.8", (_OWN + "restoring", "restore_original_dimensions flatten"), refused={"Model": _OLD_MODEL}
+    ),
+    "rllib.models.modelv2": _served(
+        "0.8–2.60",
+        ("rlcatalog", "ModelV2"),
+        (_OWN + "restoring", "restore_original_dimensions flatten"),
+        (_OWN + "helpers", "NullContextManager"),
+    ),
+    "rllib.models.preprocessors": _served(
+        "0.8–2.60",
+        ("rlcatalog", "Preprocessor"),
+        (
+            "rlcatalog.preprocessors",
+            "get_preprocessor GenericPixelPreprocessor AtariRamPreprocessor OneHotPreprocessor NoPreprocessor"
+            " MultiBinaryPreprocessor TupleFlatteningPreprocessor DictFlatteningPreprocessor"
+            " RepeatedValuesPreprocessor",
+        ),
+        (_OWN + "constants", "ATARI_OBS_SHAPE ATARI_RAM_OBS_SHAPE"),
+    ),
+    "rllib.models.repeated_values": _served("0.8–2.60", ("rlcatalog.spaces", "RepeatedValues")),
+    "rllib.models.utils": _served(
+        "1.13–2.60", (_OWN + "frameworks", "get_activation_fn get_filter_config get_initializer")
+    ),
+    # --- models, PyTorch ---
+    "rllib.models.torch": _served("0.8–2.60"),
+    "rllib.models.torch.attention_net": _served(
+        "0.8–2.60", (_TORCH, "GTrXLNet AttentionWrapper"), refused={"relative_position_embedding": _UNITS}
+    ),
+    "rllib.models.torch.complex_input_net": _served("1.13–2.60", (_TORCH, "ComplexInputNetwork")),
+    "rllib.models.torch.fcnet": _served("0.8–2.60", (_TORCH, "FullyConnectedNetwork")),
+    "rllib.models.torch.misc": _served(
+        "0.8–2.60",
+        (_TORCH, "normc_initializer"),
+        (_OWN + "layers.torch", "SlimFC SlimConv2d AppendBiasLayer Reshape"),
+        (_OWN + "layers.padding", "same_padding valid_padding"),
+        (_OWN + "frameworks", "get_activation_fn"),
+    ),
+    "rllib.models.torch.modules": _served(
+        "0.8–2.60",
+        (_OWN + "layers.torch", "SkipConnection"),
+        refused={"GRUGate MultiHeadAttention RelativeMultiHeadAttention": _UNITS, "NoisyLayer": _NOISY},
+    ),
+    "rllib.models.torch.modules.skip_connection": _served("0.8–2.60", (_OWN + "layers.torch", "SkipConnection")),
+    "rllib.models.torch.recurrent_net": _served("0.8–2.60", (_TORCH, "RecurrentNetwork LSTMWrapper")),
+    "rllib.models.torch.torch_action_dist": _served(
+        "0.8–2.60",
+        ("rlcatalog", "ActionDistribution"),
+        (_OWN + "dists.torch", "TorchDistributionWrapper get_torch_categorical_class_with_temperature"),
+        (_TORCH, " ".join(f"Torch{name}={name}" for name in [*_DISTS.split(), "MultiActionDistribution"])),
+    ),
+    "rllib.models.torch.torch_modelv2": _served("0.8–2.60", (_TORCH, "TorchModelV2"), ("rlcatalog", "ModelV2")),
+    "rllib.models.torch.visionnet": _served("0.8–2.60", (_TORCH, "VisionNetwork")),
+    # --- models, TensorFlow ---
+    "rllib.models.tf": _served("0.8–2.60"),
+    "rllib.models.tf.attention_net": _served(
+        "0.8–2.60",
+        (_TF, "GTrXLNet AttentionWrapper"),
+        refused={
+            "TrXLNet PositionwiseFeedforward relative_position_embedding": _UNITS,
+            "Keras_GTrXLNet Keras_AttentionWrapper": _KERAS,
+        },
+    ),
+    "rllib.models.tf.complex_input_net": _served("1.13–2.60", (_TF, "ComplexInputNetwork")),
+    "rllib.models.tf.fcnet": _served(
+        "0.8–2.60", (_OWN + "nets.tf", "FullyConnectedNetwork"), refused={"Keras_FullyConnectedNetwork": _KERAS}
+    ),
+    "rllib.models.tf.fcnet_v2": _served("0.8–0.8", (_OWN + "nets.tf", "FullyConnectedNetwork")),
+    "rllib.models.tf.layers": _served(
+        "0.8–2.60",
+        refused={
+            "GRUGate MultiHeadAttention RelativeMultiHeadAttention PositionalEmbedding SkipConnection": _UNITS,
+            "NoisyLayer": _NOISY,
+        },
+    ),
+    "rllib.models.tf.misc": _served(
+        "0.8–2.60",
+        (_TF, "normc_initializer"),
+        (_OWN + "tensors.tf", "flatten"),
+        (_OWN + "frameworks", "get_activation_fn"),
+        refused={"linear conv2d": _GRAPH},
+    ),
+    "rllib.models.tf.recurrent_net": _served(
+        "0.8–2.60", (_TF, "RecurrentNetwork LSTMWrapper"), refused={"Keras_LSTMWrapper": _KERAS}
+    ),
+    "rllib.models.tf.recurrent_tf_modelv2": _served("0.8–0.8", (_TF, "RecurrentTFModelV2 RecurrentNetwork")),
+    "rllib.models.tf.recurrent_tf_model_v2": _served("0.8–0.8", (_TF, "RecurrentTFModelV2 RecurrentNetwork")),
+    "rllib.models.tf.tf_action_dist": _served(
+        "0.8–2.60",
+        ("rlcatalog", "ActionDistribution"),
+        (_OWN + "dists.tf", "TFActionDistribution get_categorical_class_with_temperature"),
+        (_TF, f"{_DISTS} MultiActionDistribution GumbelSoftmax"),
+    ),
+    "rllib.models.tf.tf_modelv2": _served("0.8–2.60", (_TF, "TFModelV2"), ("rlcatalog", "ModelV2")),
+    "rllib.models.tf.visionnet": _served("0.8–2.60", (_TF, "VisionNetwork"), refused={"Keras_VisionNetwork": _KERAS}),
+    "rllib.models.tf.visionnet_v2": _served("0.8–0.8", (_TF, "VisionNetwork")),
+    # --- policy and evaluation: what models read ---
+    "rllib.policy": _served("0.8–2.60"),
+    "rllib.policy.rnn_sequencing": _served("0.8–2.60", (_OWN + "restoring", "add_time_dimension")),
+    "rllib.policy.sample_batch": _served(
+        "0.8–2.60",
+        (_OWN + "batches", f"{_COLUMNS} concat_samples convert_ma_batch_to_sample_batch"),
+        (_OWN + "constants", "DEFAULT_POLICY_ID"),
+    ),
+    "rllib.policy.trajectory_view": _served("0.8–1.13", ("rlcatalog", "ViewRequirement")),
+    "rllib.policy.view_requirement": _served("1.13–2.60", ("rlcatalog", "ViewRequirement")),
+    "rllib.evaluation": _served("0.8–2.60", (_OWN + "batches", _COLUMNS)),
+    "rllib.evaluation.postprocessing": _served(
+        "0.8–2.60", (_OWN + "arrays", "discount=discount_cumsum discount_cumsum")
+    ),
+    "rllib.evaluation.sample_batch": _served("0.8–0.8", (_OWN + "batches", _COLUMNS)),
+    # --- utils ---
+    "rllib.utils": _served(
+        "0.8–2.60",
+        (_OWN + "annotations", _ANNOTATIONS),
+        (_OWN + "frameworks", _IMPORTS),
+        (_OWN + "deprecation", "deprecation_warning"),
+        (_OWN + "helpers", "force_list force_tuple merge_dicts deep_update NullContextManager"),
+        (_OWN + "constants", _NUMBERS),
+        (_OWN + "arrays", "sigmoid softmax relu fc"),
+        ("rlcatalog", "one_hot Filter"),
+    ),
+    "rllib.utils.annotations": _served(
+        "0.8–2.60",
+        (
+            _OWN + "annotations",
+            f"{_ANNOTATIONS} ExperimentalAPI OldAPIStack OverrideToImplementCustomLogic"
+            " OverrideToImplementCustomLogic_CallToSuperRecommended is_overridden",
+        ),
+        (_OWN + "deprecation", "Deprecated"),
+    ),
+    "rllib.utils.deprecation": _served(
+        "0.8–2.9", (_OWN + "deprecation", "DEPRECATED_VALUE Deprecated deprecation_warning")
+    ),
+    "rllib.utils.error": _served(
+        "0.8–2.60",
+        ("rlcatalog.errors", "UnsupportedSpaceException=UnsupportedSpaceError"),
+        (_OWN + "helpers", "EnvError"),
+    ),
+    "rllib.utils.explained_variance": _served("0.8–0.8", (_OWN + "tensors.tf", "explained_variance")),
+    "rllib.utils.filter": _served(
+        "0.8–2.60", ("rlcatalog", "Filter"), ("rlcatalog_filters", "MeanStdFilter RunningStat")
+    ),
+    "rllib.utils.framework": _served(
+        "0.8–2.60",
+        (_OWN + "frameworks", f"{_IMPORTS} get_activation_fn get_variable tf_function"),
+        (_OWN + "hints", "TensorType TensorStructType TensorShape"),
+    ),
+    "rllib.utils.numpy": _served(
+        "0.8–2.60",
+        ("rlcatalog", "one_hot"),
+        (_OWN + "arrays", _ARRAYS),
+        (_OWN + "constants", _NUMBERS),
+    ),
+    "rllib.utils.sgd": _served("0.8–2.60", (_OWN + "arrays", "standardized")),
+    "rllib.utils.spaces": _served("0.8–2.60"),
+    "rllib.utils.spaces.repeated": _served("0.8–2.60", ("rlcatalog.spaces", "Repeated")),
+    "rllib.utils.spaces.simplex": _served("0.8–2.60", ("rlcatalog.spaces", "Simplex")),
+    "rllib.utils.spaces.space_utils": _served(
+        "0.8–2.60",
+        (
+            _OWN + "spaces",
+            "batch flatten_space flatten_to_single_ndarray get_base_struct_from_space get_original_space unbatch",
+        ),
+    ),
+    "rllib.utils.tf_ops": _served(
+        "0.8–0.8",
+        (_OWN + "tensors.tf", _TENSORS),
+        refused={"make_tf_callable scope_vars minimize_and_clip": _GRAPH},
+    ),
+    "rllib.utils.tf_utils": _served(
+        "1.13–2.60",
+        (_OWN + "tensors.tf", f"{_TENSORS} zero_logps_from_actions"),
+        refused={"make_tf_callable scope_vars get_placeholder minimize_and_clip": _GRAPH},
+    ),
+    "rllib.utils.torch_ops": _served(
+        "0.8–1.13", (_OWN + "tensors.torch", _TORCH_TENSORS), (_OWN + "constants", _LIMITS)
+    ),
+    "rllib.utils.torch_utils": _served(
+        "1.13–2.60",
+        (_OWN + "tensors.torch", _TORCH_TENSORS),
+        (_OWN + "constants", _LIMITS),
+        (_OWN + "layers.torch", "Swish"),
+    ),
+    "rllib.utils.tuple_actions": _served("0.8–0.8", ("rlcatalog", "TupleActions")),
+    "rllib.utils.types": _served("0.8–0.8", (_OWN + "hints", _HINTS), ("typing", _TYPING)),
+    "rllib.utils.typing": _served("1.13–2.60", (_OWN + "hints", _HINTS), ("typing", _TYPING)),
+    # --- algorithms ---
+    "rllib.agents": _served("0.8–1.13"),
+    "rllib.agents.a3c": _served("0.8–1.13", (_OWN + "algorithms", "A2CTrainer A3CTrainer DEFAULT_CONFIG")),
+    "rllib.agents.a3c.a2c": _served("0.8–1.13", (_OWN + "algorithms", "A2CTrainer")),
+    "rllib.agents.dqn": _served("0.8–1.13"),
+    "rllib.agents.dqn.distributional_q_tf_model": _served("0.8–1.13", (_Q_TF, "DistributionalQTFModel")),
+    "rllib.agents.dqn.dqn_torch_model": _served("0.8–1.13", (_Q_TORCH, "DQNTorchModel")),
+    "rllib.agents.ppo": _served("0.8–1.13", (_OWN + "algorithms", "PPOTrainer PPOConfig DEFAULT_CONFIG")),
+    "rllib.agents.ppo.ppo": _served("0.8–1.13", (_OWN + "algorithms", "PPOTrainer PPOConfig DEFAULT_CONFIG")),
+    "rllib.agents.registry": _served(
+        "0.8–1.13", (_OWN + "algorithms", f"get_trainer_class={_BY_NAME} get_agent_class={_BY_NAME}")
+    ),
+    "rllib.algorithms": _served("2.9–2.60"),
+    "rllib.algorithms.a2c": _served("2.9–2.9", (_OWN + "algorithms", "A2C")),
+    "rllib.algorithms.dqn": _served("2.9–2.60"),
+    "rllib.algorithms.dqn.distributional_q_tf_model": _served("2.9–2.60", (_Q_TF, "DistributionalQTFModel")),
+    "rllib.algorithms.dqn.dqn_torch_model": _served("2.9–2.60", (_Q_TORCH, "DQNTorchModel")),
+    "rllib.algorithms.ppo": _served("2.9–2.60", (_OWN + "algorithms", "PPO PPOConfig")),
+    "rllib.algorithms.ppo.ppo": _served("2.9–2.60", (_OWN + "algorithms", "PPO PPOConfig")),
+    # --- environments ---
+    "rllib.env": _served("0.8–2.60", (_OWN + "helpers", "EnvContext"), refused={"MultiAgentEnv": _AGENTS}),
+    "rllib.env.env_context": _served("0.8–2.60", (_OWN + "helpers", "EnvContext")),
+    # --- recorded data ---
+    "rllib.offline": _served("0.8–2.60", (_READER, "JsonReader=Reader")),
+    "rllib.offline.json_reader": _served("0.8–2.60", (_READER, "JsonReader=Reader")),
+    # --- the rest of Ray ---
+    "tune": _served("0.8–2.60", (_OWN + "algorithms", "register_env")),
+    "tune.logger": _served("0.8–2.60", (_OWN + "helpers", "pretty_print")),
+    "tune.registry": _served("0.8–2.60", (_OWN + "algorithms", "register_env get_trainable_cls")),
+    "tune.utils": _served("0.8–2.60", (_OWN + "helpers", "merge_dicts deep_update")),
+    "util": _served("0.8–2.60", (_OWN + "deprecation", "log_once")),
+    "util.debug": _served("0.8–2.60", (_OWN + "deprecation", "log_once")),
+}
+
+#: What everything under a path has in common that is not in the table; the longest path that fits counts.
+REASONS: dict[str, str] = {
+    "rllib.agents": _POLICY,
+    "rllib.algorithms": _POLICY,
+    "rllib.connectors": "connectors belong to Ray's runners; rlcatalog-rllib brings those its modules need",
+    "rllib.contrib": _POLICY,
+    "rllib.core": "RLlib's newer interface (RLModule), which rlcatalog-rllib serves; stay there for your own",
+    "rllib.env": "environments are Gymnasium's here",
+    "rllib.env.multi_agent_env": _AGENTS,
+    "rllib.evaluation": "Ray's workers and what runs in them; rlcatalog-ppo collects for itself",
+    "rllib.examples": "example code of RLlib's; copy what you need and port the copy",
+    "rllib.execution": _POLICY,
+    "rllib.models.jax": "JAX is no framework of rlcatalog's; it serves torch and tf",
+    "rllib.models.tf.fcnet_v1": _OLD_MODEL,
+    "rllib.models.tf.lstm_v1": _OLD_MODEL,
+    "rllib.models.tf.modelv1_compat": _OLD_MODEL,
+    "rllib.models.tf.visionnet_v1": _OLD_MODEL,
+    "rllib.models.tf.layers": _UNITS,
+    "rllib.models.torch.modules": _UNITS,
+    "rllib.models.tf.layers.noisy_layer": _NOISY,
+    "rllib.models.torch.modules.noisy_layer": _NOISY,
+    "rllib.offline": "RLlib's readers and writers; PPO(record=FOLDER) and rlcatalog_ppo.offline.Reader do their work",
+    "rllib.policy": _POLICY,
+    "rllib.utils.exploration": _POLICY,
+    "rllib.utils.replay_buffers": _POLICY,
+    "rllib.utils.schedules": _POLICY,
+    "air": "Ray's experiments; call train() of PPO in a loop, or stay with Ray over rlcatalog-rllib",
+    "train": "Ray's experiments; call train() of PPO in a loop, or stay with Ray over rlcatalog-rllib",
+    "tune": "Ray's experiments; call train() of PPO in a loop, or stay with Ray over rlcatalog-rllib",
+}
+
+
+def reason_for(path: str) -> str | None:
+    """Return why a module or name, `ray.` left out, is not served; None where nothing is known about it."""
+    parts = path.split(".")
+    for end in range(len(parts), 0, -1):
+        if why := REASONS.get(".".join(parts[:end])):
+            return why
+        module = MODULES.get(".".join(parts[: end - 1]))
+        if module is not None and end == len(parts) and parts[-1] in module.refused:
+            return module.refused[parts[-1]]
+    return None

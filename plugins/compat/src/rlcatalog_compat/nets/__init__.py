@@ -1,0 +1,1 @@
+"""Nets under RLlib's names that have more there than here."""

@@ -1,0 +1,12 @@
+"""Declarations: the command this package adds."""
+
+from __future__ import annotations
+
+from rlcatalog import CommandSpec, hookimpl
+
+
+@hookimpl
+def rlcatalog_commands() -> list[CommandSpec]:
+    return [
+        CommandSpec("port", {"cli": "rlcatalog_compat.porting.cli:port"}, "Rewrite code written for RLlib."),
+    ]

@@ -1,0 +1,1 @@
+"""The command `rlcatalog port`: rewrites code written for RLlib."""

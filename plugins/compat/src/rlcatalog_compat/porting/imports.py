@@ -1,0 +1,98 @@
+"""Rules for imports: RLlib's modules become the mirror's, gym becomes Gymnasium."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from rlcatalog_compat.mirror import KNOWN
+from rlcatalog_compat.names import MODULES, reason_for
+from rlcatalog_compat.porting.context import RAY, dotted, name_node
+
+#: What `rlcatalog_compat` has beside the mirror's modules.
+OWN = ("init", "shutdown", "is_initialized", "kept")
+_UNKNOWN = "no name that rlcatalog-compat knows; write it yourself or leave it out"
+_CLUSTER = "Ray's cluster; everything runs in one process here"
+
+
+def why_not(path: str, name: str = "") -> str | None:
+    """Return why a module of RLlib's, or a name in it, is not served; None where it is.
+
+    Args:
+        path: The module, `ray.` left out; `""` is `ray` itself.
+        name: The name; the module itself is meant where it is missing.
+    """
+    whole = f"{path}.{name}".strip(".")
+    if whole in KNOWN or (not path and name in ("", *OWN)):
+        return None
+    if name and path in MODULES and name in MODULES[path].names:
+        return None
+    refused = MODULES[path].refused.get(name) if path in MODULES else None
+    return refused or reason_for(whole) or (_CLUSTER if not path else _UNKNOWN)
+
+
+def without_root(path: str) -> str | None:
+    """Return a path inside Ray or the mirror without its root; None of others."""
+    root, _, inside = path.partition(".")
+    return inside if root in RAY else None
+
+
+def ported_import(node: cst.Import) -> tuple[cst.Import, list[tuple[str, str]]]:
+    """Return an `import` statement as it should be, and what of it stays, with reasons."""
+    stays, names = [], []
+    for alias in node.names:
+        path = dotted(alias.name)
+        inside = without_root(path)
+        if inside is not None and (why := why_not(inside)):
+            stays.append((f"import {path}", why))
+        elif path.partition(".")[0] in ("ray", "gym"):
+            alias = _renamed(alias, path)
+        names.append(alias)
+    return node.with_changes(names=names), stays
+
+
+def ported_from(node: cst.ImportFrom) -> tuple[list[cst.ImportFrom], list[tuple[str, str]]]:
+    """Return the statements that a `from ... import` becomes, and what of it stays, with reasons."""
+    path = dotted(node.module)
+    if node.relative or not path:
+        return [node], []
+    if path.partition(".")[0] == "gym":
+        return [_moved(node, "gymnasium" + path.removeprefix("gym"))], []
+    inside = without_root(path)
+    if inside is None:
+        return [node], []
+    target = f"rlcatalog_compat.{inside}".strip(".")
+    if isinstance(node.names, cst.ImportStar):
+        why = why_not(inside)
+        return ([node], [(f"from {path} import *", why)]) if why else ([_moved(node, target)], [])
+    reasons = [why_not(inside, dotted(alias.name)) for alias in node.names]
+    stays = [
+        (f"from {path} import {dotted(alias.name)}", why)
+        for alias, why in zip(node.names, reasons, strict=True)
+        if why is not None
+    ]
+    goes = [alias for alias, why in zip(node.names, reasons, strict=True) if why is None]
+    if not goes:
+        return [node], stays
+    if not stays:
+        return [_moved(node, target)], stays
+    rest = [alias for alias, why in zip(node.names, reasons, strict=True) if why is not None]
+    return [_moved(_only(node, goes), target), _only(node, rest)], stays
+
+
+def _moved(node: cst.ImportFrom, path: str) -> cst.ImportFrom:
+    return node if dotted(node.module) == path else node.with_changes(module=name_node(path))
+
+
+def _only(node: cst.ImportFrom, aliases: list[cst.ImportAlias]) -> cst.ImportFrom:
+    last = aliases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return node.with_changes(names=[*aliases[:-1], last])
+
+
+def _renamed(alias: cst.ImportAlias, path: str) -> cst.ImportAlias:
+    root, _, inside = path.partition(".")
+    new = {"ray": "rlcatalog_compat", "gym": "gymnasium"}[root]
+    if alias.asname is not None:
+        return alias.with_changes(name=name_node(f"{new}.{inside}".strip(".")))
+    # Without a name of its own the root is bound, from which its modules are found by themselves.
+    asname = cst.AsName(cst.Name(root), cst.SimpleWhitespace(" "), cst.SimpleWhitespace(" "))
+    return alias.with_changes(name=cst.Name(new), asname=asname)

@@ -1,0 +1,71 @@
+"""Doors of the kernel's under RLlib's signatures, which do not say the framework in the same way."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from rlcatalog import restore_original_dimensions as _restore
+from rlcatalog.frameworks import ops_of
+from rlcatalog_compat.spaces import leaves
+
+_LIBRARIES = {"tensorflow": "tf"}
+
+
+def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = None) -> Any:
+    """Turn encoded observations back into the structure of the space they came from.
+
+    Args:
+        obs: Encoded observations `[..., size]`; a structure is returned as it is.
+        obs_space: The model's observation space.
+        tensorlib: `"torch"`, `"tf"`, `"numpy"`, or the library itself; that of `obs` when None.
+    """
+    if tensorlib is None:
+        tensorlib = _library_of(obs)
+    elif not isinstance(tensorlib, str):
+        name = tensorlib.__name__.partition(".")[0]
+        tensorlib = _LIBRARIES.get(name, name)
+    return _restore(obs, obs_space, tensorlib)
+
+
+def flatten(obs: Any, framework: str | None = None) -> Any:
+    """Return observations `[B, ...]` as `[B, n]`.
+
+    Args:
+        obs: A tensor.
+        framework: Accepted for RLlib's signature; the tensor tells.
+    """
+    return importlib.import_module(f"rlcatalog.{_library_of(obs)}").flatten_rows(obs)
+
+
+def add_time_dimension(
+    padded_inputs: Any,
+    seq_lens: Any = None,
+    framework: str | None = None,
+    time_major: bool = False,
+    *,
+    max_seq_len: int | None = None,
+) -> Any:
+    """Give padded rows their time axis.
+
+    Args:
+        padded_inputs: `[S * T, ...]`, padded to equal lengths.
+        seq_lens: Lengths `[S]`; or `max_seq_len`.
+        framework: Accepted for RLlib's signature; the tensor tells.
+        time_major: Whether time comes first.
+        max_seq_len: T, as RLlib 1 wants it.
+
+    Returns:
+        `[S, T, ...]`, or `[T, S, ...]`.
+    """
+    door = importlib.import_module(f"rlcatalog.{_library_of(padded_inputs)}")
+    if max_seq_len is None:
+        return door.add_time_dimension(padded_inputs, seq_lens, time_major=time_major)
+    timed = ops_of(padded_inputs).rows(padded_inputs, (max_seq_len, *padded_inputs.shape[1:]))
+    if not time_major:
+        return timed
+    return timed.transpose(0, 1) if hasattr(timed, "detach") else door.tf.experimental.numpy.swapaxes(timed, 0, 1)
+
+
+def _library_of(obs: Any) -> str:
+    return ops_of(next(leaves(obs))).framework

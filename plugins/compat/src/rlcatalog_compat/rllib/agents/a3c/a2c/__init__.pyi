@@ -1,0 +1,1 @@
+from rlcatalog_compat.algorithms import A2CTrainer as A2CTrainer

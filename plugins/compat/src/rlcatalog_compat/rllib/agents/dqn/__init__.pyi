@@ -1,0 +1,2 @@
+from . import distributional_q_tf_model as distributional_q_tf_model
+from . import dqn_torch_model as dqn_torch_model

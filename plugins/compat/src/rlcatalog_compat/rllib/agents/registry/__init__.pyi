@@ -1,0 +1,2 @@
+from rlcatalog_compat.algorithms import get_trainable_cls as get_agent_class
+from rlcatalog_compat.algorithms import get_trainable_cls as get_trainer_class

@@ -1,0 +1,1 @@
+from rlcatalog_compat.algorithms import A2C as A2C

@@ -1,0 +1,1 @@
+from rlcatalog_compat.helpers import EnvContext as EnvContext

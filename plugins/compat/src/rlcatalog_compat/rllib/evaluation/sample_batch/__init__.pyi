@@ -1,0 +1,2 @@
+from rlcatalog_compat.batches import MultiAgentBatch as MultiAgentBatch
+from rlcatalog_compat.batches import SampleBatch as SampleBatch

@@ -1,0 +1,15 @@
+from rlcatalog import ActionDistribution as ActionDistribution
+from rlcatalog import MODEL_DEFAULTS as MODEL_DEFAULTS
+from rlcatalog import ModelCatalog as ModelCatalog
+from rlcatalog import ModelV2 as ModelV2
+from rlcatalog import Preprocessor as Preprocessor
+from . import action_dist as action_dist
+from . import catalog as catalog
+from . import extra_spaces as extra_spaces
+from . import model as model
+from . import modelv2 as modelv2
+from . import preprocessors as preprocessors
+from . import repeated_values as repeated_values
+from . import tf as tf
+from . import torch as torch
+from . import utils as utils

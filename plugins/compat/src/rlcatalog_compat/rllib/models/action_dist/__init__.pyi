@@ -1,0 +1,1 @@
+from rlcatalog import ActionDistribution as ActionDistribution

@@ -1,0 +1,2 @@
+from rlcatalog import MODEL_DEFAULTS as MODEL_DEFAULTS
+from rlcatalog import ModelCatalog as ModelCatalog

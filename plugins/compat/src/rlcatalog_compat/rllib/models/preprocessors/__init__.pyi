@@ -1,0 +1,12 @@
+from rlcatalog import Preprocessor as Preprocessor
+from rlcatalog.preprocessors import AtariRamPreprocessor as AtariRamPreprocessor
+from rlcatalog.preprocessors import DictFlatteningPreprocessor as DictFlatteningPreprocessor
+from rlcatalog.preprocessors import GenericPixelPreprocessor as GenericPixelPreprocessor
+from rlcatalog.preprocessors import MultiBinaryPreprocessor as MultiBinaryPreprocessor
+from rlcatalog.preprocessors import NoPreprocessor as NoPreprocessor
+from rlcatalog.preprocessors import OneHotPreprocessor as OneHotPreprocessor
+from rlcatalog.preprocessors import RepeatedValuesPreprocessor as RepeatedValuesPreprocessor
+from rlcatalog.preprocessors import TupleFlatteningPreprocessor as TupleFlatteningPreprocessor
+from rlcatalog.preprocessors import get_preprocessor as get_preprocessor
+from rlcatalog_compat.constants import ATARI_OBS_SHAPE as ATARI_OBS_SHAPE
+from rlcatalog_compat.constants import ATARI_RAM_OBS_SHAPE as ATARI_RAM_OBS_SHAPE

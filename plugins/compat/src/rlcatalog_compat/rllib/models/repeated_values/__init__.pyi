@@ -1,0 +1,1 @@
+from rlcatalog.spaces import RepeatedValues as RepeatedValues

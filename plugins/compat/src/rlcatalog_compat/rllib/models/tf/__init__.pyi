@@ -1,0 +1,13 @@
+from . import attention_net as attention_net
+from . import complex_input_net as complex_input_net
+from . import fcnet as fcnet
+from . import fcnet_v2 as fcnet_v2
+from . import layers as layers
+from . import misc as misc
+from . import recurrent_net as recurrent_net
+from . import recurrent_tf_model_v2 as recurrent_tf_model_v2
+from . import recurrent_tf_modelv2 as recurrent_tf_modelv2
+from . import tf_action_dist as tf_action_dist
+from . import tf_modelv2 as tf_modelv2
+from . import visionnet as visionnet
+from . import visionnet_v2 as visionnet_v2

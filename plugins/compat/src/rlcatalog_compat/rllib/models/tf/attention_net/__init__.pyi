@@ -1,0 +1,2 @@
+from rlcatalog.tf import AttentionWrapper as AttentionWrapper
+from rlcatalog.tf import GTrXLNet as GTrXLNet

@@ -1,0 +1,1 @@
+from rlcatalog.tf import ComplexInputNetwork as ComplexInputNetwork

@@ -1,0 +1,1 @@
+from rlcatalog_compat.nets.tf import FullyConnectedNetwork as FullyConnectedNetwork

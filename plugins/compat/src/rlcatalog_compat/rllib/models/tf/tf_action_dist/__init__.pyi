@@ -1,0 +1,13 @@
+from rlcatalog import ActionDistribution as ActionDistribution
+from rlcatalog.tf import Beta as Beta
+from rlcatalog.tf import Categorical as Categorical
+from rlcatalog.tf import Deterministic as Deterministic
+from rlcatalog.tf import DiagGaussian as DiagGaussian
+from rlcatalog.tf import Dirichlet as Dirichlet
+from rlcatalog.tf import GumbelSoftmax as GumbelSoftmax
+from rlcatalog.tf import MultiActionDistribution as MultiActionDistribution
+from rlcatalog.tf import MultiCategorical as MultiCategorical
+from rlcatalog.tf import SlateMultiCategorical as SlateMultiCategorical
+from rlcatalog.tf import SquashedGaussian as SquashedGaussian
+from rlcatalog_compat.dists.tf import TFActionDistribution as TFActionDistribution
+from rlcatalog_compat.dists.tf import get_categorical_class_with_temperature as get_categorical_class_with_temperature

@@ -1,0 +1,9 @@
+from . import attention_net as attention_net
+from . import complex_input_net as complex_input_net
+from . import fcnet as fcnet
+from . import misc as misc
+from . import modules as modules
+from . import recurrent_net as recurrent_net
+from . import torch_action_dist as torch_action_dist
+from . import torch_modelv2 as torch_modelv2
+from . import visionnet as visionnet

@@ -1,0 +1,2 @@
+from rlcatalog.torch import AttentionWrapper as AttentionWrapper
+from rlcatalog.torch import GTrXLNet as GTrXLNet

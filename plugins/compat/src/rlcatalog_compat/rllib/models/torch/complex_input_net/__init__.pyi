@@ -1,0 +1,1 @@
+from rlcatalog.torch import ComplexInputNetwork as ComplexInputNetwork

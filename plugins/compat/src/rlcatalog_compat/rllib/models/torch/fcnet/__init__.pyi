@@ -1,0 +1,1 @@
+from rlcatalog.torch import FullyConnectedNetwork as FullyConnectedNetwork

@@ -1,0 +1,1 @@
+from rlcatalog_compat.layers.torch import SkipConnection as SkipConnection

@@ -1,0 +1,12 @@
+from rlcatalog import ActionDistribution as ActionDistribution
+from rlcatalog.torch import Beta as TorchBeta
+from rlcatalog.torch import Categorical as TorchCategorical
+from rlcatalog.torch import Deterministic as TorchDeterministic
+from rlcatalog.torch import DiagGaussian as TorchDiagGaussian
+from rlcatalog.torch import Dirichlet as TorchDirichlet
+from rlcatalog.torch import MultiActionDistribution as TorchMultiActionDistribution
+from rlcatalog.torch import MultiCategorical as TorchMultiCategorical
+from rlcatalog.torch import SlateMultiCategorical as TorchSlateMultiCategorical
+from rlcatalog.torch import SquashedGaussian as TorchSquashedGaussian
+from rlcatalog_compat.dists.torch import TorchDistributionWrapper as TorchDistributionWrapper
+from rlcatalog_compat.dists.torch import get_torch_categorical_class_with_temperature as get_torch_categorical_class_with_temperature

@@ -1,0 +1,1 @@
+from rlcatalog.torch import VisionNetwork as VisionNetwork

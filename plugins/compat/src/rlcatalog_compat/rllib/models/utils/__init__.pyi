@@ -1,0 +1,3 @@
+from rlcatalog_compat.frameworks import get_activation_fn as get_activation_fn
+from rlcatalog_compat.frameworks import get_filter_config as get_filter_config
+from rlcatalog_compat.frameworks import get_initializer as get_initializer

@@ -1,0 +1,2 @@
+from rlcatalog_ppo.offline import Reader as JsonReader
+from . import json_reader as json_reader

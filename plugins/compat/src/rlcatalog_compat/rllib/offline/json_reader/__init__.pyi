@@ -1,0 +1,1 @@
+from rlcatalog_ppo.offline import Reader as JsonReader

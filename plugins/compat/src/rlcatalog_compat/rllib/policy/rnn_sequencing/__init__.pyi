@@ -1,0 +1,1 @@
+from rlcatalog_compat.restoring import add_time_dimension as add_time_dimension

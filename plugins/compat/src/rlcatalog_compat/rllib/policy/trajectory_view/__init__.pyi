@@ -1,0 +1,1 @@
+from rlcatalog import ViewRequirement as ViewRequirement

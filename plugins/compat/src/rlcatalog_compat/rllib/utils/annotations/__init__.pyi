@@ -1,0 +1,9 @@
+from rlcatalog_compat.annotations import DeveloperAPI as DeveloperAPI
+from rlcatalog_compat.annotations import ExperimentalAPI as ExperimentalAPI
+from rlcatalog_compat.annotations import OldAPIStack as OldAPIStack
+from rlcatalog_compat.annotations import OverrideToImplementCustomLogic as OverrideToImplementCustomLogic
+from rlcatalog_compat.annotations import OverrideToImplementCustomLogic_CallToSuperRecommended as OverrideToImplementCustomLogic_CallToSuperRecommended
+from rlcatalog_compat.annotations import PublicAPI as PublicAPI
+from rlcatalog_compat.annotations import is_overridden as is_overridden
+from rlcatalog_compat.annotations import override as override
+from rlcatalog_compat.deprecation import Deprecated as Deprecated

@@ -1,0 +1,1 @@
+from rlcatalog_compat.tensors.tf import explained_variance as explained_variance

@@ -1,0 +1,13 @@
+from rlcatalog import one_hot as one_hot
+from rlcatalog_compat.arrays import convert_to_numpy as convert_to_numpy
+from rlcatalog_compat.arrays import fc as fc
+from rlcatalog_compat.arrays import huber_loss as huber_loss
+from rlcatalog_compat.arrays import l2_loss as l2_loss
+from rlcatalog_compat.arrays import one_hot_multidiscrete as one_hot_multidiscrete
+from rlcatalog_compat.arrays import relu as relu
+from rlcatalog_compat.arrays import sigmoid as sigmoid
+from rlcatalog_compat.arrays import softmax as softmax
+from rlcatalog_compat.constants import LARGE_INTEGER as LARGE_INTEGER
+from rlcatalog_compat.constants import MAX_LOG_NN_OUTPUT as MAX_LOG_NN_OUTPUT
+from rlcatalog_compat.constants import MIN_LOG_NN_OUTPUT as MIN_LOG_NN_OUTPUT
+from rlcatalog_compat.constants import SMALL_NUMBER as SMALL_NUMBER

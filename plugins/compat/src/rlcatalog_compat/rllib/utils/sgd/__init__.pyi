@@ -1,0 +1,1 @@
+from rlcatalog_compat.arrays import standardized as standardized

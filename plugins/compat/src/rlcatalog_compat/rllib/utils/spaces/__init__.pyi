@@ -1,0 +1,3 @@
+from . import repeated as repeated
+from . import simplex as simplex
+from . import space_utils as space_utils

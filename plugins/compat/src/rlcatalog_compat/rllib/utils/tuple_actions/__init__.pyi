@@ -1,0 +1,1 @@
+from rlcatalog import TupleActions as TupleActions

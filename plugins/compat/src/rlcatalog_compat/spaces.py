@@ -1,0 +1,87 @@
+"""Structures of spaces, as RLlib's `space_utils` has them; the keys of a Dict are sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Dict, Discrete, MultiDiscrete, Space, Tuple
+
+
+def get_base_struct_from_space(space: Space[Any]) -> Any:
+    """Return a space's tree: dicts for Dict, tuples for Tuple, spaces at the leaves."""
+    if isinstance(space, Dict):
+        return {key: get_base_struct_from_space(child) for key, child in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(get_base_struct_from_space(child) for child in space.spaces)
+    return space
+
+
+def flatten_space(space: Space[Any]) -> list[Space[Any]]:
+    """Return the leaves of a space from left to right."""
+    return list(leaves(get_base_struct_from_space(space)))
+
+
+def get_original_space(space: Space[Any]) -> Space[Any]:
+    """Return the space that an encoded one stands for; a space that is not encoded is its own."""
+    return getattr(space, "original_space", space)
+
+
+def leaves(struct: Any) -> Iterator[Any]:
+    """Yield the leaves of dicts, lists and tuples from left to right, a dict's by its sorted keys."""
+    if isinstance(struct, dict):
+        for key in sorted(struct):
+            yield from leaves(struct[key])
+    elif isinstance(struct, list | tuple):
+        for item in struct:
+            yield from leaves(item)
+    else:
+        yield struct
+
+
+def flatten_to_single_ndarray(input_: Any) -> np.ndarray[Any, Any]:
+    """Return the leaves of a structure as one vector."""
+    if not isinstance(input_, dict | list | tuple):
+        return np.asarray(input_)
+    return np.concatenate([np.reshape(leaf, -1) for leaf in leaves(input_)])
+
+
+def unbatch(batches_struct: Any) -> list[Any]:
+    """Return a structure of batches as a list of structures, one per row."""
+    rows = len(next(leaves(batches_struct)))
+    return [_map(lambda leaf, row=row: leaf[row], batches_struct) for row in range(rows)]
+
+
+def batch(list_of_structs: list[Any], individual_items_already_have_batch_1: bool = False) -> Any:
+    """Return structures as one structure of batches.
+
+    Args:
+        list_of_structs: One structure per row.
+        individual_items_already_have_batch_1: Whether each has a batch axis already.
+    """
+    join = np.concatenate if individual_items_already_have_batch_1 else np.stack
+    first, columns = list_of_structs[0], zip(*map(leaves, list_of_structs), strict=True)
+    joined = iter([join(column) for column in columns])
+    return _rebuild(first, joined)
+
+
+def one_hot_widths(space: Space[Any]) -> list[int] | None:
+    """Return the numbers of choices of a Discrete or MultiDiscrete, one after the other; None of any other space."""
+    if isinstance(space, Discrete):
+        return [int(space.n)]
+    return [int(n) for n in np.ravel(space.nvec)] if isinstance(space, MultiDiscrete) else None
+
+
+def _map(function: Any, struct: Any) -> Any:
+    return _rebuild(struct, map(function, leaves(struct)))
+
+
+def _rebuild(struct: Any, values: Iterator[Any]) -> Any:
+    """Return the structure with other leaves, which come in the order of `leaves`."""
+    if isinstance(struct, dict):
+        found = {key: _rebuild(struct[key], values) for key in sorted(struct)}
+        return {key: found[key] for key in struct}
+    if isinstance(struct, list | tuple):
+        return type(struct)([_rebuild(item, values) for item in struct])
+    return next(values)

@@ -1,0 +1,94 @@
+"""Functions of tensors in TensorFlow, under RLlib's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymnasium.spaces import Space
+
+from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.tf import tf
+from rlcatalog_compat.spaces import leaves, one_hot_widths
+
+
+def one_hot(x: Any, space: Space[Any]) -> Any:
+    """Return the one-hots of Discrete values `[...]`, or of MultiDiscrete ones `[..., k]` side by side, as floats.
+
+    Args:
+        x: Values that count from 0.
+        space: A Discrete or MultiDiscrete.
+
+    Raises:
+        UnsupportedSpaceError: The space is another one.
+    """
+    widths = one_hot_widths(space)
+    if widths is None:
+        raise UnsupportedSpaceError(f"one_hot: expected a Discrete or MultiDiscrete, found {space}.")
+    x = tf.cast(x, tf.int32)
+    columns = tf.unstack(x, num=len(widths), axis=-1) if hasattr(space, "nvec") else [x]
+    return tf.concat([tf.one_hot(c, n, dtype=tf.float32) for c, n in zip(columns, widths, strict=True)], axis=-1)
+
+
+def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axis: bool = False) -> Any:
+    """Return a structure of values as one tensor `[B, n]`: its leaves flattened, discrete ones as one-hots.
+
+    Args:
+        inputs: The values, each `[B, ...]`.
+        spaces_struct: The spaces of the leaves, in the same structure; None: nothing is discrete.
+        time_axis: Whether the values are `[B, T, ...]`, and the result `[B, T, n]`.
+    """
+    values = list(leaves(inputs))
+    spaces = list(leaves(spaces_struct)) if spaces_struct is not None else [None] * len(values)
+    columns = []
+    for value, space in zip(values, spaces, strict=True):
+        value = tf.convert_to_tensor(value)
+        if space is not None and one_hot_widths(space) is not None:
+            value = one_hot(value, space)
+        front, width = tf.shape(value)[: 1 + time_axis], 1
+        for size in value.shape[1 + time_axis :]:
+            width *= size
+        columns.append(tf.cast(tf.reshape(value, tf.concat([front, [width]], axis=0)), tf.float32))
+    return tf.concat(columns, axis=-1)
+
+
+def explained_variance(y: Any, pred: Any) -> Any:
+    """Return which share of the variance of `y` the predictions explain, at least -1."""
+    return tf.maximum(-1.0, 1.0 - tf.math.reduce_variance(y - pred, axis=0) / tf.math.reduce_variance(y, axis=0))
+
+
+def huber_loss(x: Any, delta: float = 1.0) -> Any:
+    """Return the Huber loss of errors: squared within `delta`, linear beyond."""
+    error = tf.abs(x)
+    return tf.where(error < delta, 0.5 * tf.square(x), delta * (error - 0.5 * delta))
+
+
+def l2_loss(x: Any) -> Any:
+    """Return half the sum of squares."""
+    return 0.5 * tf.reduce_sum(tf.square(x))
+
+
+def reduce_mean_ignore_inf(x: Any, axis: int | None = None) -> Any:
+    """Return the mean of what is not minus infinity."""
+    real = tf.not_equal(x, x.dtype.as_numpy_dtype("-inf"))
+    total = tf.reduce_sum(tf.where(real, x, tf.zeros_like(x)), axis)
+    return total / tf.reduce_sum(tf.cast(real, x.dtype), axis)
+
+
+def zero_logps_from_actions(actions: Any) -> Any:
+    """Return zeros `[B]` for a batch of actions."""
+    return tf.zeros_like(tf.reshape(next(leaves(actions)), [tf.shape(next(leaves(actions)))[0], -1])[:, 0], tf.float32)
+
+
+def flatten(x: Any) -> Any:
+    """Return `[B, ...]` as `[B, n]`."""
+    return tf.reshape(x, [tf.shape(x)[0], -1])
+
+
+def symlog(x: Any) -> Any:
+    """Return the logarithm of one more than the size of `x`, with its sign."""
+    return tf.sign(x) * tf.math.log1p(tf.abs(x))
+
+
+def inverse_symlog(y: Any) -> Any:
+    """Return the `x` whose `symlog` is `y`."""
+    return tf.sign(y) * tf.math.expm1(tf.abs(y))

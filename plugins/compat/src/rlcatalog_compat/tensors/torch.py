@@ -1,0 +1,166 @@
+"""Functions of tensors in PyTorch, under RLlib's names."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Space
+from torch import Tensor
+from torch.nn import functional as F
+
+from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog_compat.spaces import leaves, one_hot_widths
+
+atanh = torch.atanh
+
+
+def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False) -> Any:
+    """Return arrays and numbers, or a structure of such, as tensors; float64 becomes float32.
+
+    Args:
+        x: Anything; None, and arrays of objects or texts, stay what they are.
+        device: Where the tensors go.
+        pin_memory: Whether their memory is pinned, where there is a GPU.
+    """
+    if isinstance(x, Mapping):
+        return {key: convert_to_torch_tensor(value, device, pin_memory) for key, value in x.items()}
+    if isinstance(x, tuple):
+        return tuple(convert_to_torch_tensor(value, device, pin_memory) for value in x)
+    if x is None or (isinstance(x, np.ndarray) and x.dtype.kind in "OSU"):
+        return x
+    tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.array(x))
+    if tensor.dtype is torch.float64:
+        tensor = tensor.float()
+    if pin_memory and torch.cuda.is_available():
+        tensor = tensor.pin_memory()
+    return tensor.to(device)
+
+
+def convert_to_non_torch_type(stats: Any) -> Any:
+    """Return tensors, or a structure of such, as arrays; those of one number as numbers."""
+    if isinstance(stats, Mapping):
+        return {key: convert_to_non_torch_type(value) for key, value in stats.items()}
+    if isinstance(stats, list | tuple):
+        return type(stats)(convert_to_non_torch_type(value) for value in stats)
+    if not isinstance(stats, Tensor):
+        return stats
+    return stats.item() if stats.ndim == 0 else stats.detach().cpu().numpy()
+
+
+def copy_torch_tensors(x: Any, device: Any = None) -> Any:
+    """Return copies of tensors, or of a structure of such, that no gradient reaches."""
+    if isinstance(x, Mapping):
+        return {key: copy_torch_tensors(value, device) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return type(x)(copy_torch_tensors(value, device) for value in x)
+    return x.detach().clone().to(device) if isinstance(x, Tensor) else x
+
+
+def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
+    """Return the one-hots of Discrete values `[...]`, or of MultiDiscrete ones `[..., k]` side by side, as floats.
+
+    Args:
+        x: Values that count from 0.
+        space: A Discrete or MultiDiscrete.
+
+    Raises:
+        UnsupportedSpaceError: The space is another one.
+    """
+    widths = one_hot_widths(space)
+    if widths is None:
+        raise UnsupportedSpaceError(f"one_hot: expected a Discrete or MultiDiscrete, found {space}.")
+    x = x.long()
+    columns = [x] if x.ndim == 0 or not hasattr(space, "nvec") else list(x.unbind(-1))
+    return torch.cat([F.one_hot(c, n) for c, n in zip(columns, widths, strict=True)], dim=-1).float()
+
+
+def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axis: bool = False) -> Tensor:
+    """Return a structure of values as one tensor `[B, n]`: its leaves flattened, discrete ones as one-hots.
+
+    Args:
+        inputs: The values, each `[B, ...]`.
+        spaces_struct: The spaces of the leaves, in the same structure; None: nothing is discrete.
+        time_axis: Whether the values are `[B, T, ...]`, and the result `[B, T, n]`.
+    """
+    values = list(leaves(inputs))
+    spaces = list(leaves(spaces_struct)) if spaces_struct is not None else [None] * len(values)
+    columns = []
+    for value, space in zip(values, spaces, strict=True):
+        value = torch.as_tensor(value)
+        if space is not None and one_hot_widths(space) is not None:
+            value = one_hot(value, space)
+        columns.append(value.reshape(*value.shape[: 1 + time_axis], -1).float())
+    return torch.cat(columns, dim=-1)
+
+
+def explained_variance(y: Tensor, pred: Tensor) -> Tensor:
+    """Return which share of the variance of `y` the predictions explain, at least -1."""
+    return (1.0 - torch.var(y - pred, dim=0) / torch.var(y, dim=0)).clamp(min=-1.0)
+
+
+def huber_loss(x: Tensor, delta: float = 1.0) -> Tensor:
+    """Return the Huber loss of errors: squared within `delta`, linear beyond."""
+    error = x.abs()
+    return torch.where(error < delta, 0.5 * x.square(), delta * (error - 0.5 * delta))
+
+
+def l2_loss(x: Tensor) -> Tensor:
+    """Return half the sum of squares."""
+    return 0.5 * x.square().sum()
+
+
+def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
+    """Return the L2 norm of several tensors together."""
+    return torch.stack([t.square().sum() for t in tensors if t is not None]).sum().sqrt()
+
+
+def minimize_and_clip(optimizer: Any, clip_val: float = 10.0) -> Tensor:
+    """Bring the norm of the gradients of an optimiser's parameters down to `clip_val`; return what it was."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    return torch.nn.utils.clip_grad_norm_(parameters, clip_val)
+
+
+def reduce_mean_ignore_inf(x: Tensor, axis: int | None = None) -> Tensor:
+    """Return the mean of what is not minus infinity."""
+    real = x != -torch.inf
+    total, count = torch.where(real, x, 0.0), real.float()
+    return total.sum() / count.sum() if axis is None else total.sum(axis) / count.sum(axis)
+
+
+def sequence_mask(lengths: Tensor, maxlen: int | None = None, dtype: Any = None, time_major: bool = False) -> Tensor:
+    """Return which places of padded sequences hold rows.
+
+    Args:
+        lengths: Lengths `[S]`.
+        maxlen: Length they are padded to; the longest one's when None.
+        dtype: Dtype; booleans when None.
+        time_major: Whether time comes first.
+    """
+    mask = torch.arange(int(lengths.max()) if maxlen is None else maxlen, device=lengths.device) < lengths[:, None]
+    return (mask.t() if time_major else mask).to(dtype or torch.bool)
+
+
+def softmax_cross_entropy_with_logits(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross entropy `[B]` of distributions `[B, n]` and logits `[B, n]`."""
+    return -(labels * logits.log_softmax(-1)).sum(-1)
+
+
+def set_torch_seed(seed: int | None = None) -> None:
+    """Seed PyTorch; nothing where `seed` is None."""
+    if seed is not None:
+        torch.manual_seed(seed)
+        random.seed(seed)
+
+
+def symlog(x: Tensor) -> Tensor:
+    """Return the logarithm of one more than the size of `x`, with its sign."""
+    return x.sign() * x.abs().log1p()
+
+
+def inverse_symlog(y: Tensor) -> Tensor:
+    """Return the `x` whose `symlog` is `y`."""
+    return y.sign() * y.abs().expm1()

@@ -1,0 +1,1 @@
+from rlcatalog_compat.helpers import pretty_print as pretty_print

@@ -1,0 +1,2 @@
+from rlcatalog_compat.algorithms import get_trainable_cls as get_trainable_cls
+from rlcatalog_compat.algorithms import register_env as register_env

@@ -1,0 +1,2 @@
+from rlcatalog_compat.deprecation import log_once as log_once
+from . import debug as debug

@@ -1,0 +1,1 @@
+from rlcatalog_compat.deprecation import log_once as log_once

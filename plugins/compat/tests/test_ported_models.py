@@ -1,0 +1,347 @@
+"""Models in RLlib's style, ported by the command alone: registered, built, run, and trained for one update."""
+
+import importlib
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlcatalog
+import rlcatalog_compat as ray
+from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError, UnknownConfigKeyError
+from rlcatalog_compat.porting.porter import port
+from rlcatalog_compat.rllib.agents import a3c, ppo
+from rlcatalog_compat.rllib.algorithms.ppo import PPOConfig
+from rlcatalog_compat.tune.registry import get_trainable_cls, register_env
+
+TORCH = """\
+import gym
+import numpy as np
+import ray
+from ray.rllib.agents import ppo
+from ray.rllib.models import ModelCatalog
+from ray.rllib.models.modelv2 import ModelV2
+from ray.rllib.models.torch.misc import SlimFC, normc_initializer
+from ray.rllib.models.torch.recurrent_net import RecurrentNetwork
+from ray.rllib.models.torch.torch_action_dist import TorchCategorical, TorchDistributionWrapper
+from ray.rllib.models.torch.torch_modelv2 import TorchModelV2
+from ray.rllib.utils.annotations import override
+from ray.rllib.utils.framework import try_import_torch
+from ray.rllib.utils.torch_ops import FLOAT_MIN
+from ray.rllib.utils.typing import ModelConfigDict, TensorType
+
+torch, nn = try_import_torch()
+
+
+class Branches(TorchModelV2, nn.Module):
+    # Two branches over the flat observation.
+    def __init__(self, obs_space: gym.spaces.Space, action_space, num_outputs, model_config: ModelConfigDict, name):
+        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        nn.Module.__init__(self)
+        size = int(np.product(obs_space.shape))
+        self.policy_branch = nn.Sequential(
+            SlimFC(size, 16, normc_initializer(1.0), activation_fn="tanh"),
+            SlimFC(16, num_outputs, normc_initializer(0.01)),
+        )
+        self.value_branch = SlimFC(size, 1, activation_fn=None)
+
+    @override(ModelV2)
+    def forward(self, input_dict, state, seq_lens):
+        self._obs = input_dict["obs_flat"].float()
+        return torch.clamp(self.policy_branch(self._obs), FLOAT_MIN), state
+
+    @override(ModelV2)
+    def value_function(self) -> TensorType:
+        return self.value_branch(self._obs).squeeze(1)
+
+
+class Memory(RecurrentNetwork, nn.Module):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name, cell=8):
+        nn.Module.__init__(self)
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.lstm = nn.LSTM(obs_space.shape[0], cell, batch_first=True)
+        self.out, self.value = SlimFC(cell, num_outputs), SlimFC(cell, 1)
+
+    def get_initial_state(self):
+        weight = self.out._model[0].weight
+        return [weight.new(1, self.lstm.hidden_size).zero_().squeeze(0) for _ in range(2)]
+
+    def forward_rnn(self, inputs, state, seq_lens):
+        self._features, (h, c) = self.lstm(inputs, [torch.unsqueeze(s, 0) for s in state])
+        return self.out(self._features), [torch.squeeze(h, 0), torch.squeeze(c, 0)]
+
+    def value_function(self):
+        return torch.reshape(self.value(self._features), [-1])
+
+
+class Cool(TorchCategorical):
+    def __init__(self, inputs, model=None, temperature=0.5):
+        super().__init__(inputs, model, temperature)
+
+
+class Wrapped(TorchDistributionWrapper):
+    def __init__(self, inputs, model):
+        super().__init__(inputs, model)
+        self.dist = torch.distributions.categorical.Categorical(logits=self.inputs)
+
+    def deterministic_sample(self):
+        return self.dist.probs.argmax(dim=1)
+
+    @staticmethod
+    def required_model_output_shape(action_space, model_config):
+        return action_space.n
+
+
+ray.init()
+for model, dist in [("branches", "cool"), ("memory", "wrapped"), ("branches", None)]:
+    ModelCatalog.register_custom_model("branches", Branches)
+    ModelCatalog.register_custom_model("memory", Memory)
+    ModelCatalog.register_custom_action_dist("cool", Cool)
+    ModelCatalog.register_custom_action_dist("wrapped", Wrapped)
+    trainer = ppo.PPOTrainer(env="CartPole-v1", config={
+        "model": {"custom_model": model, "custom_action_dist": dist, "max_seq_len": 4},
+        "framework": "torch", "train_batch_size": 32, "sgd_minibatch_size": 16, "num_sgd_iter": 1, "num_workers": 0,
+    })
+    before = [p.clone() for p in trainer.get_policy().model.parameters()]
+    result = trainer.train()
+    assert result["timesteps_total"] == 32
+    assert any((a != b).any() for a, b in zip(before, trainer.get_policy().model.parameters()))
+    assert trainer.compute_single_action([0.0, 0.1, 0.0, 0.1]) in (0, 1)
+"""
+
+TENSORFLOW = """\
+from gym.spaces import Box
+import numpy as np
+from ray.rllib.agents.dqn.distributional_q_tf_model import DistributionalQTFModel
+from ray.rllib.agents.ppo import PPOTrainer
+from ray.rllib.models import ModelCatalog
+from ray.rllib.models.tf.fcnet import FullyConnectedNetwork
+from ray.rllib.models.tf.misc import normc_initializer
+from ray.rllib.models.tf.recurrent_net import RecurrentNetwork
+from ray.rllib.models.tf.tf_action_dist import TFActionDistribution
+from ray.rllib.models.tf.tf_modelv2 import TFModelV2
+from ray.rllib.utils import try_import_tf
+
+tf = try_import_tf()
+
+
+class Normed(TFModelV2):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        super(Normed, self).__init__(obs_space, action_space, num_outputs, model_config, name)
+        inputs = tf.keras.layers.Input(shape=obs_space.shape, name="observations")
+        x = tf.keras.layers.Dense(16, kernel_initializer=normc_initializer(1.0), activation=tf.nn.tanh)(inputs)
+        x = tf.squeeze(tf.expand_dims(x, 1), 1)
+        logits = tf.keras.layers.Dense(num_outputs)(x)
+        self.base_model = tf.keras.Model(inputs, [logits, tf.keras.layers.Dense(1)(x)])
+        self.register_variables(self.base_model.variables)
+
+    def forward(self, input_dict, state, seq_lens):
+        x = tf.layers.batch_normalization(input_dict["obs"], training=input_dict["is_training"])
+        logits, self._value_out = self.base_model(x, state, seq_lens)
+        return logits + tf.log(tf.to_float([1.0, 1.0])), state
+
+    def value_function(self):
+        return tf.reshape(self._value_out, [-1])
+
+
+class Memory(RecurrentNetwork):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        inputs = tf.keras.layers.Input(shape=(None, obs_space.shape[0]))
+        h_in, c_in = tf.keras.layers.Input(shape=(8)), tf.keras.layers.Input(shape=(8,))
+        seq_in = tf.keras.layers.Input(shape=(), dtype=tf.int32)
+        out, h, c = tf.keras.layers.LSTM(8, return_sequences=True, return_state=True)(
+            inputs=inputs, mask=tf.sequence_mask(seq_in), initial_state=[h_in, c_in])
+        logits, values = tf.keras.layers.Dense(num_outputs)(out), tf.keras.layers.Dense(1)(out)
+        self.net = tf.keras.Model([inputs, seq_in, h_in, c_in], [logits, values, h, c])
+
+    def get_initial_state(self):
+        return [np.zeros(8, np.float32), np.zeros(8, np.float32)]
+
+    def forward_rnn(self, inputs, state, seq_lens):
+        logits, self._value_out, h, c = self.net([inputs, seq_lens] + state)
+        return logits, [h, c]
+
+    def value_function(self):
+        return tf.reshape(self._value_out, [-1])
+
+
+class Older(TFModelV2):
+    def forward(self, input_dict, state, seq_lens):
+        x = input_dict["obs"]
+        with tf.compat.v1.variable_scope("model", reuse=tf.compat.v1.AUTO_REUSE):
+            for i in range(2):
+                x = tf.layers.dense(x, 8, activation=tf.nn.tanh, name="fc{}".format(i))
+                x = tf.layers.batch_normalization(x, training=input_dict["is_training"], name="bn{}".format(i))
+            self._value_out = tf.layers.dense(x, 1, name="vf")
+            return tf.layers.dense(x, self.num_outputs, kernel_initializer=normc_initializer(0.01), name="out"), state
+
+    def value_function(self):
+        return tf.reshape(self._value_out, [-1])
+
+
+class Nested(DistributionalQTFModel):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name, **kw):
+        super().__init__(obs_space, action_space, num_outputs, model_config, name, q_hiddens=(4,), **kw)
+        obs = tf.keras.layers.Input(shape=obs_space.shape)
+        self.inner = FullyConnectedNetwork(obs_space, action_space, num_outputs, model_config, name + "_inner")
+        logits, _ = self.inner({"obs": obs})
+        self.net = tf.keras.Model(obs, [tf.identity(logits), self.inner.value_function()])
+
+    def forward(self, input_dict, state, seq_lens):
+        logits, self._value_out = self.net(input_dict["obs"])
+        return logits, state
+
+    def value_function(self):
+        return self._value_out
+
+
+class Drawn(TFActionDistribution):
+    def _build_sample_op(self):
+        return tf.squeeze(tf.random.categorical(self.inputs, 1), axis=1)
+
+    def deterministic_sample(self):
+        return tf.argmax(self.inputs, axis=1)
+
+    def logp(self, actions):
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.cast(actions, tf.int32), logits=self.inputs)
+
+    def entropy(self):
+        p = tf.nn.softmax(self.inputs)
+        return -tf.reduce_sum(p * tf.log(p), axis=1, keep_dims=False)
+
+    @staticmethod
+    def required_model_output_shape(action_space, model_config):
+        return action_space.n
+
+
+ModelCatalog.register_custom_action_dist("drawn", Drawn)
+for cls, dist in [(Normed, "drawn"), (Older, None), (Memory, None), (Nested, None)]:
+    ModelCatalog.register_custom_model("ported", cls)
+    trainer = PPOTrainer(env="CartPole-v1", config={
+        "model": {"custom_model": "ported", "custom_action_dist": dist, "max_seq_len": 4, "fcnet_hiddens": [8]},
+        "framework": "tf", "train_batch_size": 32, "sgd_minibatch_size": 32, "num_sgd_iter": 1, "eager_tracing": False,
+    })
+    before = trainer.get_policy().model.get_weights()
+    assert trainer.train()["timesteps_total"] == 32
+    after = trainer.get_policy().model.get_weights()
+    assert any((after[name] != before[name]).any() for name in before)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*(deprecated|is now called|no effect here):Warning")
+@pytest.mark.parametrize(("framework", "code"), [("torch", TORCH), ("tensorflow", TENSORFLOW)], ids=["torch", "tf"])
+def test_a_file_of_models_runs_after_the_command_alone(framework, code):
+    pytest.importorskip(framework)
+    found = port(code.encode())
+    assert not found.notes
+    assert port(found.content).content == found.content
+    exec(compile(found.content, "ported.py", "exec"), {"__name__": "ported"})
+
+
+class Guess(gym.Env):
+    """One guess per episode."""
+
+    def __init__(self, config):
+        self.observation_space, self.action_space = spaces.Box(0, 1, (2,)), spaces.Discrete(config.get("n", 2))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), float(action == 0), True, False, {}
+
+
+SMALL = {"model": {"fcnet_hiddens": [4]}, "train_batch_size": 16, "minibatch_size": 16, "num_epochs": 1, "num_envs": 2}
+
+
+def test_ppo_takes_rllibs_arguments():
+    register_env("guess", Guess)
+    trainer = ppo.PPOTrainer({**SMALL, "env_config": {"n": 3}}, "guess")
+    assert trainer.train()["timesteps_total"] == 16
+    assert trainer.policy is trainer.get_policy()
+    assert trainer.config.rollout_length == 8
+    assert trainer.compute_single_action(np.zeros(2, np.float32)) in range(3)
+    trainer.stop()
+    with pytest.raises(ConfigError, match="config comes first"):
+        ppo.PPOTrainer("guess", SMALL)
+    with pytest.raises(UnknownConfigKeyError, match="learning_rate"):
+        ppo.PPOTrainer({**SMALL, "learning_rate": 1}, "guess")
+
+
+def test_keys_without_effect_are_named():
+    with pytest.warns(CatalogWarning, match="no effect here: num_gpus, num_workers"):
+        ppo.PPOTrainer({**SMALL, "num_workers": 2, "num_gpus": 0}, Guess)
+
+
+def test_the_builder_gives_the_same_algorithm(tmp_path):
+    config = PPOConfig().environment(Guess, env_config={"n": 4}).framework("torch").training(**SMALL, lr=0.01)
+    algo = config.training(model={"fcnet_activation": "relu"}).build()
+    assert algo.config.model == {"fcnet_hiddens": [4], "fcnet_activation": "relu"}
+    assert algo.config.lr == 0.01
+    assert algo.policy.action_space.n == 4
+    assert rlcatalog.load(algo.save(tmp_path / "saved")).framework == "torch"
+
+
+def test_a2c_takes_one_step_on_the_whole_rollout():
+    trainer = a3c.A2CTrainer({"model": {"fcnet_hiddens": [4]}, "num_envs": 2}, Guess)
+    config = trainer.config
+    assert (config.num_epochs, config.minibatch_size, config.rollout_length) == (1, 40, 20)
+    assert get_trainable_cls("PPO") is ppo.PPOTrainer
+    with pytest.raises(ConfigError, match="'SAC' is not served"):
+        get_trainable_cls("SAC")
+
+
+def test_ray_itself_does_nothing():
+    assert ray.init(num_cpus=4) is None
+    assert ray.is_initialized()
+    ray.shutdown()
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_q_values_over_features(framework):
+    pytest.importorskip({"torch": "torch", "tf": "tensorflow"}[framework])
+    name = {"torch": "dqn_torch_model:DQNTorchModel", "tf": "distributional_q_tf_model:DistributionalQTFModel"}[
+        framework
+    ]
+    module, _, cls = name.partition(":")
+    base = getattr(importlib.import_module(f"rlcatalog_compat.rllib.algorithms.dqn.{module}"), cls)
+    box, three = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
+    model = base(box, three, 8, {}, "q", q_hiddens=[5], dueling=True, num_atoms=4, v_min=-1, v_max=2)
+    features = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
+    if framework == "torch":
+        features = importlib.import_module("torch").from_numpy(features)
+    q, returns, logits, _, probs = (np.asarray(part.detach() if framework == "torch" else part)
+                                    for part in model.get_q_value_distributions(features))  # fmt: skip
+    assert returns.tolist() == [-1, 0, 1, 2]
+    assert logits.shape == probs.shape == (2, 3, 4)
+    assert q == pytest.approx((probs * returns).sum(-1), abs=1e-6)
+    assert probs == pytest.approx(np.exp(logits) / np.exp(logits).sum(-1, keepdims=True), abs=1e-6)
+    assert model.get_state_value(features).shape == (2, 4)
+    with pytest.raises(NotServedError, match="use_noisy"):
+        base(box, three, 8, {}, "q", use_noisy=True)
+    with pytest.raises(NotServedError, match="dueling=True"):
+        base(box, three, 8, {}, "q").get_state_value(features)
+
+
+def test_the_keras_model_inside_a_fully_connected_network(capsys):
+    tf = pytest.importorskip("tensorflow")
+    network = importlib.import_module("rlcatalog_compat.rllib.models.tf.fcnet").FullyConnectedNetwork
+    box = spaces.Box(-1, 1, (4,))
+    net = network(box, spaces.Discrete(3), 3, {"fcnet_hiddens": [5]}, "net")
+    obs = tf.random.normal([2, 4])
+    logits, values = net.base_model(obs)
+    output, _ = net({"obs": obs})
+    assert np.array_equal(logits, output)
+    assert np.array_equal(values[:, 0], net.value_function())
+    assert len(net.base_model.variables) == len(net.base_model.trainable_variables) == 6
+    net.base_model.summary()
+    assert "(4, 5)" in capsys.readouterr().out
+    inputs = tf.keras.layers.Input((4,))
+    symbolic, _ = net({"obs": inputs})
+    keras_model = tf.keras.Model(inputs, [symbolic, net.value_function()])
+    assert np.allclose(keras_model(obs)[0], output)
+    assert np.array_equal(net({"obs": obs})[0], output)
+    assert net.value_function().shape == (2,)

@@ -1,0 +1,95 @@
+"""Writes the table of `docs/porting.md` and the stubs of the mirror, from the names of rlcatalog-compat.
+
+Run it after a name was added: `python tools/porting_table.py`, or with `--check` to only say whether they are fresh.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from rlcatalog_compat.mirror import KNOWN
+from rlcatalog_compat.names import MODULES, REASONS, Module
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/porting.md"
+STUBS = ROOT / "plugins/compat/src/rlcatalog_compat"
+OWN = "rlcatalog_compat."
+
+
+def rows(path: str, module: Module) -> list[str]:
+    """Return the rows of a module: one per place its names stand in, then those that are not served."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for name, target in module.names.items():
+        home, _, attribute = target.partition(":")
+        homes[home].append(f"`{name}`" if name == attribute else f"`{name}` (`{attribute}`)")
+    layouts = " to ".join(dict.fromkeys(module.layouts.split("–")))
+    found = [
+        f"| `ray.{path}` | {layouts} | {', '.join(sorted(names))} | {'own' if home.startswith(OWN) else f'`{home}`'} |"
+        for home, names in sorted(homes.items())
+    ]
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for name, why in module.refused.items():
+        reasons[why].append(f"`{name}`")
+    for why, names in reasons.items():
+        found.append(f"| `ray.{path}` | {layouts} | {', '.join(names)} | not served: {why} |")
+    return found
+
+
+def page(text: str) -> str:
+    """Return the page with fresh tables."""
+    served = [row for path, module in sorted(MODULES.items()) for row in rows(path, module)]
+    refused = [f"| `ray.{path}` | {why} |" for path, why in sorted(REASONS.items())]
+    tables = {
+        "names": ["| module | in RLlib | names | stand in |", "| --- | --- | --- | --- |", *served],
+        "refused": ["| below | why |", "| --- | --- |", *refused],
+    }
+    for mark, lines in tables.items():
+        table = "\n".join([f"<!-- {mark} -->", *lines, f"<!-- /{mark} -->"])
+        text = re.sub(rf"<!-- {mark} -->.*<!-- /{mark} -->", lambda _, table=table: table, text, flags=re.S)
+    return text
+
+
+def stub(path: str) -> str:
+    """Return the stub of a module of the mirror."""
+    below = sorted(known.rpartition(".")[2] for known in KNOWN if known.rpartition(".")[0] == path)
+    imports: dict[str, list[str]] = defaultdict(list)
+    for name, target in MODULES[path].names.items() if path in MODULES else ():
+        home, _, attribute = target.partition(":")
+        imports[home].append(f"{attribute} as {name}")
+    lines = [f"from {home} import {name}" for home, names in sorted(imports.items()) for name in sorted(names)]
+    if below:
+        lines += [f"from . import {name} as {name}" for name in below if f"as {name}\n" not in "\n".join(lines) + "\n"]
+    return "\n".join(lines) + "\n" * bool(lines)
+
+
+def files() -> dict[Path, str]:
+    """Return the contents of all generated files."""
+    found = {STUBS / path.replace(".", "/") / "__init__.pyi": stub(path) for path in sorted(KNOWN)}
+    return {PAGE: page(PAGE.read_text(encoding="utf-8")), **found}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files, or with `--check` say whether they are up to date."""
+    stale = 0
+    new = files()
+    gone = [path for path in STUBS.rglob("__init__.pyi") if path not in new]
+    for path in gone:
+        stale += 1
+        print(f"{path.relative_to(ROOT)} belongs to no module.", file=sys.stderr)
+    for path, text in new.items():
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale += 1
+        if arguments == ["--check"]:
+            print(f"{path.relative_to(ROOT)} is stale: run `make generate`.", file=sys.stderr)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return int(stale > 0 and arguments == ["--check"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
