@@ -132,3 +132,13 @@ def test_every_broken_plugin_alone(without, part):
 @pytest.mark.parametrize("part", range(4))
 def test_broken_plugins_in_many_mixes(without, part):
     mixed(range(1000 + 100 * part, 1100 + 100 * part), without)
+
+
+def test_a_plugin_that_asks_for_the_default_catalog_is_refused_where_there_is_one():
+    from rlcatalog.catalog import default_catalog
+
+    default_catalog()
+    asks = next(one for one in TABLE if one.name.endswith("the default catalog"))
+    with pytest.warns(PluginWarning, match="asks for a catalog while it is loaded"):
+        catalog = isolated_catalog(asks.entry_point(0))
+    assert [record.status for record in catalog.plugins] == ["failed"]

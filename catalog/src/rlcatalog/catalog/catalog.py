@@ -27,7 +27,7 @@ from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor, Unclaimed
-from rlcatalog.plugins import Component, PluginRecord, Request
+from rlcatalog.plugins import Component, PluginRecord, Request, refuse_while_loading
 from rlcatalog.policy import Policy
 from rlcatalog.spaces import SpaceInfo
 
@@ -351,7 +351,12 @@ def _default() -> Catalog:
 
 
 def default_catalog() -> Catalog:
-    """Return the catalog of the process, made at the first call; of several threads' first calls one makes it."""
+    """Return the catalog of the process, made at the first call; of several threads' first calls one makes it.
+
+    Raises:
+        PluginError: A plugin asks for it while it is loaded.
+    """
+    refuse_while_loading()
     with _making:
         return _default()
 

@@ -25,7 +25,12 @@ from .discovery import (
     scan as scan,
 )
 from .hookspecs import hookimpl as hookimpl
-from .loading import HOOK_RETURNS as HOOK_RETURNS, is_strict as is_strict, load_plugins as load_plugins
+from .loading import (
+    HOOK_RETURNS as HOOK_RETURNS,
+    is_strict as is_strict,
+    load_plugins as load_plugins,
+    refuse_while_loading as refuse_while_loading,
+)
 from .names import Owners as Owners
 from .part_classes import part_class as part_class, part_classes as part_classes
 from .process_wide import ActionCodecSpec as ActionCodecSpec, FrameworkSpec as FrameworkSpec

@@ -85,11 +85,7 @@ def load_plugins(
         PluginError: A plugin that is being loaded asks for it.
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
     """
-    if (name := _LOADING.get()) is not None:
-        raise PluginError(
-            f"plugin {name!r} asks for a catalog while it is loaded, and there is none before all plugins are. Ask"
-            " later: in a match function as request.catalog, in a part when it is used."
-        )
+    refuse_while_loading()
     listed = candidates(entry_points)
     ended = [load(candidate, environ, __version__, default_of) for candidate in listed]
     registry.records += [record for record, _ in ended]
@@ -100,6 +96,19 @@ def load_plugins(
         for problem in [record.exception] if record.exception is not None else record.problems:
             _report(record, problem, strict)
     registry.mark_shadowed()
+
+
+def refuse_while_loading() -> None:
+    """Raise where a plugin that is being loaded is who asks.
+
+    Raises:
+        PluginError: So it is.
+    """
+    if (name := _LOADING.get()) is not None:
+        raise PluginError(
+            f"plugin {name!r} asks for a catalog while it is loaded, and there is none before all plugins are. Ask"
+            " later: in a match function as request.catalog, in a part when it is used."
+        )
 
 
 def is_strict(environ: Mapping[str, str]) -> bool:
