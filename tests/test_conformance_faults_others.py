@@ -193,7 +193,7 @@ def _remembering(draw):
 #: Check → a fault, of which it says this.
 FAULTS = {
     # distributions
-    "size_is_announced": Fault("choice", r"takes 3 inputs .* required_model_output_shape\(\) says 4", {
+    "size_is_announced": Fault("choice", r"takes 3 inputs .*required_model_output_shape\(\) says 4", {
         "required_model_output_shape": staticmethod(lambda space, config=None: space.n + 1)}),
     "draws_have_their_form": Fault("bell", "sample.. hands a gradient on", {
         "sample": _remembering(lambda self: self.rsample())}),

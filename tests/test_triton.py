@@ -15,6 +15,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -203,7 +204,7 @@ def test_triton_is_loaded_where_both_are_installed(missing, loaded, monkeypatch)
 def test_nothing_is_loaded_where_one_is_there_already(present, monkeypatch):
     monkeypatch.delitem(sys.modules, "triton", raising=False)
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    monkeypatch.setitem(sys.modules, present, sys)
+    monkeypatch.setitem(sys.modules, present, SimpleNamespace(executing_eagerly=lambda: True))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(importlib, "import_module", lambda name: pytest.fail(f"imported {name}"))
     load_order.before_tensorflow()
