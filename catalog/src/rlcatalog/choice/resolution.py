@@ -89,7 +89,7 @@ class Resolution:
         """The config keys that differ from their defaults and that nothing reads."""
         # A switch that is off was read by the choice itself: the part is not there.
         switches = {getattr(v.component.declaration, "switch", None) for c in self.choices.values() for v in c.verdicts}
-        given = {key: value for key, value in self.config.given.items() if value or key not in switches}
+        given = {key: value for key, value in self.config.given.items() if key not in switches or value}
         return unread_keys(given, self._readers(), self.config_keys) if given else ()
 
     def _readers(self) -> Iterator[Component]:
