@@ -30,11 +30,10 @@ def make_preprocessor(
     if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
         raise component.fault(f"its target must be a subclass of rlcatalog.Preprocessor, found {shown(cls)}.")
     made: Preprocessor
-    if cls.__init__ is Preprocessor.__init__:
-        with named(component):
+    with named(component):
+        if cls.__init__ is Preprocessor.__init__:
             made = call_target(component, "numpy", info.space, options, check=check, info=info, find_child=find_child)
-    else:  # a custom class with a constructor in RLlib's form
-        with named(component):
+        else:  # a custom class with a constructor in RLlib's form
             made = call_target(component, "numpy", info.space, dict(options))
     if not hasattr(made, "size"):
         raise component.fault(f"{cls.__qualname__}.__init__() does not call that of rlcatalog.Preprocessor.")
