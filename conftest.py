@@ -21,7 +21,13 @@ settings.register_profile("same", derandomize=True)
 settings.register_profile("random")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-pytest_plugins = ["frameworks", "learning"]  # tests/support
+pytest_plugins = ["frameworks", "learning", "overheads"]  # tests/support
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _logs_of_stable_baselines(tmp_path_factory):
+    """Each model of Stable-Baselines3 makes a folder for its logs: in the tests' own, not one after another in /tmp."""
+    os.environ.setdefault("SB3_LOGDIR", str(tmp_path_factory.mktemp("sb3")))
 
 
 @pytest.fixture(autouse=True)

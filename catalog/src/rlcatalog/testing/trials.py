@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
@@ -102,11 +101,6 @@ class Trial:
         found: Array | None = self._library.gradient(function, inputs)
         return found
 
-    def seeded(self, seed: int = 0) -> AbstractContextManager[None]:
-        """Draw the same numbers each time."""
-        found: AbstractContextManager[None] = self._library.seeded(seed)
-        return found
-
     def every_action(self) -> Array | None:
         """Return all raw actions `[n, width]` where there are few; None where there are many, or floats."""
         counts = [leaf.counts for leaf in self.codec.leaves]
@@ -167,8 +161,7 @@ def random_mask(trial: Trial, count: int, seed: int = 0) -> Array:
     """Return random masks `[count, m]` that forbid about half, and leave each row an action that was drawn."""
     rng = np.random.default_rng(seed)
     mask: Array = rng.random((count, trial.policy.masks.size)) < 0.5
-    with trial.seeded(seed):
-        drawn = trial.raw(trial.dist(trial.inputs(count, seed=seed + 1)).sample())
+    drawn = trial.raw(trial.dist(trial.inputs(count, seed=seed + 1)).sample())
     columns = columns_of(trial.codec, drawn)
     if columns is None:  # which of them an action needs, only the codec knows
         return np.ones_like(mask)

@@ -1,9 +1,8 @@
-"""What the conformance kit asks of TensorFlow: gradients, and draws that are the same again."""
+"""What the conformance kit asks of TensorFlow: gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,3 @@ def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
         total = tf.reduce_sum(found)
     result = tape.gradient(total, x)
     return None if result is None else result.numpy()
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Draw the same numbers each time."""
-    tf.random.set_seed(seed)
-    yield

@@ -1,9 +1,8 @@
-"""What the conformance kit asks of PyTorch: gradients, and draws that are the same again."""
+"""What the conformance kit asks of PyTorch: gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,3 @@ def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
         return None
     (found,) = torch.autograd.grad(total, x, allow_unused=True)
     return None if found is None else found.numpy()
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Draw the same numbers each time; afterwards the generator is where it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield

@@ -53,9 +53,8 @@ def density_integrates_to_one(part: Part) -> None:
 
 def _volumes(trial: Trial, row: Array) -> tuple[float, float, float] | None:
     """Return the volume of a box of draws by importance sampling, its standard error, and the volume itself."""
-    with trial.seeded():
-        dist = trial.dist(np.tile(row, (4 * DRAWS, 1)))
-        drawn = trial.raw(dist.sample())
+    dist = trial.dist(np.tile(row, (4 * DRAWS, 1)))
+    drawn = trial.raw(dist.sample())
     floats, shares, counted = _kinds_of_columns(trial)
     if not 0 < len(floats) <= MOST_FLOATS:
         return None
@@ -109,8 +108,7 @@ def draws_follow_logp(part: Part) -> None:
         raise NotApplicable("its actions are too many to count; density_integrates_to_one compares floats")
     for trial, every in found:
         for row in trial.inputs(ROWS):
-            with trial.seeded():
-                drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
+            drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
             chance = np.exp(trial.logp(trial.dist(np.tile(row, (len(every), 1))), every))
             for action, expected in zip(every, chance, strict=True):
                 often = float((drawn == action).all(axis=1).mean())
@@ -128,11 +126,10 @@ def entropy_agrees_with_draws(part: Part) -> None:
     """The entropy is the mean of -logp over draws; an estimate is so on average."""
     for trial in chance_trials(part):
         for row in trial.inputs(ROWS):
-            with trial.seeded():
-                dist = trial.dist(np.tile(row, (DRAWS, 1)))
-                logp = trial.logp(dist, trial.raw(dist.sample()))
-                exact = getattr(dist, "entropy_kind", "exact") == "exact"
-                says = trial.array(dist.entropy() if exact else dist.entropy_estimate()).astype(np.float64)
+            dist = trial.dist(np.tile(row, (DRAWS, 1)))
+            logp = trial.logp(dist, trial.raw(dist.sample()))
+            exact = getattr(dist, "entropy_kind", "exact") == "exact"
+            says = trial.array(dist.entropy() if exact else dist.entropy_estimate()).astype(np.float64)
             error = float(np.hypot(logp.std(), says.std()) / np.sqrt(DRAWS))
             require(
                 abs(says.mean() + logp.mean()) <= ERRORS * error + 1e-3,
@@ -148,9 +145,8 @@ def kl_agrees_with_draws(part: Part) -> None:
     for trial in chance_trials(part):
         for i, row in enumerate(trial.inputs(ROWS)):
             other = row + trial.inputs(1, seed=10 + i)[0]
-            with trial.seeded():
-                here, there = (trial.dist(np.tile(x, (DRAWS, 1))) for x in (row, other))
-                raw = trial.raw(here.sample())
+            here, there = (trial.dist(np.tile(x, (DRAWS, 1))) for x in (row, other))
+            raw = trial.raw(here.sample())
             ratio = trial.logp(here, raw) - trial.logp(there, raw)
             for name, says in _divergences(trial, here, there, raw):
                 tried = True
@@ -205,22 +201,21 @@ def gradients_are_finite(part: Part) -> None:
 
 def _check_finite(trial: Trial, inputs: Array, mask: Array | None) -> None:
     where = f"{trial}{'' if mask is None else ' under a mask'}"
-    with trial.seeded():
-        dist = trial.dist(inputs, mask)
-        exact = getattr(dist, "entropy_kind", "exact") == "exact"
-        draws = {name: trial.raw(getattr(dist, name)()) for name in ("sample", "deterministic_sample")}
-        asked: dict[str, Any] = {
-            f"logp of {name}()": lambda x, raw=raw: trial.dist(x, mask).logp(trial.actions(raw))
-            for name, raw in draws.items()
-        }
-        asked["entropy" if exact else "entropy_estimate"] = lambda x: (
-            trial.dist(x, mask).entropy() if exact else trial.dist(x, mask).entropy_estimate()
-        )
-        for name, function in asked.items():
-            says = trial.array(function(trial.ops.tensor(inputs)))
-            gradient = trial.gradient(function, inputs)
-            for what, values in ((name, says[:, None]), (f"the gradient of {name}", gradient)):
-                if values is None:
-                    continue
-                finite = np.isfinite(values).all(axis=1)
-                require(bool(finite.all()), f"{where}: {what} is not finite for inputs {inputs[int(finite.argmin())]}")
+    dist = trial.dist(inputs, mask)
+    exact = getattr(dist, "entropy_kind", "exact") == "exact"
+    draws = {name: trial.raw(getattr(dist, name)()) for name in ("sample", "deterministic_sample")}
+    asked: dict[str, Any] = {
+        f"logp of {name}()": lambda x, raw=raw: trial.dist(x, mask).logp(trial.actions(raw))
+        for name, raw in draws.items()
+    }
+    asked["entropy" if exact else "entropy_estimate"] = lambda x: (
+        trial.dist(x, mask).entropy() if exact else trial.dist(x, mask).entropy_estimate()
+    )
+    for name, function in asked.items():
+        says = trial.array(function(trial.ops.tensor(inputs)))
+        gradient = trial.gradient(function, inputs)
+        for what, values in ((name, says[:, None]), (f"the gradient of {name}", gradient)):
+            if values is None:
+                continue
+            finite = np.isfinite(values).all(axis=1)
+            require(bool(finite.all()), f"{where}: {what} is not finite for inputs {inputs[int(finite.argmin())]}")

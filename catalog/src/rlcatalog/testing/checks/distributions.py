@@ -115,8 +115,7 @@ def deterministic_sample_is_likely(part: Part) -> None:
             continue
         for row in range(ROWS):
             many = np.repeat(inputs[row : row + 1], 400, axis=0)
-            with trial.seeded():
-                drawn = trial.raw(trial.dist(many).sample())
+            drawn = trial.raw(trial.dist(many).sample())
             logp = trial.logp(trial.dist(many), np.concatenate([drawn[1:], best[row : row + 1]]))
             likely = not _draws_one_hots(trial) and logp[-1] >= np.quantile(logp, 0.1)
             require(
@@ -152,9 +151,8 @@ def actions_lie_in_the_space(part: Part) -> None:
     """Actions lie in the space, however they are to meet its bounds; those that are called bounded by themselves."""
     for trial in trials(part):
         for scale in (1.0, 10.0):
-            with trial.seeded():
-                dist = trial.dist(trial.inputs(200, scale))
-                drawn = np.concatenate([trial.raw(dist.sample()), trial.raw(dist.deterministic_sample())])
+            dist = trial.dist(trial.inputs(200, scale))
+            drawn = np.concatenate([trial.raw(dist.sample()), trial.raw(dist.deterministic_sample())])
             for bounds in ("clip", "affine"):
                 inside = list(trial.lie_inside(drawn, bounds))
                 require(
@@ -233,17 +231,14 @@ def masks_are_obeyed(part: Part) -> None:
         tried = True
         mask = np.repeat(random_mask(trial, 8), 50, axis=0)
         inputs = np.repeat(trial.inputs(8), 50, axis=0)
-        with trial.seeded():
-            dist = trial.dist(inputs, mask)
-            for method in ("sample", "deterministic_sample"):
-                raw = trial.raw(getattr(dist, method)())
-                columns = columns_of(trial.codec, raw)
-                assert columns is not None
-                allowed = np.take_along_axis(mask, columns, axis=1)
-                require(bool(allowed.all()), f"{trial}: {method}() returned what the mask forbids")
-                require(
-                    bool(np.isfinite(trial.logp(dist, raw)).all()), f"{trial}: logp of an allowed action is not finite"
-                )
+        dist = trial.dist(inputs, mask)
+        for method in ("sample", "deterministic_sample"):
+            raw = trial.raw(getattr(dist, method)())
+            columns = columns_of(trial.codec, raw)
+            assert columns is not None
+            allowed = np.take_along_axis(mask, columns, axis=1)
+            require(bool(allowed.all()), f"{trial}: {method}() returned what the mask forbids")
+            require(bool(np.isfinite(trial.logp(dist, raw)).all()), f"{trial}: logp of an allowed action is not finite")
         entropy = trial.array(dist.entropy() if dist.entropy_kind == "exact" else dist.entropy_estimate())
         require(bool(np.isfinite(entropy).all()), f"{trial}: the entropy under a mask is not finite")
         _check_forbidden(trial, inputs, mask)
