@@ -151,27 +151,29 @@ class Environment:
                 folder.rmdir()
             (self.site / name).rmdir()  # fails if RECORD forgot a file
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
-        return subprocess.run(
-            [self.folder / "bin" / "python", "-I", "-B", *arguments],
-            cwd=self.folder, env=clean | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"},
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-
-    def probe(self, code: str, warmed: Environment | None = None, **data) -> dict:
-        """Run `code`, which finds `data` and fills `report`, and return the report.
+    def run(self, *arguments: str, warmed: Environment | None = None) -> subprocess.CompletedProcess[str]:
+        """Run `python ARGUMENTS`: `-c`, code and more, or `-m`, a module and more.
 
         Where a `warmed` environment is given, with the same third parties and nothing of ours, the process is forked
-        from one of it that has imported the frameworks, and then finds what is installed here.
+        from one of it that has imported them, and then finds what is installed here.
         """
-        code = f"{PRELUDE}\n{code}\nprint('report:', json.dumps(report))"
         if warmed is None:
-            process = self.run("-c", code, json.dumps(data))
-        else:
-            moved = f"import sys\nsys.path.insert(1, {str(self.site)!r})\nsys.prefix = {str(self.folder)!r}\n"
-            python = [str(warmed.folder / "bin" / "python"), "-I", "-B"]
-            process = warm.run(["-c", moved + code, json.dumps(data)], self.folder, python=python)
+            clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
+            return subprocess.run(
+                [self.folder / "bin" / "python", "-I", "-B", *arguments],
+                cwd=self.folder, env=clean | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"},
+                capture_output=True, text=True, timeout=120, check=False,
+            )  # fmt: skip
+        how, what, *more = arguments
+        code = what if how == "-c" else f"import runpy\nrunpy.run_module({what!r}, run_name='__main__')"
+        moved = f"import sys\nsys.path.insert(1, {str(self.site)!r})\nsys.prefix = {str(self.folder)!r}\n"
+        python = [str(warmed.folder / "bin" / "python"), "-I", "-B"]
+        return warm.run(["-c", moved + code, *more], self.folder, python=python)
+
+    def probe(self, code: str, warmed: Environment | None = None, **data) -> dict:
+        """Run `code`, which finds `data` and fills `report`, and return the report; `warmed` as in `run`."""
+        code = f"{PRELUDE}\n{code}\nprint('report:', json.dumps(report))"
+        process = self.run("-c", code, json.dumps(data), warmed=warmed)
         if process.returncode != 0:
             raise ProbeError(process.stderr)
         return json.loads(process.stdout.rpartition("report:")[2])
@@ -213,6 +215,12 @@ def environment(tmp_path_factory, wheels, third_parties):
         return made
 
     return make
+
+
+@pytest.fixture(scope="session")
+def bare(environment):
+    """An environment with nothing of ours and no framework, to fork from."""
+    return environment(without=("torch", "tensorflow"))
 
 
 # --- what runs inside ------------------------------------------------------------------------------------------------
@@ -523,9 +531,10 @@ def test_a_package_works_alone_beside_the_kernel(alone, distribution):
 
 
 @pytest.mark.parametrize("distribution", FOLDERS)
-def test_without_a_framework_a_package_names_the_extra(environment, distribution):
+def test_without_a_framework_a_package_names_the_extra(environment, bare, distribution):
     needed = needed_by(distribution)
-    report = environment(*needed, without=("torch", "tensorflow")).probe(WITHOUT_FRAMEWORKS, distribution=distribution)
+    made = environment(*needed, without=("torch", "tensorflow"))
+    report = made.probe(WITHOUT_FRAMEWORKS, bare, distribution=distribution)
     assert set(report["statuses"]) <= {"loaded", "shadowed"}
     said = report["said"]
     for framework in FRAMEWORKS:
@@ -587,21 +596,21 @@ def full(environment):
 
 
 @pytest.mark.parametrize("distribution", OURS)
-def test_uninstalling_one_package_leaves_the_others_working(full, wheels, distribution):
+def test_uninstalling_one_package_leaves_the_others_working(full, bare, wheels, distribution):
     full.uninstall(distribution)
     try:
-        listing = full.run("-m", "rlcatalog", "list", "--json")
+        listing = full.run("-m", "rlcatalog", "list", "--json", warmed=bare)
         assert listing.returncode == 0, listing.stderr
         statuses = {plugin["distribution"]: plugin["status"] for plugin in json.loads(listing.stdout)["plugins"]}
         assert statuses == dict.fromkeys(set(OURS) - {distribution}, "loaded")
         missed = MISSED.get(distribution)
         if missed is not None:
-            explained = full.run("-m", "rlcatalog", "explain", missed)
+            explained = full.run("-m", "rlcatalog", "explain", missed, warmed=bare)
             assert explained.returncode == 1
             assert f"{distribution}, which is not installed: pip install {distribution}" in explained.stderr
             assert "Traceback" not in explained.stderr
         if distribution not in NEEDED_BY_CARTPOLE:
-            explained = full.run("-m", "rlcatalog", "explain", "CartPole-v1", "--json")
+            explained = full.run("-m", "rlcatalog", "explain", "CartPole-v1", "--json", warmed=bare)
             assert explained.returncode == 0, explained.stderr
             assert json.loads(explained.stdout)["action_dist"]["chosen"] == "categorical"
     finally:

@@ -17,6 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+#: What is imported beforehand where it is installed; triton stands before TensorFlow, or the process ends.
+WARM = ("triton", "numpy", "gymnasium", "msgspec", "rich", "typer", "tensorflow", "torch")
+
 _lane = threading.local()
 _servers: list[subprocess.Popen[str]] = []
 
@@ -70,13 +73,11 @@ def _pipe(pipe: IO[str] | None) -> IO[str]:
 
 def _serve() -> None:
     from contextlib import suppress
+    from importlib import import_module
 
-    with suppress(ImportError):
-        import triton  # noqa: F401  # before TensorFlow, or the process ends
-    import gymnasium  # noqa: F401
-    import numpy  # noqa: F401
-    import tensorflow  # noqa: F401
-    import torch  # noqa: F401
+    for name in WARM:
+        with suppress(ImportError):
+            import_module(name)
 
     for line in sys.stdin:
         if (pid := os.fork()) == 0:
@@ -89,6 +90,7 @@ def _become(job: dict) -> None:
     import runpy
     import traceback
     import warnings
+    from types import ModuleType
 
     os.chdir(job["cwd"])
     os.environ.clear()
@@ -105,7 +107,8 @@ def _become(job: dict) -> None:
     try:
         if what == "-c":
             sys.argv, sys.path[0] = ["-c", *arguments[1:]], ""
-            exec(arguments[0], {"__name__": "__main__"})
+            sys.modules["__main__"] = main = ModuleType("__main__")
+            exec(arguments[0], vars(main))
         elif what == "-m":
             sys.argv, sys.path[0] = arguments, os.getcwd()
             runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
