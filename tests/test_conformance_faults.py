@@ -65,7 +65,7 @@ def too_many(request):
 FAULTS = {
     "has_a_summary": [(trunk("Net", summary=" "), "its summary is ' '")],
     "keys_are_described": [(trunk("Net", config="faulty_parts:BareConfig"), "acme_width without a description")],
-    "names_are_its_own": [(trunk("Net", name="glu"), "glu do not begin with 'acme'")],
+    "names_are_its_own": [(trunk("Net", name="glu"), "glu does not begin with 'acme'")],
     "answers_every_request": [(trunk("Net", match=narrow), r"encoded_shape=None.*raised TypeError")],
     "changes_no_default": [(trunk("Net", match=greedy), "chosen instead of fcnet")],
     "output_width": [(trunk("OneOutputMore"), r"outputs \(3, 4\), expected \(3, 3\)")],

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 
 import faulty_parts
+import gymnasium
 import pytest
 import typer
 
 from rlcatalog import Catalog
 from rlcatalog.cli.checking import check as command
 from rlcatalog.errors import PartError, UnknownNameError
-from rlcatalog.plugins import CheckSpec
+from rlcatalog.plugins import CheckSpec, EnvWrapperSpec
 from rlcatalog.testing import (
     ConformanceError,
     Part,
@@ -135,6 +137,33 @@ def test_examples_that_are_none_are_a_fault_of_the_part(function, words, monkeyp
     [component] = [c for c in catalog.components("model") if c.distribution == "acme"]
     with pytest.raises(PartError, match=rf"'acme_net' \(acme 1.0\): its examples function .* {words}"):
         len(Part(component, catalog).examples)
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({}, "it has no match function, and is never put around an environment"),
+        (
+            {"match": lambda request: faulty_parts.NoMatch("sails only")},
+            "no standard environment: .*CartPole.*: sails only",
+        ),
+        ({"match": lambda request: request.nope}, "its match function raised AttributeError.*declare examples="),
+        (
+            {"match": lambda request: faulty_parts.NoMatch("sails only"), "examples": "faulty_parts:environments"},
+            "none of its examples: .*CartPole.* with {'max_seq_len': 7}: sails",
+        ),
+    ],
+    ids=["matchless", "refuses", "raises", "examples"],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_wrapper_that_is_put_around_nothing_is_told_why(declared, words, monkeypatch):
+    pair = (lambda: gymnasium.make("CartPole-v1"), {"max_seq_len": 7})
+    monkeypatch.setattr(faulty_parts, "environments", lambda: [pair], raising=False)
+    spec = EnvWrapperSpec("sails", {"numpy": "faulty_parts:sails"}, "sails", **declared)
+    catalog = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_env_wrappers=[spec]), "acme"))
+    found = ended(catalog)["env_wrapper-sails-applied_twice_is_once"]
+    assert found.status == "failed"
+    assert re.search(words, found.why), found.why
 
 
 def test_a_part_chosen_by_name_alone_has_its_declared_examples_and_another_the_standard_ones_beside():

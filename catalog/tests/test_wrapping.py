@@ -91,6 +91,17 @@ def test_a_wrapper_that_returns_the_environment_may_be_asked_again(catalog):
     assert catalog(leave).wrap_env(env) is env
 
 
+def test_a_wrapper_is_asked_with_both_spaces_of_the_environment(entry_point, plugin):
+    seen = []
+    spec = EnvWrapperSpec(
+        "watcher", {"numpy": "made_up_parts:watcher"}, "", match=lambda r: seen.append(r) or NoMatch("no")
+    )
+    catalog = Catalog([entry_point("acme", plugin(rlcatalog_env_wrappers=[spec]))], environ={})
+    for name in ("CartPole-v1", "Pendulum-v1"):
+        catalog.wrap_env(gym.make(name))
+    assert [(r.obs.shape, r.action.kind, r.action.shape) for r in seen] == [((4,), "discrete", ()), ((3,), "box", (1,))]
+
+
 def test_what_each_wrapper_said(catalog):
     catalog = catalog(double)
     env, said = catalog.explain_wrapping(gym.make("CartPole-v1"))

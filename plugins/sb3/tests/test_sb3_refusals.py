@@ -1,5 +1,7 @@
 """What Stable-Baselines3 cannot carry is refused, by the name of the key that asks for it."""
 
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -13,7 +15,10 @@ from sb3_contrib import RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 
+from rlcatalog import ActionCodecSpec
+from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
+from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog.torch import TorchModelV2
 from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, CatalogRecurrentPolicy, for_sb3
 
@@ -158,6 +163,36 @@ def test_actions_that_would_reach_the_environment_raw_are_refused(algorithm, act
     with pytest.raises(NotServedError, match=rf"{why}.*for_sb3\(env, model_config\)"):
         algorithm(policy, env, policy_kwargs={"model_config": config}, device="cpu")
     algorithm(policy, for_sb3(env, config), device="cpu")
+
+
+class Winds(Discrete):
+    """Choices with names."""
+
+
+class WindsCodec(ActionCodec):
+    """Hands the environment the names."""
+
+    scalar = whole = True
+
+    def __init__(self, info, *others):
+        super().__init__(info, *others)
+        self.counts, self.choices, self.input_width = (2,), [(info.path, 2)], 2
+
+    def adapt(self, raw):
+        return np.array(["calm", "storm"])[raw[:, 0].astype(int)]
+
+
+def test_choices_that_a_codec_gives_names_are_refused_unless_the_environment_takes_raw_ones(monkeypatch):
+    monkeypatch.setitem(sys.modules, "winds", sys.modules[__name__])
+    spec = ActionCodecSpec("winds", {"numpy": "winds:WindsCodec"}, "winds", kinds=(f"{__name__}.Winds",))
+    ours = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
+    catalog = isolated_catalog(*ours, PluginEntryPoint(plugin_of(rlcatalog_action_codecs=[spec]), "acme"))
+    env, kwargs = Still(BOX, Winds(2)), {"catalog": catalog}
+    with pytest.raises(
+        NotServedError, match=r"its codec, WindsCodec, makes other actions.*for_sb3\(env, model_config\)"
+    ):
+        PPO(CatalogPolicy, env, policy_kwargs=kwargs, device="cpu")
+    PPO(CatalogPolicy, for_sb3(env, catalog=catalog), policy_kwargs=kwargs, device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,10 @@ class ActionCodec:
     # --- actions as a model sees them ------------------------------------------------------------------------------
 
     def inputs(self, raw: Array) -> Array:
-        """Return raw actions `[B, width]` as inputs of a model `[B, input_width]`, float32: a choice is a one-hot."""
+        """Return raw actions `[B, width]` as inputs of a model `[B, input_width]`, float32: here as they are.
+
+        Those of choices are numbers without an order; override it to return one-hots.
+        """
         return raw.astype(np.float32, copy=False)
 
     def shown(self, raw: Array) -> Any:

@@ -1,5 +1,5 @@
 from .action_plan import NamedDistributions as NamedDistributions, plan_actions as plan_actions
-from .env_wrappers import check_wrapped as check_wrapped, wrap as wrap
+from .env_wrappers import asked as asked, check_wrapped as check_wrapped, wrap as wrap
 from .faults import (
     is_repeated as is_repeated,
     say_when_found as say_when_found,

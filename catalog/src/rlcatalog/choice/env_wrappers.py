@@ -41,7 +41,7 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
         if component.address in _applied(env):
             verdicts.append(Verdict(component, None, "is applied already"))
             continue
-        found = verdict(component, Request(SpaceInfo.read(env.observation_space), config=config, env=env))
+        found = asked(component, env, config)
         verdicts.append(found)
         if found.rank is None:
             continue
@@ -65,6 +65,18 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
     return env, verdicts
 
 
+def asked(component: Component, env: Any, config: Mapping[str, Any]) -> Verdict:
+    """Return what a wrapper says to an environment.
+
+    Args:
+        component: The wrapper.
+        env: A single environment.
+        config: The model config, complete.
+    """
+    spaces = SpaceInfo.read(env.observation_space), SpaceInfo.read(env.action_space, "action")
+    return verdict(component, Request(*spaces, config=config, env=env))
+
+
 def _applied(env: Any) -> set[str]:
     found = set()
     while env is not None:
@@ -81,8 +93,7 @@ def check_wrapped(components: Iterable[Component], envs: Any, config: Mapping[st
     """
     for env in getattr(envs, "envs", ())[:1]:
         for component in components:
-            request = Request(SpaceInfo.read(env.observation_space), config=config, env=env)
-            found = verdict(component, request)
+            found = asked(component, env, config)
             if found.rank is not None and component.address not in _applied(env):
                 raise ModelContractError(
                     f"The environments of {type(envs).__name__} lack the wrapper {component.name!r}"

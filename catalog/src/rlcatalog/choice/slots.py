@@ -57,11 +57,21 @@ class Slots:
             provider = public_index.provider_of("space", info.kind)
             self.registry.explain_missing(f"{info.path}: the preprocessor for {info.describe()}", provider)
             raise UnsupportedSpaceError(
-                f"{info.path}: no installed preprocessor takes {info.describe()}."
+                f"{info.path}: no installed preprocessor takes {info.describe()}.{self._nearly(info)}"
                 f" Installed: {', '.join(c.name for c in self.registry.active('preprocessor')) or 'none'}."
                 " Wrap the environment to change the space, or install a plugin that declares a codec for it."
             )
         return choice
+
+    def _nearly(self, info: SpaceInfo) -> str:
+        """Say which codecs are declared for a class of the same name in another module; nothing of Gymnasium's own."""
+        module, _, name = info.kind.rpartition(".")
+        if not module:
+            return ""
+        codecs = [(c.name, c.declaration) for c in self.registry.active("preprocessor")]
+        declared = [(n, kind) for n, spec in codecs if isinstance(spec, PreprocessorSpec) for kind in spec.kinds]
+        found = [f"; {codec} is for {kind!r}" for codec, kind in declared if kind.rpartition(".")[2] == name]
+        return f" Its kind is {info.kind!r}{''.join(found)}."
 
     def _takers(self, info: SpaceInfo) -> list[Component]:
         """Return the preprocessors that may fit a space, from memory: a space has many children of few classes."""

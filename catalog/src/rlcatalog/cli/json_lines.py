@@ -9,7 +9,7 @@ from typing import Any
 
 
 def json_line(result: Mapping[str, Any]) -> str:
-    """Return what an iteration reported as a line of valid JSON; NaN and infinities are null."""
+    """Return what an iteration reported as a line of valid JSON, its end included; NaN and infinities are null."""
     return json.dumps(_finite(result), allow_nan=False) + "\n"
 
 

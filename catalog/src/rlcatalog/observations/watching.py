@@ -68,7 +68,7 @@ class Watch:
             if (out != _CANARY).any():
                 at = int(np.argwhere(out != _CANARY)[0, -1]) - first
                 raise ModelContractError(
-                    f"{codec.who}: its {name}(start) writes to place start{at:+d}; its slice are the {codec.size}"
+                    f"{codec.who}: its {name}(start) writes to place start{at:+d}; its slice is the {codec.size}"
                     " places from start on."
                 )
 

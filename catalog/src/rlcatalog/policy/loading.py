@@ -83,7 +83,9 @@ def _open(source: Path) -> RegularFile:
     try:
         return RegularFile(source / MANIFEST)
     except FileNotFoundError:
-        raise SavedPolicyError(f"{source}: not a saved policy; it has no {MANIFEST}.") from None
+        inside = source / "policy"  # where a run leaves it
+        hint = f" Its folder {inside.name!r} is one: {inside}." if (inside / MANIFEST).is_file() else ""
+        raise SavedPolicyError(f"{source}: not a saved policy; it has no {MANIFEST}.{hint}") from None
 
 
 @contextmanager

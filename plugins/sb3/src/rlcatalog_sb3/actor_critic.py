@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlcatalog import Catalog, Policy
-from rlcatalog.actions import entropy_of
+from rlcatalog.actions import ActionCodec, entropy_of
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.torch import flat_sample, values_of
 from rlcatalog_sb3.flattening import check_encoding
@@ -168,6 +168,19 @@ def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
         why = "its values do not start at 0"
     elif len(info.shape or ()) > 1:
         why = "it has more than one axis"
+    if why is None and not isinstance(space, spaces.Box) and not _is_raw(codec):
+        why = f"its codec, {type(codec).__name__}, makes other actions of the raw ones"
     if why is not None:
         raise NotServedError(f"{info.describe()}: {why}. Wrap the environment, so that it takes raw actions:"
                              " for_sb3(env, model_config).")  # fmt: skip
+
+
+def _is_raw(codec: ActionCodec) -> bool:
+    """Whether choices reach the environment as they are drawn, as far as the lowest and the highest tell."""
+    if codec.counts is None:
+        return False
+    raw = np.array([[0] * codec.width, [count - 1 for count in codec.counts]], np.int64)
+    try:
+        return np.array_equal(np.reshape(codec.adapt(raw), raw.shape), raw)
+    except (TypeError, ValueError):  # no numbers, or of another number of them
+        return False

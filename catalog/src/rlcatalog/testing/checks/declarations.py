@@ -125,7 +125,7 @@ def keys_are_described(part: Part) -> None:
 
 @check(
     *EVERY,
-    hint="begin names and keys with your distribution's name, words joined by '_', or enter them into the public index",
+    hint="begin names and keys with your distribution's name, words joined by '_' (a command's by '-'), or enter them into the public index",
     every_framework=False,
 )
 def names_are_its_own(part: Part) -> None:
@@ -140,7 +140,9 @@ def names_are_its_own(part: Part) -> None:
         for kind, name in names
         if public_index.provider_of(kind, name) != component.distribution and _words(name)[: len(own)] != own
     ]
-    require(not foreign, f"{', '.join(foreign)} do not begin with {'_'.join(own)!r}")
+    begin = f"{'does' if len(foreign) == 1 else 'do'} not begin with"
+    joined = ("-" if component.kind == "command" else "_").join(own)
+    require(not foreign, f"{', '.join(foreign)} {begin} {joined!r}")
 
 
 def _words(name: str) -> list[str]:

@@ -121,8 +121,12 @@ def state_is_saved_and_restored(part: Part) -> None:
     for bench in benches(part):
         made = bench.taught()
         state = made.get_state()
-        wrong = [name for name, value in state.items() if not (isinstance(name, str) and isinstance(value, np.ndarray))]
-        require(not wrong, f"{bench}: get_state() must hold arrays by name, not so: {wrong}")
+        wrong = [
+            f"{name!r}: {type(value).__name__}"
+            for name, value in state.items()
+            if not (isinstance(name, str) and isinstance(value, np.ndarray))
+        ]
+        require(not wrong, f"{bench}: get_state() must hold arrays by name, found {{{', '.join(wrong)}}}")
         kept = _copied(state)
         restored = bench.make()
         restored.set_state(kept)
