@@ -14,6 +14,7 @@ from torch import nn
 
 from rlcatalog import Match, ModelSpec, NoMatch, Rank, Stage
 from rlcatalog.config import read_config
+from rlcatalog.models import ModelV2
 from rlcatalog.testing import Example
 from rlcatalog.torch import TorchModelV2, steps_of
 
@@ -90,6 +91,10 @@ class OneOutputMore(Net):
     def forward(self, input_dict, state, seq_lens):
         found, state = super().forward(input_dict, state, seq_lens)
         return torch.cat([found, found[:, :1]], 1), state
+
+
+class NoValue(Net):
+    value_function = ModelV2.value_function
 
 
 class OneValue(Net):
@@ -241,6 +246,20 @@ class Recall(TorchModelV2):
 
     def value_function(self):
         return self.value(self.last).squeeze(1)
+
+
+class Forgetful(Recall):
+    def get_initial_state(self):
+        return []
+
+    def forward(self, input_dict, state, seq_lens):
+        rows = len(input_dict["obs_flat"])
+        blank = torch.zeros(rows if seq_lens is None else len(seq_lens), self.size)
+        return super().forward(input_dict, [blank], torch.ones(len(blank)) if seq_lens is None else seq_lens)[0], []
+
+
+class SaysNothing(Recall):
+    is_memory = False
 
 
 class OneTrunkOnly(Recall):

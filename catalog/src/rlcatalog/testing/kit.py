@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcatalog.catalog import Catalog, default_catalog
-from rlcatalog.errors import CatalogError, UnknownNameError, nearest, reason
+from rlcatalog.errors import CatalogError, PartError, UnknownNameError, nearest, reason
 from rlcatalog.plugins import Component, normalize
 from rlcatalog.testing.checks import (
     codecs,
@@ -71,6 +71,7 @@ class Case:
             ConformanceError: The part breaks the contract.
             NotApplicable: The check has nothing to say about this part.
         """
+        __tracebackhide__ = True  # of pytest's reports: what failed stands in the message
         try:
             if self.check.every_framework:
                 seed(self.part.framework)
@@ -80,10 +81,12 @@ class Case:
         except BaseException as error:
             ours = isinstance(error, AssertionError | CatalogError)
             what = str(error) if ours else f"{reason(error)}{_place(error, self.part)}"
+            # What the part's own code raised is not what the check's hint is about.
+            hint = f" Hint: {self.check.hint}." if ours and not isinstance(error, PartError) else ""
             raise ConformanceError(
                 f"{self}: {self.part.component.kind} {self.part.component.name!r}"
-                f" ({self.part.component.provider}): {what.rstrip('.') or 'it does not hold'}. Hint: {self.check.hint}."
-            ) from error
+                f" ({self.part.component.provider}): {what.rstrip('.') or 'it does not hold'}.{hint}"
+            ) from (None if isinstance(error, AssertionError) else error)
 
 
 def _place(error: BaseException, part: Part) -> str:
@@ -230,6 +233,7 @@ def parametrize_with_checks(
 
     def skipping(case: Case) -> Callable[[], None]:
         def run() -> None:
+            __tracebackhide__ = True
             try:
                 case()
             except NotApplicable as why:

@@ -125,7 +125,8 @@ def keys_are_described(part: Part) -> None:
 
 @check(
     *EVERY,
-    hint="begin names and keys with your distribution's name, words joined by '_' (a command's by '-'), or enter them into the public index",
+    hint="begin names and keys with your distribution's name, words joined by '_' (a command's by '-'), or enter them"
+    " into the public index",
     every_framework=False,
 )
 def names_are_its_own(part: Part) -> None:

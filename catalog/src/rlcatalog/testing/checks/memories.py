@@ -58,6 +58,20 @@ def _padded(encoded: Array, garbage: float) -> Array:
     return found.reshape(-1, *encoded.shape[2:])
 
 
+@check("memory", hint="return the state at the start of an episode, unbatched, and set is_memory = True on the class")
+def has_a_state(part: Part) -> None:
+    """A memory says what state an episode starts from, and that it is one."""
+    require(
+        getattr(part.component.load(part.framework), "is_memory", False) is True,
+        "its class has no is_memory = True, which keeps it from trunks whose state it would not carry",
+    )
+    for example in part.few:
+        require(
+            bool(part.policy(example).memory),
+            f"{example}: get_initial_state() returned []: nothing is kept from step to step",
+        )
+
+
 @check(*CARRYING, hint="return as many tensors as get_initial_state() does, of the same shapes, one row per episode")
 def state_keeps_its_shapes(part: Part) -> None:
     """The state has the same shapes from step to step, a row for each episode."""

@@ -78,8 +78,7 @@ def one_value_per_row(part: Part) -> None:
     for example in part.examples:
         for sharing in part.sharing():
             policy = part.policy(example, **sharing)
-            if not policy.has_value:
-                raise NotApplicable("it has no value_function")
+            require(policy.has_value, f"{example}: it has no value_function, which PPO and A2C need")
             found = run(policy, encoded_of(policy, example, 3)).value
             assert found is not None
             require(found.shape == (3,), f"{example}: value {found.shape}, expected (3,)")
