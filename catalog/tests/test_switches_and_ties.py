@@ -13,7 +13,7 @@ import pytest
 
 import rlcatalog
 from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, Request, SpaceInfo
-from rlcatalog.errors import AmbiguousChoiceError
+from rlcatalog.errors import AmbiguousChoiceError, PartError, PluginWarning
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
@@ -67,6 +67,15 @@ def test_a_part_with_a_switch_fits_where_it_is_on(catalog_of):
     refused = next(c for c in off["candidates"] if c["name"] == "acme_gru")
     assert (refused["rank"], refused["reason"]) == (None, "use_acme is not set")
     assert "use_acme" in on["config_keys"]
+
+
+def test_a_part_that_is_switched_on_and_cannot_be_built_is_not_left_out(catalog_of):
+    for fields in ({}, {"match": lambda request: Match(Rank.SPECIFIC, "always")}):
+        catalog = catalog_of({"acme": ([memory("acme", "acme_gru", "use_acme", **fields)], "use_acme")})
+        with pytest.raises(PartError, match=r"model 'acme_gru' \(acme 1\.0\).*'made_up_acme:Memory'"):
+            catalog.build(BOX, TWO, {"use_acme": True}, "torch")
+    with pytest.warns(PluginWarning, match="goes on without it"):  # it came of itself
+        assert not catalog.build(BOX, TWO, {}, "torch").memory
 
 
 def test_a_match_function_decides_beside_a_switch():

@@ -58,8 +58,9 @@ def say_when_found(saying: Callable[[], None]) -> None:
 def without_faulty(find: Callable[[], T], *, strict: bool) -> T:
     """Return what a lookup finds; it is repeated without each part that was chosen by its rank and is broken.
 
-    A part that the public index lists, one of the running program and one that the config names are not replaced, and
-    where nothing else fits the first error is raised. Of lookups within lookups the outermost is repeated.
+    A part that the public index lists, one of the running program, and one that the config names or whose switch is on
+    are not replaced, and where nothing else fits the first error is raised. Of lookups within lookups the outermost is
+    repeated.
 
     Args:
         find: The lookup.

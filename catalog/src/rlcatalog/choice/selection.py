@@ -8,7 +8,7 @@ from typing import Any
 
 from rlcatalog.choice.faults import left_out, say
 from rlcatalog.choice.ties import refuse_two_switched_on, tie
-from rlcatalog.errors import OutrankedWarning, reason, shown
+from rlcatalog.errors import OutrankedWarning, PartError, reason, shown
 from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request, public_index, tell_once
 
 
@@ -120,6 +120,9 @@ def _preferred(tied: list[Verdict], prefer: Sequence[str]) -> list[Verdict] | No
 def verdict(component: Component, request: Request) -> Verdict:
     """Ask one candidate; a match function that fails does not take the lookup with it, and is reported."""
     if (why := left_out(component)) is not None:
+        switch = getattr(component.declaration, "switch", None)
+        if switch is not None and request.config.get(switch):  # it was asked for; nothing else is what was asked
+            raise PartError(why, component)
         return Verdict(component, None, why)
     by_framework = component.declaration.targets_allowed is None
     if request.framework is not None and by_framework and request.framework not in component.frameworks:
