@@ -49,7 +49,11 @@ class Past:
         return cls(actions, rewards, actions * action_codec(info).input_width + rewards)
 
     def views(self) -> dict[str, ViewRequirement]:
-        """Return the views to ask for: `[B, width]`, or `[B, n, width]` for n > 1; zeros before an episode began."""
+        """Return the views to ask for; before an episode began they show zeros.
+
+        Actions come as `[B, width]`, or `[B, n, width]` for n > 1, rewards as `[B]` or `[B, n]`:
+        `x.reshape(len(x), -1)` makes a row of values of each.
+        """
         columns = ((PAST_ACTIONS, "action_inputs", self.actions), (PAST_REWARDS, "rewards", self.rewards))
         return {
             name: ViewRequirement(column, shift=-1 if count == 1 else f"-{count}:-1")

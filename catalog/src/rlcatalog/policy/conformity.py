@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -118,15 +119,16 @@ class Conformity:
         packages = {package: component for package, component in self._homes() if _is_strange(component)}
         if not packages:
             return
-        for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+        for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
             package = str(frame.f_globals.get("__name__")).partition(".")[0]
             if package in packages:
                 component = packages[package]
                 method = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
-                raise PartError(f"{_titled(component)}: {method}() raised {reason(error)}", component) from error
+                place = f" (at {Path(frame.f_code.co_filename).name}:{line})"
+                raise PartError(f"{_titled(component)}: {method}() raised {reason(error)}{place}", component) from error
         # It was raised by what called them, on something that one of them had returned.
         whose = " or ".join(dict.fromkeys(map(_titled, packages.values())))
-        raise PartError(f"{whose}: what it returned made the policy fail: {reason(error)}") from error
+        raise PartError(f"{whose}: the policy fails on what it is or returned: {reason(error)}") from error
 
     def _check_signatures(self, error: TypeError) -> None:
         inputs = object()
