@@ -106,7 +106,7 @@ def test_the_old_key_for_both_still_means_both():
         pytest.raises(ConfigError, match=r"'lstm_use_prev_action_reward' is another name of 'lstm_use_prev_reward'"),
         pytest.warns(DeprecationWarning, match="split"),
     ):
-        rlcatalog.build(OBS, ACTIONS, {"lstm_use_prev_reward": True, "lstm_use_prev_action_reward": False})
+        rlcatalog.build(OBS, ACTIONS, {"lstm_use_prev_reward": True, "lstm_use_prev_action_reward": True})
 
 
 # --- initial weights -------------------------------------------------------------------------------------------------

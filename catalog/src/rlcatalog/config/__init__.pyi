@@ -7,7 +7,13 @@ from .kernel_keys import (
     NameOrCallable as NameOrCallable,
 )
 from .keys import Key as Key, convert as convert, default_of as default_of, keys_of as keys_of
-from .legacy_keys import ALIASES as ALIASES, IGNORED as IGNORED, REFUSED as REFUSED, SPLIT as SPLIT
+from .legacy_keys import (
+    ALIASES as ALIASES,
+    IGNORED as IGNORED,
+    REFUSED as REFUSED,
+    RLLIB_DEFAULTS as RLLIB_DEFAULTS,
+    SPLIT as SPLIT,
+)
 from .names import (
     ACTIVATION_ALIASES as ACTIVATION_ALIASES,
     ACTIVATIONS as ACTIVATIONS,
