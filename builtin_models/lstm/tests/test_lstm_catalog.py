@@ -68,7 +68,6 @@ def test_the_classes_stand_under_their_names():
 @pytest.mark.parametrize(
     ("key", "value", "kind", "message"),
     [
-        ("vf_share_layers", False, ConfigError, r"use_lstm with vf_share_layers=False: the value reads the memory's"),
         ("no_final_linear", True, ConfigError, r"use_lstm with no_final_linear: the hidden layers stand before the"),
         ("lstm_cell_size", 0, ConfigError, r"'lstm_cell_size' \(width of the LSTM's cell and output\).*>= 1"),
         ("lstm_cell_size", "5", ConfigTypeError, r"'lstm_cell_size'.*expected 'int', got 'str'; found '5'"),

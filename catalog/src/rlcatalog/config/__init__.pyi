@@ -3,6 +3,7 @@ from .flat import FlatConfig as FlatConfig, ReadOnlyConfig as ReadOnlyConfig, re
 from .kernel_keys import (
     ARGUMENTS_OF_CUSTOM as ARGUMENTS_OF_CUSTOM,
     READ_BY_KERNEL as READ_BY_KERNEL,
+    READ_WITH_MEMORY as READ_WITH_MEMORY,
     KernelConfig as KernelConfig,
     NameOrCallable as NameOrCallable,
 )
