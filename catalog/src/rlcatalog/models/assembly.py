@@ -96,7 +96,8 @@ def assemble(
         if not last.is_head:
             separate = apart and last.is_memory and outputs is not None
             return pair(inner(parts, None), parts, outputs) if separate else inner(parts, outputs)
-        trunk, value_trunk = _checked_trunk(inner(inside, None), last.cls), None
+        trunk = _checked_trunk(inner(inside, None), last.cls)
+        value_trunk: ModelV2 | None = None
         if apart and outputs is not None and list(trunk.get_initial_state()):
             trunk = both = pair(trunk, inside, None)
             value_trunk = both.value_side()
