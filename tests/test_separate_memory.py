@@ -292,3 +292,7 @@ def test_a_head_that_asks_for_the_value_first_is_told():
     model = catalog.model_v2(OBS, TWO, 2, config, "torch")
     with pytest.raises(ModelContractError, match="must call its trunk before its value_trunk"):
         model({"obs": torch.zeros(2, 3)}, [torch.zeros(2, 6)] * 4, None)
+    model.trunk({"obs": torch.zeros(2, 3)}, [torch.zeros(2, 6)] * 4, None)
+    assert model.value_trunk({"obs": torch.zeros(2, 3)}, [], None)[0].shape == (2, 6)
+    with pytest.raises(ModelContractError, match="must call its trunk before its value_trunk"):  # not with old features
+        model({"obs": torch.zeros(2, 3)}, [torch.zeros(2, 6)] * 4, None)

@@ -284,6 +284,10 @@ def test_weights_of_another_net_are_refused_with_names_of_both_sides_and_nothing
     assert "hidden.layers.1.weight (7, 6), given (5, 6)" in str(caught.value)
     for name, array in policy.model.get_weights().items():
         np.testing.assert_array_equal(array, before[name])
+    with pytest.raises(ModelContractError, match=r"source here: none; given and not used: \['_value_branch_separate\."):
+        load_rllib_weights(
+            rlcatalog.build(VECTOR, FOUR, SMALL, "torch"), theirs(VECTOR, {**SMALL, "vf_share_layers": False})[1]
+        )
     apart = rlcatalog.build(VECTOR, FOUR, {**LSTM, "vf_share_layers": False}, "torch")
     with pytest.raises(ModelContractError, match=r"Without a source here: \['value_trunk\."):
         load_rllib_weights(apart, theirs(VECTOR, LSTM)[1])
