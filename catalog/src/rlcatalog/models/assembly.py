@@ -92,7 +92,7 @@ def assemble(
 
     def chain(outputs: int | None) -> ModelV2:
         *inside, last = parts
-        apart = not fresh_config().get("vf_share_layers", True)
+        apart = (last.is_head or last.is_memory) and not fresh_config().get("vf_share_layers", True)
         if not last.is_head:
             separate = apart and last.is_memory and outputs is not None
             return pair(inner(parts, None), parts, outputs) if separate else inner(parts, outputs)
