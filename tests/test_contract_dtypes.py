@@ -30,11 +30,7 @@ FACTORS = {
 }
 
 
-def valid(case):
-    return case["share"] or case["memory"] == "none"
-
-
-CASES = pairwise(FACTORS, valid)
+CASES = pairwise(FACTORS, lambda case: True)
 
 
 def label(case):

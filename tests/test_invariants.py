@@ -123,8 +123,7 @@ def combination(framework, number):
     config |= MEMORIES[memory]
     if obs in FILTERED:
         config["observation_filter"] = rng.choice(["NoFilter", "MeanStdFilter"])
-    if memory == "none":
-        config["vf_share_layers"] = rng.random() < 0.5
+    config["vf_share_layers"] = rng.random() < 0.5
     mode = rng.choice(list(AutoresetMode))
     return obs, name, masked, memory, mode, config
 

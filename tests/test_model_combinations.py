@@ -63,8 +63,6 @@ SMALL = {"fcnet_hiddens": [8], "fcnet_activation": "tanh", "post_fcnet_activatio
 
 #: What is refused, and why: the whole table.
 REFUSED = [
-    ("a memory", "vf_share_layers", lambda c: c["memory"] != "none" and not c["vf_share_layers"],
-     "a memory of its own would double the state"),
     ("a memory", "no_final_linear", lambda c: c["memory"] != "none" and c["no_final_linear"],
      "the memory's output needs the final linear layer"),
     ("complex_input", "no_final_linear",

@@ -206,8 +206,8 @@ def test_building_warns_and_a_remembered_lookup_does_not():
 def test_a_lookup_that_fails_says_nothing(catalog):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(rlcatalog.errors.ConfigError, match="vf_share_layers"):
-            catalog.resolve(BOX, TWO, {"use_lstm": True, "vf_share_layers": False, "conv_filters": "nature"}, "torch")
+        with pytest.raises(rlcatalog.errors.ConfigError, match="no_final_linear"):
+            catalog.resolve(BOX, TWO, {"use_lstm": True, "no_final_linear": True, "conv_filters": "nature"}, "torch")
 
 
 def test_a_lookup_that_leaves_out_a_broken_part_warns_once(acme):
@@ -231,10 +231,10 @@ def test_what_the_parts_of_an_observation_were_found_for_is_told_by_whoever_asks
 
 def test_every_key_of_the_kernels_is_read_by_the_kernel_or_by_a_built_in_part():
     """None can be set without an effect anywhere: a key that nobody reads is none."""
-    from rlcatalog.config import ARGUMENTS_OF_CUSTOM, READ_BY_KERNEL
+    from rlcatalog.config import ARGUMENTS_OF_CUSTOM, READ_BY_KERNEL, READ_WITH_MEMORY
 
     catalog = isolated_catalog(*PARTS)
     read = {key for component in catalog.components() for key in catalog.config_keys(component)}
     fields = set(KernelConfig.__struct_fields__)
-    assert fields - read - READ_BY_KERNEL - set(ARGUMENTS_OF_CUSTOM) == set()
-    assert fields >= READ_BY_KERNEL
+    assert fields - read - READ_BY_KERNEL - READ_WITH_MEMORY - set(ARGUMENTS_OF_CUSTOM) == set()
+    assert fields >= READ_BY_KERNEL | READ_WITH_MEMORY

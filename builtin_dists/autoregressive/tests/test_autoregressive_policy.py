@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 import rlcatalog
 from rlcatalog import ModelCatalog, ViewRequirement
-from rlcatalog.errors import ConfigError, ModelContractError, UnsupportedSpaceError
+from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, UnsupportedSpaceError
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
 
@@ -27,6 +27,7 @@ AROUND = {
     "post_fcnet": {"post_fcnet_hiddens": [5]},
     "lstm": LSTM,
     "lstm, past": {**LSTM, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
+    "lstm, value apart": {**LSTM, "vf_share_layers": False},
     "attention": ATTENTION,
     "attention, past": {**ATTENTION, "attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 1},
 }
@@ -250,7 +251,9 @@ REFUSED = {
     "another dist": (MultiDiscrete([3, 3]), {"custom_action_dist": "slate_multi_categorical"}, ConfigError,
                      r"use_autoregressive: the distribution of the whole action is .*Slate.*name distributions of parts"
                      r" by their paths"),
-    "value apart, lstm": (PAIR, {**LSTM, "vf_share_layers": False}, ConfigError, r"use_lstm with vf_share_layers=Fal"),
+    "value without lstm": (PAIR, {**LSTM, "vf_share_layers": False, "vf_memory": "none"}, NotServedError,
+                           r"vf_memory='none': AutoregressiveModel reads features .* of one width, and those of the"
+                           r" memory have 5, those of the trunk alone"),
 }  # fmt: skip
 
 

@@ -58,7 +58,6 @@ def test_it_is_explained():
 
 
 REFUSED = {
-    "vf_share_layers": (False, "use_attention with vf_share_layers=False"),
     "no_final_linear": (True, "use_attention with no_final_linear"),
     "attention_num_heads": (0, "'attention_num_heads'"),
     "attention_memory_training": (-1, "'attention_memory_training'"),

@@ -68,7 +68,6 @@ def test_the_classes_stand_under_their_names():
 @pytest.mark.parametrize(
     ("key", "value", "kind", "message"),
     [
-        ("vf_share_layers", False, ConfigError, r"use_lstm with vf_share_layers=False: the value reads the memory's"),
         ("no_final_linear", True, ConfigError, r"use_lstm with no_final_linear: the hidden layers stand before the"),
         ("lstm_cell_size", 0, ConfigError, r"'lstm_cell_size' \(width of the LSTM's cell and output\).*>= 1"),
         ("lstm_cell_size", "5", ConfigTypeError, r"'lstm_cell_size'.*expected 'int', got 'str'; found '5'"),
@@ -106,7 +105,7 @@ def test_the_old_key_for_both_still_means_both():
         pytest.raises(ConfigError, match=r"'lstm_use_prev_action_reward' is another name of 'lstm_use_prev_reward'"),
         pytest.warns(DeprecationWarning, match="split"),
     ):
-        rlcatalog.build(OBS, ACTIONS, {"lstm_use_prev_reward": True, "lstm_use_prev_action_reward": False})
+        rlcatalog.build(OBS, ACTIONS, {"lstm_use_prev_reward": True, "lstm_use_prev_action_reward": True})
 
 
 # --- initial weights -------------------------------------------------------------------------------------------------

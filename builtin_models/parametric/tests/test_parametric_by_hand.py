@@ -9,7 +9,6 @@ import torch
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog.errors import NotServedError
 from rlcatalog.torch import RecurrentNetwork
 
 LOWEST = np.finfo(np.float32).min
@@ -194,8 +193,8 @@ class Recurrent(RecurrentNetwork):
         return self.layer(inputs), state
 
 
-def test_a_trunk_with_a_state_has_one_value(head):
-    config = {"custom_model": Recurrent, "use_parametric": True}
-    assert head.policy("torch", head.space("embeddings"), config).act(head.observations(head.space("embeddings"))).state
-    with pytest.raises(NotServedError, match="Recurrent has a state; with vf_share_layers=False"):
-        head.policy("torch", head.space("embeddings"), {**config, **APART})
+@pytest.mark.parametrize("apart", [{}, APART], ids=str)
+def test_a_trunk_with_a_state_gives_the_value_one_of_its_own_where_it_is_apart(head, apart):
+    config = {"custom_model": Recurrent, "use_parametric": True, **apart}
+    found = head.policy("torch", head.space("embeddings"), config).act(head.observations(head.space("embeddings")))
+    assert len(found.state.memory) == (2 if apart else 1)

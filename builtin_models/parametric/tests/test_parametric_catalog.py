@@ -122,8 +122,6 @@ REFUSED = {
                        "no_final_linear with parametric actions.*Leave no_final_linear out, or set use_parametric"),
     "no final layer, mask": (spaces.Dict({"action_mask": spaces.MultiBinary(5), "x": ITEM}), FIVE,
                              {"no_final_linear": True}, "no_final_linear with parametric actions"),
-    "a memory for the value": (with_list(spaces.Box(-1, 1, (5, 2))), FIVE,
-                               {"use_lstm": True, "vf_share_layers": False}, "would double the state"),
     "asked for, with nothing there": (
         spaces.Dict({"x": ITEM}), FIVE, {"use_parametric": True},
         r"parametric: obs has neither an action mask \(action_mask_key='action_mask'\) nor, for a Discrete action"

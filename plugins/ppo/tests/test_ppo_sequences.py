@@ -30,6 +30,10 @@ MEMORIES = {
     "attention_past": {**NET, "use_attention": True, "attention_dim": 16, "attention_head_dim": 8,
                        "attention_memory_inference": 6, "attention_memory_training": 6,
                        "attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 3},
+    "lstm_apart": {**NET, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True,
+                   "vf_share_layers": False},
+    "attention_apart": {**NET, "use_attention": True, "attention_dim": 16, "attention_head_dim": 8,
+                        "attention_memory_inference": 6, "attention_memory_training": 6, "vf_share_layers": False},
 }  # fmt: skip
 both = pytest.mark.parametrize("framework", ["torch", "tf"])
 

@@ -19,6 +19,7 @@ ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
 SEEING = {
     "lstm": LSTM,
     "lstm, past": {**LSTM, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
+    "lstm, value apart": {**LSTM, "vf_share_layers": False},
     "attention": ATTENTION,
     "attention, past": {**ATTENTION, "attention_use_n_prev_actions": 3, "attention_use_n_prev_rewards": 2},
 }

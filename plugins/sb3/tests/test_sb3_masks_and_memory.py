@@ -186,6 +186,7 @@ RECURRENT = {
         {"action_bounds": "affine"},
     ),
     "choice": ("CartPole-v1", {}),
+    "value apart": ("CartPole-v1", {"vf_share_layers": False}),
     "masked": (lambda: for_sb3(Doors()), {}),
     "masked, own spaces": (Doors, {}),
     "masked choices": (Doors, {}),

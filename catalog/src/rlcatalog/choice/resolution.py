@@ -13,7 +13,8 @@ from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.showing import explanation_sheet
 from rlcatalog.choice.slots import MODEL_SLOTS
 from rlcatalog.choice.unread import unread_keys
-from rlcatalog.config import ModelConfig
+from rlcatalog.config import READ_WITH_MEMORY, ModelConfig
+from rlcatalog.models import output_plan
 from rlcatalog.observations import Preprocessor, Unclaimed, make_filter, model_views
 from rlcatalog.plugins import Component, ModelSpec, Request, Stage
 
@@ -90,6 +91,8 @@ class Resolution:
         # A switch that is off was read by the choice itself: the part is not there.
         switches = {getattr(v.component.declaration, "switch", None) for c in self.choices.values() for v in c.verdicts}
         given = {key: value for key, value in self.config.given.items() if key not in switches or value}
+        if self.choices["memory"].component is not None:
+            given = {key: value for key, value in given.items() if key not in READ_WITH_MEMORY}
         return unread_keys(given, self._readers(), self.config_keys) if given else ()
 
     def _readers(self) -> Iterator[Component]:
@@ -131,16 +134,35 @@ def model_stages(
     filled = [part for part in parts if part is not None]
     stages: list[Stage] = []
     width: int | None = None
+    memory = next((part for part in filled if _slot_of(part) == "memory"), None)
+    apart = memory is not None and num_outputs is not None and not request.config["vf_share_layers"]
+    bare = apart and request.config["vf_memory"] == "none"
     for part in filled:
-        outputs = num_outputs if part is filled[-1] else None
+        outputs = num_outputs if part is filled[-1] and not (apart and part is memory) else None
         found = [Stage("output", (outputs,) if outputs is not None else None)]
         if isinstance(part.declaration, ModelSpec) and part.declaration.describe is not None:
             asked = request if unclaimed is None or part.declaration.slot == "head" else unclaimed.request(request)
             found = part.ask("describe", replace(asked, num_outputs=outputs, trunk_width=width), returns=_stages)
-        stages += [replace(stage, name=f"{part.name}: {stage.name}") for stage in found]
+        named = [replace(stage, name=f"{part.name}: {stage.name}") for stage in found]
         last = found[-1].shape if found else None
         width = last[-1] if last else None
+        if apart and part is memory:
+            stages += _value_stages(stages, named, bare)
+            if part is filled[-1]:
+                stages += output_plan(request.config, 1 if bare else width or 1, [], num_outputs).stages()
+            continue
+        stages += named
     return stages
+
+
+def _slot_of(part: Component) -> str:
+    return getattr(part.declaration, "slot", "")
+
+
+def _value_stages(trunk: list[Stage], memory: list[Stage], bare: bool) -> list[Stage]:
+    """Return the stages of a memory, and of the value's chain beside it: without a memory where it is bare."""
+    beside = trunk if bare else [*trunk, *memory]
+    return [*memory, *(replace(stage, name=f"value, {stage.name}") for stage in beside)]
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,11 +3,18 @@ from .flat import FlatConfig as FlatConfig, ReadOnlyConfig as ReadOnlyConfig, re
 from .kernel_keys import (
     ARGUMENTS_OF_CUSTOM as ARGUMENTS_OF_CUSTOM,
     READ_BY_KERNEL as READ_BY_KERNEL,
+    READ_WITH_MEMORY as READ_WITH_MEMORY,
     KernelConfig as KernelConfig,
     NameOrCallable as NameOrCallable,
 )
 from .keys import Key as Key, convert as convert, default_of as default_of, keys_of as keys_of
-from .legacy_keys import ALIASES as ALIASES, IGNORED as IGNORED, REFUSED as REFUSED, SPLIT as SPLIT
+from .legacy_keys import (
+    ALIASES as ALIASES,
+    IGNORED as IGNORED,
+    REFUSED as REFUSED,
+    RLLIB_DEFAULTS as RLLIB_DEFAULTS,
+    SPLIT as SPLIT,
+)
 from .names import (
     ACTIVATION_ALIASES as ACTIVATION_ALIASES,
     ACTIVATIONS as ACTIVATIONS,

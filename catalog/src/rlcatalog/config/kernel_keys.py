@@ -41,6 +41,10 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         Literal["clip", "affine"], Meta(description="how raw Box actions meet their bounds: cut off, or [-1, 1] scaled")
     ] = "clip"
     vf_share_layers: Annotated[bool, Meta(description="share the trunk between policy and value")] = True
+    vf_memory: Annotated[
+        Literal["own", "none"],
+        Meta(description="with a memory and vf_share_layers=False: whether the value's trunk has a memory of its own"),
+    ] = "own"
     free_log_std: Annotated[
         bool, Meta(description="second half of the outputs is a trained vector that does not depend on the state")
     ] = False
@@ -77,5 +81,7 @@ READ_BY_KERNEL = frozenset(
         "check_observations", "action_bounds", "_disable_action_flattening", "max_seq_len",
     }
 )  # fmt: skip
+#: The keys that the kernel reads where a memory was chosen.
+READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory"})
 #: Keys that hold arguments of a custom class, and the keys that name one; without any, nobody reads them.
 ARGUMENTS_OF_CUSTOM = {"custom_model_config": ("custom_model", "custom_preprocessor")}

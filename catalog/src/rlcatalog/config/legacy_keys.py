@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rlcatalog.config.values import same
+
 
 def _unchanged(value: Any) -> Any:
     return value
@@ -47,3 +49,52 @@ REFUSED: dict[str, str] = {
     "log_std_clip_param": "diag_gaussian has no such option yet; clip in a distribution of your own.",
     "encoder_latent_dim": "it sizes the encoders of Ray's new stack; set the last entry of fcnet_hiddens.",
 }
+
+#: RLlib's mark of a key that is deprecated and was not given.
+DEPRECATED_VALUE = -1
+
+#: The keys of RLlib's model config, 2017 to today, with the last default that was a value. RLlib hands whole
+#: dictionaries about, so a key that holds its default was not asked for.
+RLLIB_DEFAULTS: dict[str, Any] = {
+    "fcnet_hiddens": [256, 256], "fcnet_activation": "tanh",
+    **dict.fromkeys(("fcnet_weights_initializer", "fcnet_weights_initializer_config"), None),
+    **dict.fromkeys(("fcnet_bias_initializer", "fcnet_bias_initializer_config"), None),
+    "post_fcnet_hiddens": [], "post_fcnet_activation": "relu",
+    **dict.fromkeys(("post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config"), None),
+    **dict.fromkeys(("post_fcnet_bias_initializer", "post_fcnet_bias_initializer_config"), None),
+    "vf_share_layers": True, "free_log_std": False, "no_final_linear": False,
+    "conv_filters": None, "conv_activation": "relu",
+    **dict.fromkeys(("conv_kernel_initializer", "conv_kernel_initializer_config"), None),
+    **dict.fromkeys(("conv_bias_initializer", "conv_bias_initializer_config"), None),
+    **dict.fromkeys(("conv_transpose_kernel_initializer", "conv_transpose_kernel_initializer_config"), None),
+    **dict.fromkeys(("conv_transpose_bias_initializer", "conv_transpose_bias_initializer_config"), None),
+    "use_lstm": False, "max_seq_len": 20, "lstm_cell_size": 256,
+    "lstm_use_prev_action": False, "lstm_use_prev_reward": False, "lstm_use_prev_action_reward": False,
+    **dict.fromkeys(("lstm_weights_initializer", "lstm_weights_initializer_config"), None),
+    **dict.fromkeys(("lstm_bias_initializer", "lstm_bias_initializer_config"), None),
+    "_time_major": False, "_disable_action_flattening": False,
+    "use_attention": False, "attention_num_transformer_units": 1, "attention_dim": 64, "attention_num_heads": 1,
+    "attention_head_dim": 32, "attention_memory_inference": 50, "attention_memory_training": 50,
+    "attention_position_wise_mlp_dim": 32, "attention_init_gru_gate_bias": 2.0,
+    "attention_use_n_prev_actions": 0, "attention_use_n_prev_rewards": 0,
+    "framestack": True, "dim": 84, "grayscale": False, "zero_mean": True,
+    "custom_model": None, "custom_model_config": {}, "custom_options": {}, "custom_action_dist": None,
+    "custom_preprocessor": None, "always_check_shapes": False, "state_shape": None,
+    "_use_default_native_models": False, "_disable_preprocessor_api": False, "_no_preprocessing": False,
+    "num_framestacks": "auto", "squash_to_range": False, "channel_major": False,
+    "encoder_latent_dim": None, "log_std_clip_param": 20.0,
+}  # fmt: skip
+
+
+def asks_nothing(key: str, value: Any) -> bool:
+    """Whether a key that is not one here has no effect: it holds RLlib's default, or what stands for "not given".
+
+    Args:
+        key: The key.
+        value: Its value, already `plain`.
+    """
+    if key in RLLIB_DEFAULTS and same(value, RLLIB_DEFAULTS[key]):
+        return True
+    return (key in ALIASES or key in SPLIT or key in IGNORED or key in REFUSED) and (
+        value is None or same(value, DEPRECATED_VALUE)
+    )

@@ -14,7 +14,7 @@ from rlcatalog.config.deprecation import warn_deprecated
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import KernelConfig
 from rlcatalog.config.keys import Key, convert, keys_of
-from rlcatalog.config.legacy_keys import ALIASES, IGNORED, REFUSED, SPLIT
+from rlcatalog.config.legacy_keys import ALIASES, IGNORED, REFUSED, SPLIT, asks_nothing
 from rlcatalog.config.values import plain, same
 from rlcatalog.errors import (
     CatalogError,
@@ -116,6 +116,8 @@ class Schema:
             return (key,), value
         if key in self._registry.contested_keys:
             raise ConfigError(f"model {self._registry.key_contest(key)}")
+        if asks_nothing(key, value):  # also of packages that are not installed: RLlib hands whole dictionaries about
+            return (), value
         if key in ALIASES:
             name, translate = ALIASES[key]
             warn_deprecated(f"model config key {key!r} is now called {name!r}.")

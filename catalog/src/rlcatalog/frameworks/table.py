@@ -23,7 +23,8 @@ class Framework(NamedTuple):
         name: Its name, as users type it.
         module: The module whose presence says that it is installed, and which its tensors' classes come from.
         targets: Import path of what the framework does: `"engine"` runs a policy, `"ops"` are its `TensorOps`,
-            `"host"` is the class that a `model_interface` is mixed over.
+            `"host"` is the class that a `model_interface` is mixed over, `"separate_value"` its
+            `rlcatalog.models.SeparateValue`.
         aliases: Other names for it.
 
     A target `"before"` is a function to be called before anything of the framework is imported.

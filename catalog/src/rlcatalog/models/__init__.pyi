@@ -19,4 +19,5 @@ from .model import (
     said_by as said_by,
 )
 from .past_inputs import Past as Past, memory_outputs as memory_outputs
+from .separate_value import SeparateValue as SeparateValue, ValueSide as ValueSide
 from .views import ViewRequirement as ViewRequirement

@@ -11,6 +11,7 @@ from typing import Any
 from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, NotServedError, nearest, raised_as
 from rlcatalog.frameworks import frameworks
 from rlcatalog.models.model import ModelV2, part_of
+from rlcatalog.models.separate_value import SeparateValue
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations import Unclaimed
 
@@ -31,6 +32,7 @@ class ModelPart:
     fault: Callable[[str], Exception] | None = None
     #: The plugin's part it is, for messages; empty for a class of the running program.
     part: str = ""
+    is_memory: bool = False
 
     def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
         """Build the model of this part."""
@@ -66,6 +68,9 @@ def assemble(
     A head is given more: `value_trunk`, another model like `trunk` for the value alone where `vf_share_layers` is
     False, else None; and `action_dist`, what makes the distribution it serves.
 
+    Where `vf_share_layers` is False and there is a state, the value has a chain of its own beside the policy's, up to
+    the head (`SeparateValue`); where `vf_memory` is `"none"`, that chain has no memory.
+
     Args:
         parts: The classes, from the inside out; the last may be a head.
         obs_space: Space of encoded observations.
@@ -87,22 +92,35 @@ def assemble(
 
     def chain(outputs: int | None) -> ModelV2:
         *inside, last = parts
+        apart = (last.is_head or last.is_memory) and not fresh_config().get("vf_share_layers", True)
         if not last.is_head:
-            return inner(parts, outputs)
-        held: dict[str, Any] = {"trunk": trunk_of(inside, last), "value_trunk": None, "action_dist": action_dist}
-        if not fresh_config().get("vf_share_layers", True):
-            held["value_trunk"] = trunk_of(inside, last)
-            if list(held["value_trunk"].get_initial_state()):
-                raise NotServedError(
-                    f"{type(held['value_trunk']).__name__} has a state; with vf_share_layers=False the value would"
-                    f" need one of its own inside {last.cls.__name__}. Leave vf_share_layers out."
-                )
+            separate = apart and last.is_memory and outputs is not None
+            return pair(inner(parts, None), parts, outputs) if separate else inner(parts, outputs)
+        trunk = _checked_trunk(inner(inside, None), last.cls)
+        value_trunk: ModelV2 | None = None
+        if apart and outputs is not None and list(trunk.get_initial_state()):
+            trunk = both = pair(trunk, inside, None)
+            value_trunk = both.value_side()
+            _check_same_width(both, last.cls)
+        elif apart:
+            value_trunk = serving(_checked_trunk(inner(inside, None), last.cls))
+        held = {"trunk": serving(trunk), "value_trunk": value_trunk, "action_dist": action_dist}
         head = last.construct((obs_space, action_space, outputs, fresh_config(), name), held)
-        head.view_requirements = _views_of_both(held["trunk"], head)
+        head.view_requirements = _views_of_both(trunk, head)
         return head
 
-    def trunk_of(inside: list[ModelPart], head: ModelPart) -> ModelV2:
-        model = _checked_trunk(inner(inside, None), head.cls)
+    def pair(trunk: ModelV2, inside: list[ModelPart], outputs: int | None) -> SeparateValue:
+        beside = inside
+        if fresh_config().get("vf_memory", "own") == "none":
+            beside = [part for part in inside if not part.is_memory]
+        cls = _separate_value(inside[-1].cls)
+        held = {"trunk": _checked_trunk(trunk, cls), "value_trunk": _checked_trunk(inner(beside, None), cls)}
+        made = ModelPart(cls).construct((inner_space, action_space, outputs, fresh_config(), name), held)
+        assert isinstance(made, SeparateValue)
+        return made
+
+    def serving(model: ModelV2) -> ModelV2:
+        """Let a head's trunk see what the head leaves of the observation."""
         model._unclaimed = unclaimed
         if unclaimed is not None:
             _check_no_past_observations(model, unclaimed)
@@ -214,6 +232,28 @@ def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
             " the memory off in the config."
         )
     return trunk
+
+
+def _separate_value(cls: type) -> type[SeparateValue]:
+    """Return the class that puts two chains of a framework side by side."""
+    framework = frameworks()[cls.framework_of_class]  # type: ignore[attr-defined]
+    if "separate_value" not in framework.targets:
+        raise NotServedError(
+            f"framework {framework.name!r} has no separate_value, which {cls.__name__} needs with"
+            " vf_share_layers=False, as it has a state. Leave vf_share_layers out."
+        )
+    found: type[SeparateValue] = framework.load("separate_value")
+    return found
+
+
+def _check_same_width(both: SeparateValue, head: type) -> None:
+    widths = both.trunk.num_outputs, both.value_trunk.num_outputs
+    if widths[0] != widths[1]:
+        raise NotServedError(
+            f"vf_memory='none': {head.__name__} reads features for the logits and for the value of one width, and"
+            f" those of the memory have {widths[0]}, those of the trunk alone {widths[1]}. Leave vf_memory out, or make"
+            " both equally wide."
+        )
 
 
 def _check_no_past_observations(model: ModelV2, unclaimed: Unclaimed) -> None:

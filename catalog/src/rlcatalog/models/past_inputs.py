@@ -69,6 +69,8 @@ class Past:
 def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | None, key: str) -> OutputPlan:
     """Return the end of a memory: logits and value both read its output.
 
+    With `vf_share_layers=False` the kernel builds a memory twice, each with `num_outputs=None`.
+
     Args:
         config: The flat model config.
         width: Width of the memory's output.
@@ -76,13 +78,15 @@ def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | Non
         key: The config key that asked for the memory, for messages.
 
     Raises:
-        ConfigError: `vf_share_layers=False` or `no_final_linear`, which a memory has no place for.
+        ConfigError: `no_final_linear`, or `vf_share_layers=False` where the memory is not built as a trunk: a memory
+            has no place for them.
     """
     shared = read_config(config, KernelConfig)
-    if not shared.vf_share_layers:
+    if not shared.vf_share_layers and num_outputs is not None:
         raise ConfigError(
-            f"{key} with vf_share_layers=False: the value reads the memory's output, as the logits do; a memory of its"
-            " own would double the state. Leave vf_share_layers out."
+            f"{key} with vf_share_layers=False: the value reads the memory's output, as the logits do. Let the catalog"
+            " build the model (rlcatalog.build, ModelCatalog.get_model_v2), which gives the value a memory of its own;"
+            " or leave vf_share_layers out."
         )
     if shared.no_final_linear:
         raise ConfigError(

@@ -75,8 +75,9 @@ class FrameworkSpec(ProcessWideSpec):
     """A framework that models and distributions are written in.
 
     Its targets are what it does: `"engine"`, the class that runs a policy (`rlcatalog.policy.Engine`), and `"ops"`, its
-    `rlcatalog.frameworks.TensorOps`; where it has them `"host"`, the class a `model_interface` is mixed over, and
-    `"before"`, a function to be called before anything of it is imported.
+    `rlcatalog.frameworks.TensorOps`; where it has them `"host"`, the class a `model_interface` is mixed over,
+    `"separate_value"`, its `rlcatalog.models.SeparateValue`, and `"before"`, a function to be called before anything of
+    it is imported.
 
     Attributes:
         module: The module whose presence says that it is installed, and which its tensors' classes come from.
@@ -84,7 +85,7 @@ class FrameworkSpec(ProcessWideSpec):
     """
 
     kind: ClassVar[str] = "framework"
-    targets_allowed = frozenset({"engine", "ops", "host", "before"})
+    targets_allowed = frozenset({"engine", "ops", "host", "separate_value", "before"})
 
     module: str = ""
     aliases: tuple[str, ...] = ()

@@ -184,14 +184,15 @@ class OutputLayers:
 
     Args:
         plan: Their sizes; it must have logits.
+        value_inputs: Width of what the value layer reads; missing, that of what the logits read.
     """
 
-    def __init__(self, plan: OutputPlan) -> None:
+    def __init__(self, plan: OutputPlan, value_inputs: int | None = None) -> None:
         assert plan.logits is not None
         self.logits = Dense(plan.features, plan.logits)
         self.activation = activation(plan.logits.activation)
         self.free_log_std = FreeLogStd(plan.free_log_std) if plan.free_log_std else None
-        self.value = Dense(plan.features, output_spec(1))
+        self.value = Dense(value_inputs or plan.features, output_spec(1))
 
     def __call__(self, features: Any) -> Any:
         """Map features `[B, n]` to the model's output `[B, num_outputs]`."""

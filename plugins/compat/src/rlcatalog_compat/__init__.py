@@ -2,6 +2,7 @@
 
 `names.py` holds every name and what it stands for. Importing this package imports no framework.
 `import rlcatalog_compat as ray` stands for `import ray`: there is no cluster, so `init` and `shutdown` do nothing.
+`load_rllib_weights` reads what RLlib has trained.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ def is_initialized() -> bool:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "load_rllib_weights":
+        return importlib.import_module("rlcatalog_compat.weights").load_rllib_weights
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
         return importlib.import_module(f"{__name__}.{name}")
     return mirror.lookup(__name__, name)

@@ -29,7 +29,8 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     Any memory whose state is vectors that begin as zeros will do, a plugin's or the user's own as well. What the loop
     does not carry (previous actions and rewards, attention, views of the past) is refused by the config key that asks
     for it.
-    The value reads the memory's output, so that actor and critic share one state.
+    The value reads the memory's output; with `vf_share_layers=False` it has a memory of its own, carried in the same
+    state.
 
     Attributes:
         seq_lens: Lengths of the sequences that `evaluate_actions` is called with next, an array `[S]`; None where the

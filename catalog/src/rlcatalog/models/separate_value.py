@@ -1,0 +1,109 @@
+"""A value with a memory of its own: two chains side by side, written once for both frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.models.layers import output_plan
+from rlcatalog.models.model import ModelV2, last_values, part_of
+from rlcatalog.models.views import ViewRequirement
+
+
+class SeparateValue(ModelV2):
+    """Two chains that end with features, one for the policy and one for the value, and logits and value behind them.
+
+    Its state is that of the first chain, then that of the second. Built as a trunk (`num_outputs=None`), for a head,
+    its output is the features for the policy; the head finds those for the value in `value_side()`. The classes of the
+    frameworks join it to their own.
+
+    Args:
+        obs_space: See `ModelV2`.
+        action_space: See `ModelV2`.
+        num_outputs: See `ModelV2`.
+        model_config: See `ModelV2`.
+        name: See `ModelV2`.
+        trunk: The chain whose features the logits read, built with `num_outputs=None`.
+        value_trunk: The chain whose features the value reads, likewise.
+
+    Raises:
+        NotServedError: A memory asks for its states through views.
+    """
+
+    #: What the framework gives: how a chain is run, the layers at the end, and the class of `value_side()`.
+    run_chain: ClassVar[Callable[..., tuple[Any, list[Any]]]]
+    output_layers: ClassVar[Callable[..., Any]]
+    side: ClassVar[type[ValueSide]]
+
+    def __init__(
+        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Mapping[str, Any], name: str,
+        *, trunk: ModelV2, value_trunk: ModelV2,
+    ) -> None:  # fmt: skip
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
+        for model in (trunk, value_trunk):
+            _check_no_views_of_states(model)
+        self.trunk, self.value_trunk = trunk, value_trunk
+        self.view_requirements = {**value_trunk.view_requirements, **trunk.view_requirements}
+        self.parts_of_policy = len(list(trunk.get_initial_state()))
+        assert trunk.num_outputs is not None
+        ends = output_plan(self.model_config, trunk.num_outputs, [], num_outputs)
+        self.num_outputs = ends.outputs
+        self.outputs = None if ends.logits is None else self.output_layers(ends, value_trunk.num_outputs)
+        self.features: Any = None
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Run both chains; see `ModelV2.forward`."""
+        count = self.parts_of_policy
+        x, after = self.run_chain(self.trunk, input_dict, state[:count], seq_lens)
+        self.features, value_after = self.run_chain(self.value_trunk, input_dict, state[count:], seq_lens)
+        return x if self.outputs is None else self.outputs(x), [*after, *value_after]
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[B]` of the last forward pass."""
+        return last_values(self, self.features)
+
+    def get_initial_state(self) -> list[Any]:
+        """Return the initial state of the policy's chain, then that of the value's."""
+        return [*self.trunk.get_initial_state(), *self.value_trunk.get_initial_state()]
+
+    def value_side(self) -> ValueSide:
+        """Return a model, for a head's `value_trunk`, whose output is what the last pass left for the value."""
+        return self.side(self)
+
+
+class ValueSide(ModelV2):
+    """The features for the value that the last pass of a `SeparateValue` left: what a head holds as `value_trunk`.
+
+    It has no weights and no state; both are the pair's, which the head holds as `trunk`.
+
+    Args:
+        pair: Both chains.
+    """
+
+    def __init__(self, pair: SeparateValue) -> None:
+        super().__init__(pair.obs_space, pair.action_space, None, pair.model_config, pair.name)  # type: ignore[call-arg]
+        self.num_outputs = pair.value_trunk.num_outputs
+        self.pair = (pair,)  # in a tuple, where PyTorch does not look for layers
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Return the features `[B, width]`; each pass of the pair leaves them once."""
+        (pair,) = self.pair
+        features, pair.features = pair.features, None
+        if features is None:
+            raise ModelContractError("a head must call its trunk before its value_trunk in each forward pass.")
+        return features, []
+
+    def _padding(self, obs: Any, seq_lens: Any) -> Any:
+        """Return None: the pair has seen to it."""
+        return None
+
+
+def _check_no_views_of_states(model: ModelV2) -> None:
+    views: Mapping[str, ViewRequirement] = model.view_requirements
+    if asked := [name for name in views if name.startswith("state_in_")]:
+        raise NotServedError(
+            f"{type(model).__name__}{part_of(model)} asks for the view {asked[0]!r} of its state; with"
+            " vf_share_layers=False the value would have such a memory beside it, and the views of both have one name."
+            " Leave vf_share_layers out, or carry the window in the state that forward() returns."
+        )
