@@ -21,7 +21,7 @@ import numpy as np
 
 from rlcatalog.choice import Pins, Resolution
 from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning
-from rlcatalog.models import check_weights
+from rlcatalog.models import check_weights, set_weights_of, weights_of
 from rlcatalog.plugins import blamed
 from rlcatalog.policy.files import RegularFile
 from rlcatalog.policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
@@ -58,7 +58,7 @@ def load(
                 arrays[role] = found.read(manifest.files[found.file.path.name])
                 _warn_of_non_finite(found, arrays[role])
         with _damage(tensors[WEIGHTS]):
-            policy.model.set_weights(arrays[WEIGHTS])
+            set_weights_of(policy.model, arrays[WEIGHTS])
         if policy.filter is not None:
             assert policy.filter.component is not None
             with _damage(tensors[FILTER]), blamed(policy.filter.component, "set_state"):
@@ -169,7 +169,7 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
 
 def _check(policy: Policy, tensors: TensorFile) -> None:
     """Raise unless names, shapes and dtypes are the model's."""
-    have = policy.model.get_weights()
+    have = weights_of(policy.model)
     # Strides of zero: shapes without memory, for a header may say anything.
     shapes = {name: np.broadcast_to(np.zeros((), info.dtype), info.shape) for name, info in tensors.tensors.items()}
     check_weights(policy.model, {name: array.shape for name, array in have.items()}, shapes)

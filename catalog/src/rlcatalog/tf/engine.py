@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.actions import entropy_of, params_given
-from rlcatalog.models import check_values
+from rlcatalog.models import check_values, set_weights_of, weights_of
 from rlcatalog.policy import Evaluation, Policy, lengths_of, memory_of, views_of
 from rlcatalog.tf.dtypes import dtype_of, floats_as, widened
 from rlcatalog.tf.ops import flatten_rows
@@ -241,11 +241,11 @@ class TFEngine:
     def to(self, device: str) -> None:
         """Rebuild the model on a device; variables stay where they were made."""
         self.device = device
-        weights = self.model.get_weights()
+        weights = weights_of(self.model)
         with tf.device(device):
             self.policy.model = self.policy.make_model()
             self._attach(self.policy.model)
-            self.model.set_weights(weights)
+            set_weights_of(self.model, weights)
 
     def tensor(self, value: Any, dtype: Any = tf.float32) -> Any:
         """Return an array or tensor as a tensor.
