@@ -85,7 +85,11 @@ def find_action_dist(
     """Return distribution class and number of inputs; see `Catalog.action_dist`."""
     slots, values = catalog.slots, catalog.parse_config(config).values
     names = NamedDistributions(slots, values["custom_action_dist"], dist_type)
-    framework = slots.framework(framework, *names.components)
+    if framework is None:  # the model that makes the inputs decides as well
+        framework = slots.framework(
+            None, *names.components, slots.named("model", values["custom_model"], in_process_model)
+        )
+    framework = slots.framework(framework)
     info = SpaceInfo.read(action_space, "action")
     plan = plan_actions(slots, Request(info, info, values.read_only(), framework), names)
     return plan.load(framework, values.read_only()), plan.size

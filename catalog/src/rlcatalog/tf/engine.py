@@ -213,7 +213,9 @@ class TFEngine:
             return None
         stored: Any = self.policy.stored_dist
         params = params_given(dist, raw)
-        return stored(self.tensor(batch["dist_inputs"], params.dtype)).kl(stored(params))
+        # As in RLlib, both have today's model, where they read one.
+        old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
+        return old.kl(stored(params, self.model))
 
     def _over_sequences(self, input_dict: dict[str, Any], batch: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the model's outputs and values for the rows of sequences."""
