@@ -68,3 +68,38 @@ def test_a_model_finds_its_arguments_under_the_name_of_its_time():
     assert FlatConfig({}).get("custom_options", {}) == {}
     with pytest.raises(KeyError):
         FlatConfig({})["custom_options"]
+
+
+def test_a_preprocessor_may_name_the_original_space_in_a_property(catalog, tmp_path):
+    """RLlib's own do; models restore the structure by it, and are described, saved and loaded by the same."""
+    from rlcatalog import Preprocessor
+    from rlcatalog.policy import load
+
+    image, vector = gym.spaces.Box(0, 255, (10, 10, 3), np.uint8), gym.spaces.Box(-1, 1, (3,), np.float32)
+    space = gym.spaces.Dict({"image": image, "vector": vector})
+
+    class Flattening(Preprocessor):
+        def _init_shape(self, obs_space, options):
+            return (303,)
+
+        def transform(self, observation):
+            parts = observation["image"], observation["vector"]
+            return np.concatenate([part.reshape(-1).astype(np.float32) for part in parts])
+
+        @property
+        def observation_space(self):
+            found = gym.spaces.Box(-1, 255, self.shape, np.float32)
+            found.original_space = self._obs_space
+            return found
+
+    catalog.register_preprocessor("flattening", Flattening)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        policy = catalog.build(space, TWO, {"custom_preprocessor": "flattening"}, "torch")
+        space.seed(0)
+        seen = [space.sample() for _ in range(2)]
+        step = policy.act(seen, explore=False)
+        policy.save(tmp_path / "policy")
+        again = load(catalog, tmp_path / "policy").act(seen, explore=False)
+    assert type(policy.model).__name__ == "ComplexInputNetwork"
+    np.testing.assert_array_equal(again.dist_inputs, step.dist_inputs)

@@ -17,7 +17,7 @@ from rlcatalog.choice import (
 )
 from rlcatalog.config import FlatConfig, warn_caller
 from rlcatalog.errors import UnreadKeysWarning, UnsupportedSpaceError
-from rlcatalog.observations import preprocessor_of
+from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.plugins import Request
 from rlcatalog.spaces import SpaceInfo
 
@@ -46,7 +46,7 @@ def find_resolution(
             f"{seen.path}: {seen.describe()} holds no values, so that there is nothing for a model to see. Give the"
             " observation a value, if only a constant (gymnasium.wrappers.TransformObservation)."
         )
-    request = replace(request, encoded_shape=preprocessor.shape, preprocessor=preprocessor)
+    request = replace(request, encoded_shape=preprocessor.shape, preprocessor=_seen_by_models(preprocessor))
     actions = plan_actions(slots, request, names)
     if not actions.size:
         raise action.without_values(actions.component.name)
@@ -61,6 +61,17 @@ def find_resolution(
         _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
     found.beside.extend(inner)
     return found
+
+
+def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
+    """Return what a model finds behind its observations: where a codec makes their space itself, it may name another's.
+
+    RLlib's codecs set `original_space` there, by which models restore the structure.
+    """
+    if type(preprocessor).observation_space is Preprocessor.observation_space:
+        return preprocessor
+    found = preprocessor_of(preprocessor.observation_space)
+    return found if found is not None and found.shape == preprocessor.shape else preprocessor
 
 
 def say_unread(catalog: Catalog, found: Resolution) -> None:

@@ -27,7 +27,7 @@ from rlcatalog.policy.files import RegularFile
 from rlcatalog.policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
 from rlcatalog.policy.policy import Policy
 from rlcatalog.policy.tensors import Array, TensorFile
-from rlcatalog.spaces import MOST_ENTRIES, space_from_json, space_to_json
+from rlcatalog.spaces import MOST_ENTRIES, same_space, space_from_json, space_to_json
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
@@ -203,7 +203,7 @@ def _shown(written: Any) -> Any:
 def _space(manifest: Manifest, key: str, source: Path, given: Any) -> Any:
     written = getattr(manifest, key)
     if given is not None:
-        if written is not None and space_to_json(given) != written:
+        if written is not None and not same_space(space_to_json(given), written):
             raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {_shown(written)}, not {given}.")
         return given
     try:
