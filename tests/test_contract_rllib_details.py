@@ -103,3 +103,59 @@ def test_a_preprocessor_may_name_the_original_space_in_a_property(catalog, tmp_p
         again = load(catalog, tmp_path / "policy").act(seen, explore=False)
     assert type(policy.model).__name__ == "ComplexInputNetwork"
     np.testing.assert_array_equal(again.dist_inputs, step.dist_inputs)
+
+
+PARTS = gym.spaces.Dict(
+    {"place": gym.spaces.Box(-1, 1, (2,), np.float32), "kind": gym.spaces.Discrete(3, start=1),
+     "pair": gym.spaces.Tuple([gym.spaces.MultiDiscrete([2, 3]), gym.spaces.MultiBinary(2)])}
+)  # fmt: skip
+SCENE = gym.spaces.Tuple([gym.spaces.Box(0, 255, (10, 10, 3), np.uint8), gym.spaces.Discrete(4)])
+
+
+def tensors(framework, structure):
+    """Return a structure of arrays as one of tensors."""
+    if isinstance(structure, dict):
+        return {name: tensors(framework, part) for name, part in structure.items()}
+    if isinstance(structure, tuple):
+        return tuple(tensors(framework, part) for part in structure)
+    if framework == "torch":
+        import torch
+
+        return torch.from_numpy(np.asarray(structure))
+    from rlcatalog.tf import tf
+
+    return tf.convert_to_tensor(structure)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize(("space", "name"), [(PARTS, "FullyConnectedNetwork"), (SCENE, "ComplexInputNetwork")])
+def test_a_raw_dict_or_tuple_space_reaches_get_model_v2(default, framework, space, name):
+    model = ModelCatalog.get_model_v2(space, TWO, 2, {"fcnet_hiddens": [8]}, framework)
+    assert type(model).__name__ == name
+    space.seed(3)
+    samples = [space.sample() for _ in range(4)]
+    batch = gym.vector.utils.concatenate(space, samples, gym.vector.utils.create_empty_array(space, 4))
+    preprocessor = ModelCatalog.get_preprocessor_for_space(space)
+    encoded = np.stack([preprocessor.transform(sample) for sample in samples])
+    found, expected = (model({"obs": tensors(framework, obs)})[0] for obs in (batch, encoded))
+    found, expected = (x.detach().numpy() if framework == "torch" else x.numpy() for x in (found, expected))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_a_custom_class_is_given_a_raw_space_as_it_stands(default, framework):
+    base = {"torch": "rlcatalog.torch", "tf": "rlcatalog.tf"}[framework]
+    import importlib
+
+    door = importlib.import_module(base)
+
+    class Raw(getattr(door, "TorchModelV2" if framework == "torch" else "TFModelV2")):
+        def forward(self, input_dict, state, seq_lens):
+            self.seen = input_dict["obs"]
+            return self.seen["place"], state
+
+    model = ModelCatalog.get_model_v2(PARTS, TWO, 2, {"custom_model": Raw}, framework)
+    assert model.obs_space is PARTS
+    obs = tensors(framework, {"place": np.ones((1, 2), np.float32), "kind": np.ones(1), "pair": (np.ones((1, 2)),) * 2})
+    assert np.asarray(model({"obs": obs})[0]).tolist() == [[1, 1]]
+    assert list(model.seen) == ["place", "kind", "pair"]

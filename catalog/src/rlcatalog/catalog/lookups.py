@@ -106,6 +106,14 @@ def find_action_dist(
     return plan.load(framework, values.read_only()), plan.size
 
 
+def _encoded(catalog: Catalog, obs_space: Any, values: FlatConfig) -> Any:
+    """Return the space that the catalog's models see for one of an environment, a Dict or Tuple; any other as it is."""
+    if hasattr(obs_space, "original_space"):
+        return obs_space
+    info = SpaceInfo.read(obs_space)
+    return catalog.preprocessor_for(info, values, check="never").observation_space if info.is_composite else obs_space
+
+
 def find_model_parts(
     catalog: Catalog,
     obs_space: Any,
@@ -121,6 +129,8 @@ def find_model_parts(
     values["custom_model"] = values["custom_model"] or default
     custom = slots.named("model", values["custom_model"], in_process_model)
     framework = slots.framework(framework, custom)
+    if custom is None or not custom.undeclared:  # one in RLlib's form is given the space as it stands
+        obs_space = _encoded(catalog, obs_space, values)
     original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
     encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
     action = SpaceInfo.read(action_space, "action")
@@ -133,6 +143,6 @@ def find_model_parts(
     model_stages(choices.values(), request, num_outputs, unclaimed)
     action_dist = catalog.action_dist(action_space, config, framework=framework)[0] if choices["head"] else None
     return {
-        "choices": choices, "config": parsed, "framework": framework, "unclaimed": unclaimed,
+        "obs_space": obs_space, "choices": choices, "config": parsed, "framework": framework, "unclaimed": unclaimed,
         "action_dist": action_dist,
     }  # fmt: skip

@@ -77,7 +77,8 @@ class ModelCatalog:
         """Build a model.
 
         Args:
-            obs_space: The preprocessor's `observation_space`.
+            obs_space: The preprocessor's `observation_space`, or the environment's own; of a Dict or Tuple a custom
+                class is given it as it stands, and every model then takes structures as observations.
             action_space: The environment's action space.
             num_outputs: Width of the output, or None for a trunk.
             model_config: The model config.

@@ -12,6 +12,7 @@ import numpy as np
 from rlcatalog.config import FlatConfig
 from rlcatalog.errors import ModelContractError, StaleOutputError, shown
 from rlcatalog.models.inside import Inside, held_by, models_inside, real_rows
+from rlcatalog.models.laying_out import laid_out
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations import is_structure
 
@@ -144,9 +145,12 @@ class ModelV2:
             if padding is not None:
                 inputs, seq_lens = real_rows(self, inputs, padding), None
         obs = inputs["obs"]
-        if own.preprocessor is not None and not is_structure(obs):
-            inputs.setdefault("obs_flat", obs)
-            inputs["obs"] = own.preprocessor.restore(obs, own.ops)
+        if own.preprocessor is not None:
+            if not is_structure(obs):
+                inputs.setdefault("obs_flat", obs)
+                inputs["obs"] = own.preprocessor.restore(obs, own.ops)
+            elif "obs_flat" not in inputs:
+                inputs["obs_flat"] = laid_out(own.preprocessor, obs, own.ops)
         elif "obs_flat" not in inputs:
             inputs["obs_flat"] = obs if own.is_vector else own.flat(obs)
         if own.has_context:
