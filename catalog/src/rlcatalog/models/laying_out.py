@@ -34,14 +34,14 @@ def laid_out(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> Any:
 
 def _parts(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
     if isinstance(obs, Mapping | tuple | list):
-        keys = codec.info.keys if isinstance(obs, Mapping) else range(len(obs))
+        keys: Any = codec.info.keys if isinstance(obs, Mapping) else range(len(obs))
         if len(codec.children) != len(obs) or len(keys) != len(obs):
             raise _NoLayout
         for key, child in zip(keys, codec.children, strict=True):
             yield from _parts(child, obs[key], ops)
         return
     shape = getattr(obs, "shape", None)
-    if shape is None or codec.info.children:
+    if shape is None or getattr(shape, "rank", 1) is None or None in tuple(shape)[1:] or codec.info.children:
         raise _NoLayout
     if int(np.prod(tuple(shape)[1:])) == codec.size and (len(shape) > 1 or codec.info.kind != "discrete"):
         yield ops.rows(obs, (codec.size,))
