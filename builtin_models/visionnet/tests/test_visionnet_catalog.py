@@ -231,6 +231,6 @@ def test_a_wrong_config_is_refused_before_a_framework_is_imported():
 
 
 def test_an_empty_list_is_the_default_as_in_rllib():
-    found = [rlcatalog.explain(SCREEN, FOUR, {"conv_filters": filters}).shapes for filters in ([], None)]
+    found = [rlcatalog.explain(SCREEN, FOUR, {"conv_filters": filters}).as_dict()["shapes"] for filters in ([], None)]
     assert found[0] == found[1]
     assert len(found[0]) > 3
