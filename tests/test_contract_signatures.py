@@ -86,7 +86,7 @@ def test_the_constructor_of_a_torch_model_takes_rllibs_arguments_in_order():
 )  # fmt: skip
 def test_the_model_catalog_keeps_rllibs_positional_order(method, names):
     assert isinstance(inspect.getattr_static(ModelCatalog, method), staticmethod)
-    # The framework's default is PyTorch here, and a config may be left out.
+    # The framework may be left to the classes of the config here, and a config left out.
     found = [name.partition("=")[0] if name.startswith(("framework", "config")) else name
              for name in signature(getattr(ModelCatalog, method))]  # fmt: skip
     assert found == names

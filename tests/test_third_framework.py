@@ -178,7 +178,7 @@ def test_what_it_cannot_do_is_refused_by_type(catalog):
 
 
 def test_an_operation_it_leaves_out_is_refused_by_name(catalog):
-    ops = catalog.build(SPACE, ACTIONS, {}, "toy").model._ops
+    ops = catalog.build(SPACE, ACTIONS, {}, "toy").model._rlcatalog.ops
     assert ops is OPS
     assert ops.total([1, 2]) == 3
     with pytest.raises(NotServedError, match="framework 'toy' has no tensor operation 'cut'"):

@@ -118,7 +118,8 @@ RLLIB: dict[str, str] = {
 NOTES = {
     "max_seq_len": "read where models with memory are trained, by our PPO and under RLlib",
     "custom_preprocessor": "a DeprecationWarning says to wrap the environment instead",
-    "custom_model_config": "an argument the class does not take is an error",
+    "custom_model_config": "a custom class is built without what its constructor does not take, with an"
+    " `UnreadKeysWarning`; a misspelt one, and one for a plugin's class, is an error",
     "observation_filter": "RLlib has the key beside `model`, where PPO takes it too",
     "preprocessor_pref": "RLlib has the key beside `model`, where PPO takes it too",
     "_disable_preprocessor_api": "everything else stays as it is: structures under `obs`, one vector under `obs_flat`;"

@@ -9,11 +9,11 @@ import pytest
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog import Catalog
+from rlcatalog import Catalog, ViewRequirement
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.plugins import scan
-from rlcatalog.policy import loading
-from rlcatalog.spaces import Repeated, Simplex, space_from_json, space_to_json
+from rlcatalog.policy import load, loading
+from rlcatalog.spaces import Repeated, Simplex, same_space, space_from_json, space_to_json
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 
@@ -144,6 +144,51 @@ def test_a_space_of_a_plugins_own_is_not_written_as_its_base(space):
     assert space_to_json(space) is None
     with pytest.raises(ValueError, match="kind of a plugin's own"):
         space_from_json(None)
+
+
+def test_the_kind_stands_where_rllib_writes_it():
+    written = space_to_json(spaces.Tuple([spaces.Discrete(2), spaces.Dict({"kind": spaces.Box(0, 1, (2,))})]))
+    assert [written["space"], *(child["space"] for child in written["children"])] == ["tuple", "discrete", "dict"]
+
+
+def test_where_the_kind_stood_before_is_read():
+    child = {"kind": "discrete", "n": 2, "start": 0, "dtype": "int64"}
+    former = {"kind": "dict", "children": [child], "keys": ["a"]}
+    space = spaces.Dict({"a": spaces.Discrete(2)})
+    assert space_from_json(former) == space
+    assert same_space(former, space_to_json(space))
+    assert not same_space(former, space_to_json(spaces.Dict({"a": spaces.Discrete(3)})))
+    assert not same_space(former, None)
+
+
+def test_what_a_space_was_made_from_comes_back_with_it():
+    space = rlcatalog.ModelCatalog.get_preprocessor_for_space(spaces.Dict({"a": spaces.Discrete(3)})).observation_space
+    back = space_from_json(json.loads(json.dumps(space_to_json(space))))
+    assert back == space
+    assert back.original_space == space.original_space
+    view = ViewRequirement("obs", space=space, shift=-1)
+    again = ViewRequirement.from_dict(json.loads(json.dumps(view.to_dict())))
+    assert again.space.original_space == space.original_space
+    assert same_space(space_to_json(space), space_to_json(spaces.Box(0, 1, (3,))))
+    huge = {**space_to_json(space), "original_space": {"space": "box", "dtype": "float32", "shape": [1 << 26]}}
+    with pytest.raises(ValueError, match="at most"):
+        space_from_json(huge)
+
+
+@pytest.mark.parametrize("kept", [spaces.Discrete(3), spaces.Dict({"a": spaces.Box(-np.inf, np.inf, (2,))})])
+def test_a_space_among_the_arguments_of_a_model_is_saved(kept, tmp_path):
+    class Keeps(rlcatalog.torch.FullyConnectedNetwork):
+        def __init__(self, *args, inner_space):
+            super().__init__(*args)
+            self.inner_space = inner_space
+
+    catalog = catalog_of()
+    catalog.register_model("keeps", Keeps)
+    config = {"custom_model": "keeps", "custom_model_config": {"inner_space": kept}}
+    policy = catalog.build(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), config, "torch")
+    assert policy.model.inner_space == kept
+    policy.save(tmp_path / "p")
+    assert load(catalog, tmp_path / "p").model.inner_space == kept
 
 
 def test_images_take_little_room():

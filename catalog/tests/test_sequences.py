@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 import rlcatalog.tf
 import rlcatalog.torch
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog.policy import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
 from rlcatalog.tf.sequences import Padding as TFPadding
 from rlcatalog.torch.sequences import Padding as TorchPadding
@@ -49,6 +49,13 @@ def test_padding_there_and_back():
     for lengths, length in (([3, 1], None), ([9], 4), ([8], 4), ([8, 0], None)):
         with pytest.raises(ModelContractError, match=r"seq_lens: expected lengths from 1 to .* that add up to 8 rows"):
             pad_sequences(ROWS, lengths, length)
+
+
+def test_padding_may_be_each_sequences_last_row():
+    np.testing.assert_array_equal(pad_sequences(ROWS, LENGTHS, 5, padding="last"), repeating_the_last(LENGTHS, 5))
+    np.testing.assert_array_equal(pad_sequences(ROWS, [8], padding="last"), ROWS[None])
+    with pytest.raises(ConfigError, match="padding: expected 'zero' or 'last', found 'first'"):
+        pad_sequences(ROWS, LENGTHS, padding="first")
 
 
 def repeating_the_last(lengths, length):

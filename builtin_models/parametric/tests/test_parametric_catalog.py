@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog.errors import ConfigError, NoMatchError, UnsupportedSpaceError
+from rlcatalog.errors import ConfigError, UnsupportedSpaceError
 from rlcatalog.spaces import Repeated
 from rlcatalog.torch import TorchModelV2
 
@@ -162,10 +162,11 @@ def test_a_mask_that_models_see_as_one_hots_is_refused(head, framework):
 
 def test_observations_that_are_not_encoded(head, framework):
     space = head.space("both")
-    with pytest.raises(NoMatchError, match="takes encoded observations"):
-        rlcatalog.ModelCatalog.get_model_v2(space, head.actions, 5, {}, framework)
-    with pytest.raises(ConfigError, match=r"parametric: takes encoded observations; pass ModelCatalog\.get_prep"):
-        rlcatalog.ModelCatalog.get_model_v2(space, head.actions, 5, {"use_parametric": True}, framework)
+    plain = rlcatalog.ModelCatalog.get_model_v2(space, head.actions, 5, {}, framework)
+    model = rlcatalog.ModelCatalog.get_model_v2(space, head.actions, 5, {"use_parametric": True}, framework)
+    # As RLlib's models do, they take the space as environments have it, and see it encoded.
+    assert (plain.obs_space.original_space, model.obs_space.original_space) == (space, space)
+    assert type(model).__name__ == "ParametricActionsHead"
 
 
 def test_it_may_be_named_as_custom_model(head, framework):

@@ -126,11 +126,6 @@ REFUSED = {
         "config key 'conv_filters': unknown preset 'natur'. Did you mean 'nature'? Known: nature, impala; or give a"
         " list of [channels, kernel, stride].",
     ),
-    "an empty list": (
-        {"conv_filters": []},
-        "config key 'conv_filters': an empty list has no convolution; give at least one [channels, kernel, stride], or"
-        " None for the default.",
-    ),
     "two numbers": (
         {"conv_filters": [[16, 8, 4], [32, 4]]},
         "config key 'conv_filters': entry 1 must be [channels, kernel, stride], whole numbers from 1 on, kernel and"
@@ -233,3 +228,9 @@ def test_a_wrong_config_is_refused_before_a_framework_is_imported():
     kinds = ["ConfigError", "ConfigError", "ConfigError", "ConfigTypeError"]
     assert done.stdout.splitlines() == [f"{kind} []" for kind in kinds for _ in range(2)]
     assert issubclass(ConfigError, CatalogError)
+
+
+def test_an_empty_list_is_the_default_as_in_rllib():
+    found = [rlcatalog.explain(SCREEN, FOUR, {"conv_filters": filters}).as_dict()["shapes"] for filters in ([], None)]
+    assert found[0] == found[1]
+    assert len(found[0]) > 3

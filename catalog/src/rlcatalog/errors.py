@@ -37,7 +37,10 @@ class OutrankedWarning(PluginWarning):
 
 
 class UnreadKeysWarning(CatalogWarning):
-    """Keys of the model config differ from their defaults, and no part that was chosen reads them."""
+    """Keys of the model config differ from their defaults, and no part that was chosen reads them.
+
+    Also keys of `custom_model_config` that a class in RLlib's form was built without.
+    """
 
 
 class LoadOrderWarning(CatalogWarning, RuntimeWarning):

@@ -98,3 +98,20 @@ def test_a_distribution_without_a_divergence_is_refused_by_name():
     with pytest.raises(NoClosedFormError, match="NoKl"):
         algo.train()
     assert isinstance(algo.policy.action_space, Discrete)
+
+
+@both
+def test_a_distribution_whose_constructor_needs_the_model_is_given_it(framework):
+    """RLlib's own form, `__init__(self, inputs, model)`; one that reads the model finds today's."""
+    base = getattr(rlcatalog, framework).Categorical
+
+    class Tempered(base):
+        def __init__(self, inputs, model):
+            assert model.num_outputs == 2
+            super().__init__(inputs / 2.0, model)
+
+    model = {"custom_action_dist": Tempered, **SMALL["model"]}
+    algo = PPO("CartPole-v1", {**SMALL, "framework": framework, "kl_coeff": 0.1, "model": model})
+    assert algo.train()["info"]["learner"]["kl_coeff"] > 0
+    batch = algo._collector.collect(8).batch(0.9, 0.9, dist_inputs=True)
+    assert array(algo.policy.evaluate(batch).kl).shape == (32,)

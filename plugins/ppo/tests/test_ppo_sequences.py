@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Discrete
 
 import rlcatalog
 from rlcatalog import ViewRequirement
-from rlcatalog.errors import ModelContractError, SavedPolicyError
+from rlcatalog.errors import ModelContractError, NotServedError, SavedPolicyError
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
 from rlcatalog_ppo import PPO
@@ -232,6 +232,59 @@ def test_training_alone_sees_what_comes_next():
             assert views["over"][t, n] == (step + 1 == Walk.lengths[round(episode) % 4] and round(episode) % 2 == 0)
     algo.train()
     assert len(algo.policy.model.seen[0]["new_obs"]) == 16
+
+
+def with_what_follows(policy, sample_batch, other_agent_batches, episode):
+    """In RLlib's form: the discounted returns that follow, and how long the trajectory is."""
+    assert (other_agent_batches, episode) == ({}, None)
+    rewards = sample_batch["rewards"]
+    returns = np.zeros_like(rewards)
+    for t in range(len(rewards) - 1, -1, -1):
+        returns[t] = rewards[t] + (0.5 * returns[t + 1] if t + 1 < len(rewards) else 0.0)
+    sample_batch["returns"] = returns
+    sample_batch["steps_in_all"] = np.full((len(rewards), 1), len(rewards), np.int64)
+    return sample_batch
+
+
+class Adviced(Ahead):
+    views: ClassVar = {
+        "returns": ViewRequirement(used_for_compute_actions=False),
+        "length": ViewRequirement("steps_in_all", used_for_compute_actions=False),
+        "later": ViewRequirement("returns", shift=1, used_for_compute_actions=False),
+    }
+
+
+def test_columns_that_a_postprocessing_step_adds_can_be_views():
+    settings = {**SMALL, "num_epochs": 1, "model": {"custom_model": Adviced}}
+    algo = PPO(Walk, settings, postprocess_fn=with_what_follows)
+    rollout = algo._collector.collect(17)
+    views = rollout.views
+    assert views["length"].shape == (17, 3, 1)
+    for n in range(3):
+        ends = [*np.flatnonzero(rollout.done[:, n]) + 1, 17]
+        for start, end in zip([0, *ends], ends, strict=False):
+            returns = 0.0
+            assert (views["length"][start:end, n] == end - start).all()
+            for t in range(end - 1, start - 1, -1):
+                np.testing.assert_allclose(views["later"][t, n], returns, rtol=1e-5)
+                returns = rollout.reward[t, n] + 0.5 * returns
+                np.testing.assert_allclose(views["returns"][t, n], returns, rtol=1e-5)
+    algo.train()
+    assert algo.policy.model.seen[0]["length"].shape == (16, 1)
+
+
+def test_what_is_not_added_and_what_is_added_wrongly_is_named():
+    settings = {**SMALL, "model": {"custom_model": Adviced}}
+    with pytest.raises(NotServedError, match="Adviced asks for the view 'returns' into 'returns', which this rollout"):
+        PPO(Walk, settings).train()
+
+    def too_short(policy, sample_batch, other_agent_batches, episode):
+        return {**sample_batch, "returns": np.zeros(1)}
+
+    with pytest.raises(ModelContractError, match=r"too_short\(\) must return a row for each of \d+ steps; found.*'ret"):
+        PPO(Walk, settings, postprocess_fn=too_short).train()
+    with pytest.raises(ModelContractError, match="must return the trajectory's columns, found NoneType"):
+        PPO(Walk, settings, postprocess_fn=lambda *trajectory: None).train()
 
 
 def layer(framework, outputs):

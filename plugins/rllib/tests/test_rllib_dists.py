@@ -91,3 +91,30 @@ def test_two_policies_have_two_classes():
     assert one.from_logits(torch.zeros(3, 5)).sample().dtype is torch.int64
     assert two.from_logits(torch.zeros(3, 4)).sample().shape == (3, 2)
     assert np.all(np.abs(one.from_logits(torch.zeros(3, 5)).entropy().numpy() - np.log(5)) < 1e-6)
+
+
+class Tempered(rlcatalog.torch.Categorical):
+    """In RLlib's own form, and it reads the model that made its inputs."""
+
+    def __init__(self, inputs, model):
+        super().__init__(inputs * model.sharpness, model)
+
+
+class Sharp(rlcatalog.torch.FullyConnectedNetwork):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.sharpness = torch.nn.Parameter(torch.tensor(0.5))
+
+
+def test_one_that_needs_the_model_has_that_of_its_module(bench):
+    model = {"custom_model": Sharp, "custom_action_dist": Tempered}
+    config = bench.config("CartPole-v1", model, fragment=10)
+    runner = bench.runner(config)
+    learner = bench.learner(config, runner)
+    module = learner.module["default_policy"]
+    params = torch.randn(4, 2)
+    dist = module.get_train_action_dist_cls().from_logits(params)
+    torch.testing.assert_close(dist.dist.inputs, params * 0.5)
+    before = module.model.sharpness.item()
+    bench.update(learner, runner.sample())
+    assert module.model.sharpness.item() != before

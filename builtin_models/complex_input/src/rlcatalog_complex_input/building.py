@@ -21,7 +21,7 @@ class NetsInside:
     def inner_models(self) -> dict[str, ModelV2]:
         """Return the nets, by the paths of their parts."""
         model: Any = self
-        paths = [part.path for part in nets_of(model._parts)]
+        paths = [part.path for part in nets_of(model._complex_input_parts)]
         found = {f"{path}: ": net for path, net in zip(paths, model.nets, strict=True)}
         if model.value_nets is not None:
             found |= {f"value: {path}: ": net for path, net in zip(paths, model.value_nets, strict=True)}

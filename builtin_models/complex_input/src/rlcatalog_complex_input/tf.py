@@ -24,10 +24,10 @@ class ComplexInputNetwork(NetsInside, TFModelV2):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         plan = plan_for(self)
-        self._parts = plan.parts
-        self._from_columns = any(part.columns is not None for part in plan.parts)
-        self._hots = [_Hot(hot) for hot in plan.hots]
-        self.nets = self._built(plan.nets, "net")
+        self._complex_input_parts = plan.parts
+        self.__from_columns = any(part.columns is not None for part in plan.parts)
+        self.__hots = [_Hot(hot) for hot in plan.hots]
+        self.nets = self.__built(plan.nets, "net")
         layers = ending(self.model_config, width(plan.parts, self.nets), num_outputs)
         self.num_outputs = layers.outputs
         self.hidden = DenseStack(layers.inputs, layers.hidden)
@@ -35,32 +35,32 @@ class ComplexInputNetwork(NetsInside, TFModelV2):
         self._features: Any = None
         if num_outputs is not None:
             if not layers.share:
-                self.value_nets = self._built(plan.nets, "value_net")
+                self.value_nets = self.__built(plan.nets, "value_net")
                 self.value_hidden = DenseStack(layers.inputs, layers.hidden)
             self.outputs = OutputLayers(layers)
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        flat = input_dict["obs_flat"] if self._from_columns else None
+        flat = input_dict["obs_flat"] if self.__from_columns else None
         flat = None if is_structure(flat) else flat
-        inputs = read(self._parts, input_dict["obs"], flat, _OPS, tf.float32, self._hots)
+        inputs = read(self._complex_input_parts, input_dict["obs"], flat, _OPS, tf.float32, self.__hots)
         is_training = input_dict.get("is_training", False)
-        found = self.hidden(self._joined(self.nets, inputs, is_training))
+        found = self.hidden(self.__joined(self.nets, inputs, is_training))
         if self.outputs is None:
             return found, state
         self._features = found
         if self.value_nets is not None and self.value_hidden is not None:
-            self._features = self.value_hidden(self._joined(self.value_nets, inputs, is_training))
+            self._features = self.value_hidden(self.__joined(self.value_nets, inputs, is_training))
         return self.outputs(found), state
 
-    def _joined(self, nets: list[Any], inputs: Inputs, is_training: Any) -> Any:
-        return tf.cast(features(self._parts, inputs, nets, _OPS, is_training), tf.float32)
+    def __joined(self, nets: list[Any], inputs: Inputs, is_training: Any) -> Any:
+        return tf.cast(features(self._complex_input_parts, inputs, nets, _OPS, is_training), tf.float32)
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
         return last_values(self, self._features)
 
-    def _built(self, nets: tuple[Net, ...], name: str) -> list[Any]:
+    def __built(self, nets: tuple[Net, ...], name: str) -> list[Any]:
         made = build_nets(self, nets, f"{self.name}_{name}")
         for net, one in zip(nets, made, strict=True):
             # Keras layers make their variables at the first call, which must not be inside a `tf.function`.

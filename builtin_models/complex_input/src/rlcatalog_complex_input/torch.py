@@ -33,8 +33,8 @@ class ComplexInputNetwork(NetsInside, TorchModelV2):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         plan = plan_for(self)
-        self._parts = plan.parts
-        self._from_columns = any(part.columns is not None for part in plan.parts)
+        self._complex_input_parts = plan.parts
+        self.__from_columns = any(part.columns is not None for part in plan.parts)
         self.hots = nn.ModuleList(_Hot(hot) for hot in plan.hots)
         nets = build_nets(self, plan.nets, f"{self.name}_net")
         self.nets = nn.ModuleList(nets)
@@ -51,20 +51,20 @@ class ComplexInputNetwork(NetsInside, TorchModelV2):
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        flat = input_dict["obs_flat"] if self._from_columns else None
+        flat = input_dict["obs_flat"] if self.__from_columns else None
         flat = None if is_structure(flat) else flat
-        inputs = read(self._parts, input_dict["obs"], flat, _OPS, dtype_of(self), list(self.hots))
+        inputs = read(self._complex_input_parts, input_dict["obs"], flat, _OPS, dtype_of(self), list(self.hots))
         is_training = input_dict.get("is_training", False)
-        found: Tensor = self.hidden(self._joined(self.nets, inputs, is_training))
+        found: Tensor = self.hidden(self.__joined(self.nets, inputs, is_training))
         if self.outputs is None:
             return found, state
         self._features = found
         if self.value_nets is not None and self.value_hidden is not None:
-            self._features = self.value_hidden(self._joined(self.value_nets, inputs, is_training))
+            self._features = self.value_hidden(self.__joined(self.value_nets, inputs, is_training))
         return self.outputs(found), state
 
-    def _joined(self, nets: nn.ModuleList, inputs: Inputs, is_training: Any) -> Tensor:
-        joined: Tensor = features(self._parts, inputs, tuple(nets), _OPS, is_training)
+    def __joined(self, nets: nn.ModuleList, inputs: Inputs, is_training: Any) -> Tensor:
+        joined: Tensor = features(self._complex_input_parts, inputs, tuple(nets), _OPS, is_training)
         return joined
 
     def value_function(self) -> Tensor:

@@ -151,10 +151,12 @@ def by(numbers: Sequence[int]) -> str:
 def read_filters(value: Any) -> list[Filter] | str | None:
     """Read the config key `conv_filters`: a preset's name, a list of `[channels, kernel, stride]`, or None.
 
+    An empty list is None, as in RLlib.
+
     Raises:
         ConfigError: It is none of these; the message shows the entry.
     """
-    if value is None:
+    if value is None or value == []:
         return None
     key = "config key 'conv_filters'"
     if isinstance(value, str):
@@ -162,9 +164,6 @@ def read_filters(value: Any) -> list[Filter] | str | None:
             raise ConfigError(f"{key}: unknown preset {shown(value)}.{nearest(value, PRESETS)} Known:"
                               f" {', '.join(PRESETS)}; or give a list of [channels, kernel, stride].")  # fmt: skip
         return value
-    if not value:
-        raise ConfigError(f"{key}: an empty list has no convolution; give at least one [channels, kernel, stride],"
-                          " or None for the default.")  # fmt: skip
     found: list[Filter] = []
     for i, entry in enumerate(value):
         parts = list(entry) if isinstance(entry, list | tuple) else []

@@ -144,8 +144,8 @@ class VisionNetwork(TFModelV2):
         layers = plan(self.model_config, obs_space.shape, num_outputs)
         end = layers.output
         self.num_outputs = end.outputs
-        self.channels_first = layers.channels_first
-        self.pixel_factor = pixel_factor(self.model_config, obs_space.dtype)
+        self.__channels_first = layers.channels_first
+        self.__pixel_factor = pixel_factor(self.model_config, obs_space.dtype)
         self.convs = ConvStack(layers)
         self.hidden = DenseStack(end.inputs, end.hidden)
         self.value_convs = self.value_hidden = self.outputs = None
@@ -160,7 +160,7 @@ class VisionNetwork(TFModelV2):
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        images = self._images(input_dict["obs"])
+        images = self.__images(input_dict["obs"])
         features = self.hidden(self.convs(images))
         if self.outputs is None:
             return features, state
@@ -173,9 +173,9 @@ class VisionNetwork(TFModelV2):
         """Return the value estimates `[B]` of the last forward pass."""
         return last_values(self, self._features)
 
-    def _images(self, x: Any) -> Any:
+    def __images(self, x: Any) -> Any:
         """Return images as float32 `[B, H, W, C]`."""
-        if self.channels_first:
+        if self.__channels_first:
             x = tf.transpose(x, [0, 2, 3, 1])
         x = tf.cast(x, tf.float32)
-        return x if self.pixel_factor is None else x * self.pixel_factor
+        return x if self.__pixel_factor is None else x * self.__pixel_factor

@@ -153,8 +153,8 @@ class VisionNetwork(TorchModelV2):
         layers = plan(self.model_config, obs_space.shape, num_outputs)
         end = layers.output
         self.num_outputs = end.outputs
-        self.channels_first = layers.channels_first
-        self.pixel_factor = pixel_factor(self.model_config, obs_space.dtype)
+        self.__channels_first = layers.channels_first
+        self.__pixel_factor = pixel_factor(self.model_config, obs_space.dtype)
         self.convs = ConvStack(layers)
         self.hidden = DenseStack(end.inputs, end.hidden)
         self.value_convs = self.value_hidden = self.outputs = None
@@ -169,7 +169,7 @@ class VisionNetwork(TorchModelV2):
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        images = self._images(input_dict["obs"])
+        images = self.__images(input_dict["obs"])
         features = self.hidden(self.convs(images))
         if self.outputs is None:
             return features, state
@@ -183,12 +183,12 @@ class VisionNetwork(TorchModelV2):
         values: Tensor = last_values(self, self._features)
         return values
 
-    def _images(self, x: Tensor) -> Tensor:
+    def __images(self, x: Tensor) -> Tensor:
         """Return images `[B, C, H, W]` as the weights are: a view where the channels come last, as they are read."""
-        if not self.channels_first:
+        if not self.__channels_first:
             x = x.permute(0, 3, 1, 2)
         dtype = dtype_of(self)
         if x.dtype is dtype:  # the caller's own: not to be written to
-            return x if self.pixel_factor is None else x * self.pixel_factor
+            return x if self.__pixel_factor is None else x * self.__pixel_factor
         x = x.to(dtype)
-        return x if self.pixel_factor is None else x.mul_(self.pixel_factor)
+        return x if self.__pixel_factor is None else x.mul_(self.__pixel_factor)

@@ -65,5 +65,6 @@ def model_parts(
         if stranger and getattr(cls, "framework_of_class", None) != framework:
             raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
         fault = component.fault if stranger else None
-        parts.append(ModelPart(cls, own, slot == "head", fault, component.label, slot == "memory"))
+        left_out = set[str]() if component.undeclared else None
+        parts.append(ModelPart(cls, own, slot == "head", fault, component.label, slot == "memory", left_out))
     return parts

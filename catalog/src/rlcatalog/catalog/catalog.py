@@ -292,8 +292,8 @@ class Catalog(Registrations):
                 ("model", framework, num_outputs), (obs_space, action_space), (config, default_model),
                 lambda: find_model_parts(self, obs_space, action_space, num_outputs, config, framework, default_model),
             )  # fmt: skip
-            return self.model(obs_space=obs_space, action_space=action_space, num_outputs=num_outputs, name=name,
-                              interface=interface, kwargs=kwargs, **made_of)  # fmt: skip
+            return self.model(action_space=action_space, num_outputs=num_outputs, name=name, interface=interface,
+                              kwargs=kwargs, **made_of)  # fmt: skip
 
         return self._settled(build)
 

@@ -17,7 +17,7 @@ from rlcatalog.choice import (
 )
 from rlcatalog.config import FlatConfig, warn_caller
 from rlcatalog.errors import UnreadKeysWarning, UnsupportedSpaceError
-from rlcatalog.observations import preprocessor_of
+from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.plugins import Request
 from rlcatalog.spaces import SpaceInfo
 
@@ -46,7 +46,7 @@ def find_resolution(
             f"{seen.path}: {seen.describe()} holds no values, so that there is nothing for a model to see. Give the"
             " observation a value, if only a constant (gymnasium.wrappers.TransformObservation)."
         )
-    request = replace(request, encoded_shape=preprocessor.shape, preprocessor=preprocessor)
+    request = replace(request, encoded_shape=preprocessor.shape, preprocessor=_seen_by_models(preprocessor))
     actions = plan_actions(slots, request, names)
     if not actions.size:
         raise action.without_values(actions.component.name)
@@ -61,6 +61,17 @@ def find_resolution(
         _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
     found.beside.extend(inner)
     return found
+
+
+def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
+    """Return what a model finds behind its observations: where a codec makes their space itself, it may name another's.
+
+    RLlib's codecs set `original_space` there, by which models restore the structure.
+    """
+    if type(preprocessor).observation_space is Preprocessor.observation_space:
+        return preprocessor
+    found = preprocessor_of(preprocessor.observation_space)
+    return found if found is not None and found.shape == preprocessor.shape else preprocessor
 
 
 def say_unread(catalog: Catalog, found: Resolution) -> None:
@@ -85,10 +96,22 @@ def find_action_dist(
     """Return distribution class and number of inputs; see `Catalog.action_dist`."""
     slots, values = catalog.slots, catalog.parse_config(config).values
     names = NamedDistributions(slots, values["custom_action_dist"], dist_type)
-    framework = slots.framework(framework, *names.components)
+    if framework is None:  # the model that makes the inputs decides as well
+        framework = slots.framework(
+            None, *names.components, slots.named("model", values["custom_model"], in_process_model)
+        )
+    framework = slots.framework(framework)
     info = SpaceInfo.read(action_space, "action")
     plan = plan_actions(slots, Request(info, info, values.read_only(), framework), names)
     return plan.load(framework, values.read_only()), plan.size
+
+
+def _encoded(catalog: Catalog, obs_space: Any, values: FlatConfig) -> Any:
+    """Return the space that the catalog's models see for one of an environment, a Dict or Tuple; any other as it is."""
+    if hasattr(obs_space, "original_space"):
+        return obs_space
+    info = SpaceInfo.read(obs_space)
+    return catalog.preprocessor_for(info, values, check="never").observation_space if info.is_composite else obs_space
 
 
 def find_model_parts(
@@ -106,6 +129,8 @@ def find_model_parts(
     values["custom_model"] = values["custom_model"] or default
     custom = slots.named("model", values["custom_model"], in_process_model)
     framework = slots.framework(framework, custom)
+    if custom is None or not custom.undeclared:  # one in RLlib's form is given the space as it stands
+        obs_space = _encoded(catalog, obs_space, values)
     original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
     encoded = obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None
     action = SpaceInfo.read(action_space, "action")
@@ -118,6 +143,6 @@ def find_model_parts(
     model_stages(choices.values(), request, num_outputs, unclaimed)
     action_dist = catalog.action_dist(action_space, config, framework=framework)[0] if choices["head"] else None
     return {
-        "choices": choices, "config": parsed, "framework": framework, "unclaimed": unclaimed,
+        "obs_space": obs_space, "choices": choices, "config": parsed, "framework": framework, "unclaimed": unclaimed,
         "action_dist": action_dist,
     }  # fmt: skip

@@ -30,7 +30,7 @@ class ModelCatalog:
         action_space: gymnasium.Space[Any],
         config: Mapping[str, Any] | None = None,
         dist_type: str | type | None = None,
-        framework: str = "torch",
+        framework: str | None = None,
         **kwargs: Any,
     ) -> tuple[Any, int]:
         """Return the distribution class for an action space, and the number of model outputs it needs.
@@ -39,7 +39,8 @@ class ModelCatalog:
             action_space: The action space.
             config: The model config; `custom_action_dist` names a distribution.
             dist_type: Name or class of a distribution; `custom_action_dist` wins over it.
-            framework: `"torch"` or `"tf"`.
+            framework: `"torch"` or `"tf"`; None lets a custom class of the config decide, else the installed one, torch
+                before tf.
             **kwargs: Accepted for RLlib's signature.
         """
         return default_catalog().action_dist(action_space, config, dist_type, framework)
@@ -67,7 +68,7 @@ class ModelCatalog:
         action_space: gymnasium.Space[Any],
         num_outputs: int | None,
         model_config: Mapping[str, Any] | None,
-        framework: str = "torch",
+        framework: str | None = None,
         name: str = "default_model",
         model_interface: type | None = None,
         default_model: type | None = None,
@@ -76,11 +77,13 @@ class ModelCatalog:
         """Build a model.
 
         Args:
-            obs_space: The preprocessor's `observation_space`.
+            obs_space: The preprocessor's `observation_space`, or the environment's own; of a Dict or Tuple a custom
+                class is given it as it stands, and every model then takes structures as observations.
             action_space: The environment's action space.
             num_outputs: Width of the output, or None for a trunk.
             model_config: The model config.
-            framework: `"torch"` or `"tf"`.
+            framework: `"torch"` or `"tf"`; None lets a custom class of the config decide, else the installed one, torch
+                before tf.
             name: The model's name.
             model_interface: A mixin that adds methods of an algorithm's own.
             default_model: A class to use where the config names no custom model.

@@ -47,13 +47,8 @@ def unread_keys(
     """
     left = [key for key in given if key not in READ_BY_KERNEL]
     for component in chosen:
-        if not left or _reads_everything(component):
+        if not left or component.undeclared:
             return ()
         own = set(keys_of(component))
         left = [key for key in left if key not in own]
     return tuple(key for key in left if not any(given.get(name) for name in ARGUMENTS_OF_CUSTOM.get(key, ())))
-
-
-def _reads_everything(component: Component) -> bool:
-    declaration = component.declaration
-    return component.in_process and declaration.config is None and not declaration.reads

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rlcatalog.config.keys import convert, keys_of
+from rlcatalog.config.legacy_keys import OLD_NAMES
 from rlcatalog.config.values import plain, same
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -17,7 +18,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 class FlatConfig(dict[str, Any]):
     """A model config, key → value, that remembers the structs made of it; in all else an ordinary dictionary.
 
-    A struct is made once and handed on; it is made anew where a value has changed since.
+    A struct is made once and handed on; it is made anew where a value has changed since. Read under a name that RLlib
+    once had for it (`OLD_NAMES`), a key gives its value, so that a model of that time finds it.
 
     Args:
         values: The keys with their values.
@@ -55,6 +57,13 @@ class FlatConfig(dict[str, Any]):
         ):
             known = self._structs[struct] = _converted(self, struct, names)
         return known
+
+    def __missing__(self, key: str) -> Any:
+        return self[OLD_NAMES[key]]  # a KeyError of its own where there is none
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, of today's name or an old one, or the default."""
+        return super().get(OLD_NAMES.get(key, key) if key not in self else key, default)
 
     def read_only(self) -> ReadOnlyConfig:
         """Return a view of this config that cannot change it."""

@@ -22,6 +22,9 @@ ALIASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "_no_preprocessing": ("_disable_preprocessor_api", _unchanged),
 }
 
+#: Old key → today's key that a model may read it under: what it holds is the same.
+OLD_NAMES: dict[str, str] = {"custom_options": "custom_model_config"}
+
 #: Old key → today's keys that it was split into; each takes its value.
 SPLIT: dict[str, tuple[str, ...]] = {
     "lstm_use_prev_action_reward": ("lstm_use_prev_action", "lstm_use_prev_reward"),

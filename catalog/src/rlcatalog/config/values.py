@@ -14,7 +14,7 @@ _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
 
 
 def plain(value: Any, what: str = "config value") -> Any:
-    """Copy dicts, lists and tuples and turn NumPy scalars and arrays into Python's own; keep everything else.
+    """Copy dicts, lists and tuples and turn NumPy scalars and arrays into Python's own; keep all else, spaces too.
 
     Args:
         value: The value.
@@ -53,7 +53,7 @@ class _Copy:
     def _copy(self, value: Any, level: int) -> Any:
         if type(value) in _ATOMS:
             return value
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and (type(value) is dict or not _is_space(value)):
             self._descend(level)
             return {key: self._copy(value[key], level + 1) for key in self._counted(value)}
         if isinstance(value, list | tuple):
@@ -79,6 +79,11 @@ class _Copy:
             if self._left < 0:
                 raise ConfigError(f"{self._what}: it and its parts have more than {MOST_ENTRIES} entries.")
             yield value
+
+
+def _is_space(value: Any) -> bool:
+    """Whether a value is a Gymnasium space: one of a Dict is a mapping as well."""
+    return any(cls.__module__.partition(".")[0] == "gymnasium" for cls in type(value).__mro__)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -1,4 +1,13 @@
-from .assembly import ModelPart as ModelPart, assemble as assemble, refusal as refusal
+from .assembly import ModelPart as ModelPart, assemble as assemble
+from .constructing import refusal as refusal
+from .inside import (
+    Inside as Inside,
+    held_by as held_by,
+    is_model as is_model,
+    models_inside as models_inside,
+    set_weights_of as set_weights_of,
+    weights_of as weights_of,
+)
 from .interface_host import Host as Host
 from .layers import (
     DenseSpec as DenseSpec,

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
-from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, NotServedError, nearest, raised_as
+from rlcatalog.errors import CatalogError, ModelContractError, NotServedError, UnreadKeysWarning, raised_as
 from rlcatalog.frameworks import frameworks
-from rlcatalog.models.model import ModelV2, part_of
+from rlcatalog.models.constructing import check_class, construct
+from rlcatalog.models.model import ModelV2, part_of, said_by
 from rlcatalog.models.separate_value import SeparateValue
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations import Unclaimed
-
-#: What every model's constructor takes, in this order.
-STANDARD = ("obs_space", "action_space", "num_outputs", "model_config", "name")
-#: What `assemble` gives to memories and heads beside those.
-GIVEN = ("trunk", "value_trunk", "action_dist")
 
 
 @dataclass(frozen=True)
@@ -33,12 +29,14 @@ class ModelPart:
     #: The plugin's part it is, for messages; empty for a class of the running program.
     part: str = ""
     is_memory: bool = False
+    #: For a class in RLlib's form: where to note the keyword arguments that it does not take and is built without.
+    left_out: set[str] | None = None
 
     def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
         """Build the model of this part."""
         fault = self.fault
         if fault is None:
-            made = construct(self.cls, standard, self.kwargs, held)
+            made = construct(self.cls, standard, self.kwargs, held, self.left_out)
         else:
             try:
                 with raised_as(lambda why: fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
@@ -46,9 +44,9 @@ class ModelPart:
             except ModelContractError as error:
                 raise fault(str(error)) from error
         if self.part:
-            made.__dict__["_rlcatalog_part"] = self.part
+            made._rlcatalog.part = self.part
         if held:  # what hands on features has no value
-            made._rlcatalog_hold(held if standard[2] is not None else {**held, "value_trunk": None})
+            made._rlcatalog.hold(made, held if standard[2] is not None else {**held, "value_trunk": None})
         return made
 
 
@@ -85,6 +83,9 @@ def assemble(
     Raises:
         ModelContractError: A class is not a ModelV2, or does not keep the trunk protocol.
         ConfigError: A keyword argument that the class does not take.
+
+    Warns:
+        UnreadKeysWarning: A class in RLlib's form was built without keyword arguments that it does not take.
     """
     if isinstance(num_outputs, Integral):
         num_outputs = int(num_outputs)  # a product of a shape is NumPy's
@@ -107,6 +108,7 @@ def assemble(
         held = {"trunk": serving(trunk), "value_trunk": value_trunk, "action_dist": action_dist}
         head = last.construct((obs_space, action_space, outputs, fresh_config(), name), held)
         head.view_requirements = _views_of_both(trunk, head)
+        _check_carries(head, trunk)
         return head
 
     def pair(trunk: ModelV2, inside: list[ModelPart], outputs: int | None) -> SeparateValue:
@@ -121,7 +123,7 @@ def assemble(
 
     def serving(model: ModelV2) -> ModelV2:
         """Let a head's trunk see what the head leaves of the observation."""
-        model._unclaimed = unclaimed
+        model._rlcatalog.unclaimed = unclaimed
         if unclaimed is not None:
             _check_no_past_observations(model, unclaimed)
         return model
@@ -139,83 +141,32 @@ def assemble(
         return model
 
     if interface is None:
-        return chain(num_outputs)
+        return said(parts, chain(num_outputs))
     check_class(parts[-1].cls)
     host = frameworks()[parts[-1].cls.framework_of_class].load("host")  # type: ignore[attr-defined]
     if issubclass(parts[-1].cls, interface):
-        return chain(num_outputs)
+        return said(parts, chain(num_outputs))
 
     def build_inner(outputs: int | None) -> ModelV2:
         model = chain(outputs)
         return model if outputs is not None else _checked_trunk(model, interface)
 
     mixed = type(interface.__name__, (interface, host), {"build_inner": staticmethod(build_inner)})
-    return construct(mixed, (obs_space, action_space, num_outputs, fresh_config(), name), {}, {})
+    return said(parts, construct(mixed, (obs_space, action_space, num_outputs, fresh_config(), name), {}, {}))
 
 
-def construct(cls: type, standard: tuple[Any, ...], kwargs: Mapping[str, Any], held: Mapping[str, Any]) -> ModelV2:
-    """Build one model and check that it is one."""
-    check_class(cls)
-    check_kwargs(cls, kwargs)
-    try:
-        model = cls(*standard, **kwargs, **held)
-    except TypeError as error:
-        if (found := refusal(cls, standard, {**kwargs, **held})) is None:
-            raise
-        given = ", ".join((*STANDARD, *kwargs, *held))
-        raise ModelContractError(
-            f"{cls.__name__}.__init__ is given ({given}) and takes {found}; a memory takes trunk=, a head also"
-            " value_trunk= and action_dist=."
-        ) from error
-    if "obs_space" not in getattr(model, "__dict__", {}):
-        raise ModelContractError(
-            f"{cls.__name__}.__init__ must call its base's __init__(obs_space, action_space, num_outputs, model_config,"
-            " name); it did not."
-        )
-    assert isinstance(model, ModelV2)
+def said(parts: list[ModelPart], model: ModelV2) -> ModelV2:
+    """Return a model, and warn where a part of it was built without some of its keyword arguments."""
+    for part in parts:
+        if part.left_out:
+            found = ", ".join(map(repr, sorted(part.left_out)))
+            warnings.warn(
+                f"custom_model_config: {part.cls.__name__}.__init__ takes no {found}. It is built without, as in RLlib,"
+                ' and finds them in model_config["custom_model_config"].',
+                UnreadKeysWarning,
+                stacklevel=2,
+            )
     return model
-
-
-def refusal(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> str | None:
-    """Return the signature of a function, or of a class's constructor, where it does not take these arguments."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # one that is not written in Python
-        return None
-    try:
-        signature.bind(*arguments, **options)
-    except TypeError:
-        return str(signature)
-    return None
-
-
-def check_class(cls: Any) -> None:
-    """Raise unless `cls` is a model class.
-
-    Raises:
-        ModelContractError: It is not a subclass of TorchModelV2 or TFModelV2.
-    """
-    if not (isinstance(cls, type) and issubclass(cls, ModelV2) and getattr(cls, "framework_of_class", None)):
-        raise ModelContractError(f"{cls!r} must be a subclass of rlcatalog.torch.TorchModelV2 or"
-                                 " rlcatalog.tf.TFModelV2.")  # fmt: skip
-
-
-def check_kwargs(cls: type, kwargs: Mapping[str, Any]) -> None:
-    """Raise when the class's constructor does not take one of the keyword arguments.
-
-    Raises:
-        ConfigError: It does not; the message names it and the accepted ones.
-    """
-    if not kwargs:
-        return
-    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return
-    accepted = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.name not in (*STANDARD, *GIVEN)]
-    for name in kwargs:
-        if name not in accepted:
-            raise ConfigError(f"custom_model_config: {cls.__name__} takes no {name!r}.{nearest(name, accepted)}"
-                              f" Accepted: {', '.join(accepted) or 'none'}.")  # fmt: skip
 
 
 def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
@@ -244,6 +195,16 @@ def _separate_value(cls: type) -> type[SeparateValue]:
         )
     found: type[SeparateValue] = framework.load("separate_value")
     return found
+
+
+def _check_carries(head: ModelV2, trunk: ModelV2) -> None:
+    own, inner = (len(list(model.get_initial_state())) for model in (head, trunk))
+    if own < inner:
+        raise ModelContractError(
+            f"{said_by(head, 'get_initial_state')} returned {own} tensors, and its trunk {type(trunk).__name__} has a"
+            f" state of {inner}, which would be forgotten at each step. Return self.trunk.get_initial_state(), and the"
+            " trunk's new state from forward()."
+        )
 
 
 def _check_same_width(both: SeparateValue, head: type) -> None:

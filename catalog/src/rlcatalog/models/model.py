@@ -5,22 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from numbers import Integral
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from rlcatalog.config import FlatConfig
 from rlcatalog.errors import ModelContractError, StaleOutputError, shown
-from rlcatalog.frameworks import tensor_ops
+from rlcatalog.models.inside import Inside, held_by, models_inside, real_rows
+from rlcatalog.models.laying_out import laid_out
 from rlcatalog.models.views import ViewRequirement
-from rlcatalog.observations import is_structure, preprocessor_of
-from rlcatalog.spaces import first_tensor
+from rlcatalog.observations import is_structure
 
 if TYPE_CHECKING:
     import gymnasium
-
-    from rlcatalog.observations import Unclaimed
 
 
 class ModelV2:
@@ -57,14 +54,7 @@ class ModelV2:
         self.framework = framework
         self.time_major = bool(self.model_config.get("_time_major", False))
         self.view_requirements = {"obs": ViewRequirement(shift=0, space=obs_space)}
-        self._last_output: Any = None
-        #: Without a state, it maps rows: no padding is shown to it.
-        self._is_trunk = num_outputs is None
-        preprocessor = preprocessor_of(obs_space)
-        structured = preprocessor is not None and preprocessor.structured
-        self._preprocessor = preprocessor if structured else None
-        self._ops = tensor_ops(framework)
-        self._is_vector = len(getattr(obs_space, "shape", None) or ()) == 1
+        self._rlcatalog = self._rlcatalog_inside(self, type(self).context is not ModelV2.context)
 
     @property
     def num_outputs(self) -> int | None:
@@ -105,18 +95,18 @@ class ModelV2:
             policy_loss: The algorithm's loss: a scalar, or a list of scalars.
             loss_inputs: The training batch; `"obs"` is encoded (see `restore_original_dimensions`).
         """
-        for model in self._inside().values():
+        for model in models_inside(self).values():
             policy_loss = model.custom_loss(policy_loss, loss_inputs)
         return policy_loss
 
     def metrics(self) -> dict[str, Any]:
         """Return scalars to report beside the learner's own."""
-        inside = self._inside().items()
+        inside = models_inside(self).items()
         return {f"{where}{name}": value for where, model in inside for name, value in model.metrics().items()}
 
     def update_ops(self) -> list[Callable[[], Any]]:
         """Return callables that a training loop runs once after each optimiser step."""
-        return [operation for model in self._inside().values() for operation in model.update_ops()]
+        return [operation for model in models_inside(self).values() for operation in model.update_ops()]
 
     def get_initial_state(self) -> list[Any]:
         """Return the state at the start of an episode: unbatched arrays or tensors; empty for a model without."""
@@ -140,8 +130,9 @@ class ModelV2:
         Raises:
             ModelContractError: `forward` did not return an (output, list of states) pair.
         """
+        own = self._rlcatalog
         # The copy keeps a forward() that changes its input from changing the caller's.
-        inputs = dict(input_dict) if self._unclaimed is None else self._unclaimed.of(input_dict, self._ops)
+        inputs = dict(input_dict) if own.unclaimed is None else own.unclaimed.of(input_dict, own.ops)
         if not state:
             state = _states_in(inputs) if "state_in_0" in inputs else []
         if seq_lens is None:
@@ -149,21 +140,24 @@ class ModelV2:
         else:
             inputs["seq_lens"] = seq_lens  # for a trunk that is called without
         padding = None
-        if self._is_trunk and seq_lens is not None and not inputs.get("single_steps"):
-            padding = self._padding(inputs["obs"], seq_lens)
+        if own.is_trunk and seq_lens is not None and not inputs.get("single_steps"):
+            padding = own.padding(self, inputs["obs"], seq_lens)
             if padding is not None:
-                inputs, seq_lens = self._real_rows(inputs, padding), None
+                inputs, seq_lens = real_rows(self, inputs, padding), None
         obs = inputs["obs"]
-        if self._preprocessor is not None and not is_structure(obs):
-            inputs.setdefault("obs_flat", obs)
-            inputs["obs"] = self._preprocessor.restore(obs, self._ops)
+        if own.preprocessor is not None:
+            if not is_structure(obs):
+                inputs.setdefault("obs_flat", obs)
+                inputs["obs"] = own.preprocessor.restore(obs, own.ops)
+            elif "obs_flat" not in inputs:
+                inputs["obs_flat"] = laid_out(own.preprocessor, obs, own.ops)
         elif "obs_flat" not in inputs:
-            inputs["obs_flat"] = obs if self._is_vector else self._flat(obs)
-        if self._has_context:
+            inputs["obs_flat"] = obs if own.is_vector else own.flat(obs)
+        if own.has_context:
             with self.context():
-                result = self._run(inputs, state, seq_lens)
+                result = own.run(self, inputs, state, seq_lens)
         else:
-            result = self._run(inputs, state, seq_lens)
+            result = own.run(self, inputs, state, seq_lens)
         if not (isinstance(result, _PAIR) and len(result) == 2):
             raise ModelContractError(
                 f"{said_by(self, 'forward')} must return a tuple (output, state), found {type(result).__name__}."
@@ -173,7 +167,7 @@ class ModelV2:
             raise ModelContractError(
                 f"{said_by(self, 'forward')} must return its state as a list, found {type(new_state).__name__}."
             )
-        self._remember(output)
+        own.remember(output)
         return output if padding is None else padding.zeros(output), new_state or state
 
     def last_output(self) -> Any:
@@ -182,9 +176,11 @@ class ModelV2:
         Raises:
             StaleOutputError: The model was not called yet (for TensorFlow: or not in this trace).
         """
-        if self._last_output is None:
+        own = self._rlcatalog
+        own.check_trace(self, "last_output")
+        if own.last_output is None:
             raise StaleOutputError(f"{type(self).__name__}: call the model before last_output().")
-        return self._last_output
+        return own.last_output
 
     def context(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context `forward` runs in; override to add one."""
@@ -196,7 +192,7 @@ class ModelV2:
         Their losses, metrics and `update_ops` count, too. The one it is built around stands under "": what the catalog
         has built it around, whatever it calls that, or its attribute `trunk`.
         """
-        found = {"": self._held("trunk"), "value: ": self._held("value_trunk")}
+        found = {"": held_by(self, "trunk"), "value: ": held_by(self, "value_trunk")}
         return {where: model for where, model in found.items() if model is not None}
 
     def is_time_major(self) -> bool:
@@ -204,82 +200,20 @@ class ModelV2:
         return self.time_major
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return all weights and buffers under canonical names and layouts, the same in both frameworks."""
+        """Return all weights and buffers under canonical names and layouts, the same in both frameworks.
+
+        The kernel saves and copies these whatever a class calls `get_weights`.
+        """
         raise NotImplementedError
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Set all weights from `get_weights()` of a model of the same structure, of either framework."""
         raise NotImplementedError
 
-    # --- inside ----------------------------------------------------------------------------------------------------
+    # --- the kernel's own: names that begin with _rlcatalog are reserved ---------------------------------------------
 
-    #: The models that `assemble` has built this one around, by the names of its constructor's arguments.
-    _rlcatalog_held: Mapping[str, ModelV2] = MappingProxyType({})
-    #: The plugin's part it is, for messages: "model 'glu' of acme-glu 1.0"; empty for a class of the program's own.
-    _rlcatalog_part = ""
-    #: Inside a head: what that leaves of the observations it is given.
-    _unclaimed: Unclaimed | None = None
-    _has_context = False
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls._has_context = cls.context is not ModelV2.context
-
-    def _run(self, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
-        return self.forward(inputs, state, seq_lens)
-
-    def _rlcatalog_hold(self, models: Mapping[str, Any]) -> None:
-        """Note the models that this one is built around; `assemble` calls it once this one is built.
-
-        Args:
-            models: By the names of the constructor's arguments: `"trunk"`, `"value_trunk"`.
-        """
-        found = {name: model for name, model in models.items() if isinstance(model, ModelV2)}
-        self.__dict__["_rlcatalog_held"] = found
-
-    def _held(self, name: str) -> ModelV2 | None:
-        own = getattr(self, name, None)
-        return own if isinstance(own, ModelV2) else self._rlcatalog_held.get(name)
-
-    def _inside(self) -> dict[str, ModelV2]:
-        """Return `inner_models()`, and what this model is built around where an override has left it out."""
-        found = self.inner_models()
-        if self._rlcatalog_held:
-            known, models = set[int](), list(found.values())
-            for model in models:
-                known.add(id(model))
-                models += [inner for inner in model._inside().values() if id(inner) not in known]
-            left = {f"{name}: ": model for name, model in self._rlcatalog_held.items() if id(model) not in known}
-            found = {**found, **left}
-        return found
-
-    def _padding(self, obs: Any, seq_lens: Any) -> Any:
-        """Return where the padding stands in rows that this model should not see it in, or None."""
-        if list(self.get_initial_state()):
-            return None
-        return self._padding_of(seq_lens, first_tensor(obs))
-
-    def _real_rows(self, inputs: dict[str, Any], padding: Any) -> dict[str, Any]:
-        """Return a model's input without the rows of padding."""
-        found = {name: value for name, value in inputs.items() if name != "seq_lens"}
-        repeats = {name: view.batch_repeat_value for name, view in self.view_requirements.items()}
-        for name in {"obs", "obs_flat", *repeats} & found.keys():
-            found[name] = padding.take(found[name], repeats.get(name, 1))
-        return found
-
-    def _padding_of(self, seq_lens: Any, rows: Any) -> Any:
-        raise NotImplementedError
-
-    def _flat(self, obs: Any) -> Any:
-        """Return an unstructured observation as [B, size]; a structure is its own flat form."""
-        shape = getattr(obs, "shape", None)
-        return obs if shape is None or len(shape) == 2 else self._flatten(obs)
-
-    def _flatten(self, obs: Any) -> Any:
-        raise NotImplementedError
-
-    def _remember(self, output: Any) -> None:
-        self._last_output = output
+    _rlcatalog: Inside
+    _rlcatalog_inside: ClassVar[type[Inside]] = Inside
 
 
 _PAIR = (tuple, list)
@@ -297,12 +231,12 @@ _NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
 def inner_model(model: Any) -> Any:
     """Return the model that one is built around, or None; of anything but a model, None."""
-    return model.inner_models().get("") if isinstance(model, ModelV2) else None
+    return type(model).inner_models(model).get("") if isinstance(model, ModelV2) else None
 
 
 def part_of(model: Any) -> str:
     """Return `" (model 'glu' of acme-glu 1.0)"`, for messages; nothing for a class of the running program."""
-    part = getattr(model, "_rlcatalog_part", "")
+    part = getattr(getattr(model, "_rlcatalog", None), "part", "")
     return f" ({part})" if part else ""
 
 

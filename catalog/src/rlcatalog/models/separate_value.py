@@ -84,6 +84,7 @@ class ValueSide(ModelV2):
     def __init__(self, pair: SeparateValue) -> None:
         super().__init__(pair.obs_space, pair.action_space, None, pair.model_config, pair.name)  # type: ignore[call-arg]
         self.num_outputs = pair.value_trunk.num_outputs
+        self._rlcatalog.is_trunk = False  # the pair has seen to padding
         self.pair = (pair,)  # in a tuple, where PyTorch does not look for layers
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
@@ -93,10 +94,6 @@ class ValueSide(ModelV2):
         if features is None:
             raise ModelContractError("a head must call its trunk before its value_trunk in each forward pass.")
         return features, []
-
-    def _padding(self, obs: Any, seq_lens: Any) -> Any:
-        """Return None: the pair has seen to it."""
-        return None
 
 
 def _check_no_views_of_states(model: ModelV2) -> None:

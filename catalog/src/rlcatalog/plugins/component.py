@@ -50,6 +50,12 @@ class Component:
         return not self.distribution
 
     @property
+    def undeclared(self) -> bool:
+        """Whether it is a class of the running program that declares no keys, as RLlib's custom classes do."""
+        declaration = self.declaration
+        return self.in_process and declaration.config is None and not declaration.reads
+
+    @property
     def frameworks(self) -> tuple[str, ...]:
         """Frameworks there is code for, or `"numpy"` or `"cli"` for parts that need none."""
         return (*self.declaration.targets, *self.extensions)

@@ -17,7 +17,7 @@ import numpy as np
 from rlcatalog.actions import ActionDistribution, unbound
 from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.errors import CatalogError, ModelContractError, PartError, reason, shown
-from rlcatalog.models import ModelV2, refusal, said_by
+from rlcatalog.models import ModelV2, models_inside, refusal, said_by
 from rlcatalog.plugins import Component, blamed, public_index
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ _METHODS = {"sample": 0, "deterministic_sample": 0, "logp": 1, "entropy": 0, "kl
 def _chain(model: Any) -> list[Any]:
     found = [model] if isinstance(model, ModelV2) else []
     for one in found:
-        found += [inner for inner in one.inner_models().values() if inner not in found]
+        found += [inner for inner in models_inside(one).values() if inner not in found]
     return found
 
 

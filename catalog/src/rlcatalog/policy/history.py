@@ -66,7 +66,7 @@ class View:
     def ahead(self) -> bool:
         """Whether it needs what acting does not know yet."""
         known = 0 if self.column in ("obs", "t") else -1
-        return self.column in _TRAINING or max(self.shifts) > known
+        return self.column not in (*_PAST, "t") or max(self.shifts) > known
 
 
 class Views:
@@ -232,7 +232,8 @@ class Views:
     def _ahead(self, view: View, columns: Mapping[str, Array], ended: Array) -> Any:
         if view.column not in columns:
             raise NotServedError(f"{self._who} asks for the view {view.name!r} into {view.column!r}, which this rollout"
-                                 f" has not; it has {', '.join(sorted(columns))}.")  # fmt: skip
+                                 " has not: a step that postprocesses rollouts would add it. It has"
+                                 f" {', '.join(sorted(columns))}.")  # fmt: skip
         column = columns[view.column]
         steps = []
         episode = np.cumsum(ended, axis=0) - ended  # number of the episode a step belongs to, in its environment
@@ -261,9 +262,10 @@ def _read(name: str, row: ViewRequirement, who: str) -> View:
         back = -1 if row.shift_arr.tolist() == [0] else 0
     column = {"dones": "terminateds", "action": "actions", "reward": "rewards"}.get(column, column)
     known = (*_PAST, "t", *_TRAINING)
-    if column not in known:
+    if column not in known and row.used_for_compute_actions:
         raise NotServedError(
-            f"{who} asks for the view {name!r} into the column {column!r}; served are {', '.join(known)}."
+            f"{who} asks for the view {name!r} into the column {column!r}; served are {', '.join(known)}; with"
+            " used_for_compute_actions=False also those that a training loop adds to its rollouts."
         )
     shifts = tuple(int(s) + back for s in row.shift_arr)
     return View(

@@ -21,13 +21,13 @@ import numpy as np
 
 from rlcatalog.choice import Pins, Resolution
 from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning
-from rlcatalog.models import check_weights
+from rlcatalog.models import check_weights, set_weights_of, weights_of
 from rlcatalog.plugins import blamed
 from rlcatalog.policy.files import RegularFile
 from rlcatalog.policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
 from rlcatalog.policy.policy import Policy
 from rlcatalog.policy.tensors import Array, TensorFile
-from rlcatalog.spaces import MOST_ENTRIES, space_from_json, space_to_json
+from rlcatalog.spaces import MOST_ENTRIES, same_space, space_from_json, space_to_json
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
@@ -58,7 +58,7 @@ def load(
                 arrays[role] = found.read(manifest.files[found.file.path.name])
                 _warn_of_non_finite(found, arrays[role])
         with _damage(tensors[WEIGHTS]):
-            policy.model.set_weights(arrays[WEIGHTS])
+            set_weights_of(policy.model, arrays[WEIGHTS])
         if policy.filter is not None:
             assert policy.filter.component is not None
             with _damage(tensors[FILTER]), blamed(policy.filter.component, "set_state"):
@@ -171,7 +171,7 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
 
 def _check(policy: Policy, tensors: TensorFile) -> None:
     """Raise unless names, shapes and dtypes are the model's."""
-    have = policy.model.get_weights()
+    have = weights_of(policy.model)
     # Strides of zero: shapes without memory, for a header may say anything.
     shapes = {name: np.broadcast_to(np.zeros((), info.dtype), info.shape) for name, info in tensors.tensors.items()}
     check_weights(policy.model, {name: array.shape for name, array in have.items()}, shapes)
@@ -205,7 +205,7 @@ def _shown(written: Any) -> Any:
 def _space(manifest: Manifest, key: str, source: Path, given: Any) -> Any:
     written = getattr(manifest, key)
     if given is not None:
-        if written is not None and space_to_json(given) != written:
+        if written is not None and not same_space(space_to_json(given), written):
             raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {_shown(written)}, not {given}.")
         return given
     try:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from gymnasium import Space
 
 from rlcatalog._version import __version__
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.policy.files import RegularFile
+from rlcatalog.spaces import space_from_json, space_to_json
 
 FORMAT = "rlcatalog-policy"
 #: Version 1 kept its arrays under fixed names and had no checksum of its own.
@@ -157,7 +159,7 @@ def _check_files(manifest: Manifest, path: Path) -> None:
 
 # --- config values as JSON, which knows no infinity ------------------------------------------------------------------
 
-_FLOAT = "$float"
+_FLOAT, _SPACE = "$float", "$space"
 
 
 def _encoded(value: Any, place: str) -> Any:
@@ -167,10 +169,11 @@ def _encoded(value: Any, place: str) -> Any:
         for name in value:
             if type(name) is not str:
                 raise SavedPolicyError(f"config key {place!r} has the key {name!r}; only text can be a key in JSON.")
-        if _FLOAT in value:
-            raise SavedPolicyError(
-                f"config key {place!r} has the key {_FLOAT!r}, under which infinity is written; rename it."
-            )
+        for reserved, what in ((_FLOAT, "infinity"), (_SPACE, "a space")):
+            if reserved in value:
+                raise SavedPolicyError(
+                    f"config key {place!r} has the key {reserved!r}, under which {what} is written; rename it."
+                )
         return {name: _encoded(item, f"{place}[{name!r}]") for name, item in value.items()}
     if kind is list:
         return [_encoded(item, f"{place}[{index}]") for index, item in enumerate(value)]
@@ -178,6 +181,10 @@ def _encoded(value: Any, place: str) -> Any:
         return {_FLOAT: repr(value)}
     if kind in (str, int, float, bool, type(None)):
         return value
+    if isinstance(value, Space):
+        if (written := space_to_json(value)) is None:
+            raise SavedPolicyError(f"config key {place!r} holds {value}, a space of a kind that no codec writes down.")
+        return {_SPACE: _encoded(written, place)}
     raise SavedPolicyError(
         f"config key {place!r} holds {value!r}, which cannot be written as a name. Register the class"
         " (ModelCatalog.register_custom_model(name, cls)) and write its name into the config."
@@ -190,6 +197,8 @@ def _decoded(value: Any) -> Any:
             if value[_FLOAT] not in ("inf", "-inf", "nan"):
                 raise ValueError(f"{value[_FLOAT]!r} under {_FLOAT!r} is no number")
             return float(value[_FLOAT])
+        if value.keys() == {_SPACE}:
+            return space_from_json(value[_SPACE])
         return {name: _decoded(item) for name, item in value.items()}
     return [_decoded(item) for item in value] if isinstance(value, list) else value
 

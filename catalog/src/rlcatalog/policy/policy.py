@@ -48,7 +48,7 @@ class Policy:
         encoded_space: The space of observations as the model sees them: encoded and filtered.
         model: The model.
         dist_class: The class of its action distributions: `dist_class(inputs, model)`.
-        stored_dist: The same for `step.dist_inputs` (tensors of the framework): `stored_dist(dist_inputs)`.
+        stored_dist: The same for `step.dist_inputs` (tensors of the framework): `stored_dist(dist_inputs, model)`.
         action_codec: Maps raw actions to the environment's.
         config: The model config, complete.
         framework: `"torch"` or `"tf"`.

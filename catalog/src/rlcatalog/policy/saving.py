@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rlcatalog._version import __version__
 from rlcatalog.choice import Pins
 from rlcatalog.errors import SavedPolicyError
+from rlcatalog.models import weights_of
 from rlcatalog.policy.files import TEMPORARY, locked, sync_folder, write_file
 from rlcatalog.policy.manifest import FILTER, FORMAT, FORMAT_VERSION, MANIFEST, WEIGHTS, Manifest, encode, file_name
 from rlcatalog.policy.tensors import to_bytes
@@ -31,7 +32,7 @@ _OURS = re.compile(rf"(?:{WEIGHTS}|{FILTER})(?:-[0-9a-f]{{16}})?\.safetensors|\.
 def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
     """Write a policy to a directory; see `Policy.save`."""
     resolution = policy.resolution
-    arrays = {WEIGHTS: policy.model.get_weights()}
+    arrays = {WEIGHTS: weights_of(policy.model)}
     if policy.filter is not None:
         arrays[FILTER] = policy.filter.saved_state()
     contents = {role: to_bytes(named) for role, named in arrays.items()}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import ConfigError, ModelContractError
 
 if TYPE_CHECKING:
     from rlcatalog.policy.policy import Policy
@@ -57,22 +57,31 @@ def sequence_mask(seq_lens: Any, length: int | None = None) -> Array:
     return np.arange(lengths.max(initial=0) if length is None else length) < lengths[:, None]
 
 
-def pad_sequences(rows: Any, seq_lens: Any, length: int | None = None) -> Array:
-    """Lay rows `[R, ...]` out as sequences `[S, length, ...]`, zeros behind each.
+def pad_sequences(
+    rows: Any, seq_lens: Any, length: int | None = None, padding: Literal["zero", "last"] = "zero"
+) -> Array:
+    """Lay rows `[R, ...]` out as sequences `[S, length, ...]`, with padding behind each.
 
     Args:
         rows: The sequences one after the other.
         seq_lens: Their lengths `[S]`.
         length: Length they are padded to; the longest one's when None.
+        padding: As in RLlib, `"zero"`, or `"last"` for a sequence's last row.
 
     Raises:
         ModelContractError: The lengths do not add up to the rows, or one is longer than `length`.
+        ConfigError: `padding` is neither.
     """
+    if padding not in ("zero", "last"):
+        raise ConfigError(f"padding: expected 'zero' or 'last', found {padding!r}.")
     rows = np.asarray(rows)
     mask = sequence_mask(seq_lens, length)
     _check_lengths(np.asarray(seq_lens), len(rows), mask.shape[1])
     padded = np.zeros((*mask.shape, *rows.shape[1:]), rows.dtype)
     padded[mask] = rows
+    if padding == "last":
+        lasts = np.cumsum(seq_lens) - 1
+        padded[~mask] = rows[lasts[np.nonzero(~mask)[0]]]
     return padded
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlcatalog.choice import MODEL_SLOTS, Sheet, Table
+from rlcatalog.models import weights_of
 
 if TYPE_CHECKING:
     from rlcatalog.policy.policy import Policy
@@ -19,7 +20,7 @@ def policy_sheet(policy: Policy) -> Sheet:
         if part is not None:
             rows.append((slot, part.name, part.provider))
     shapes = [(stage.name, "-" if stage.shape is None else str(stage.shape)) for stage in resolution.shapes]
-    weights = policy.model.get_weights()
+    weights = weights_of(policy.model)
     count = sum(array.size for array in weights.values())
     action = resolution.request.action
     facts = [

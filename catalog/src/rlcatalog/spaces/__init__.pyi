@@ -4,7 +4,12 @@ from .action_codecs import (
     codec_class as codec_class,
     forget_action_codec as forget_action_codec,
 )
-from .as_json import MOST_ENTRIES as MOST_ENTRIES, space_from_json as space_from_json, space_to_json as space_to_json
+from .as_json import (
+    MOST_ENTRIES as MOST_ENTRIES,
+    same_space as same_space,
+    space_from_json as space_from_json,
+    space_to_json as space_to_json,
+)
 from .extra import Repeated as Repeated, Simplex as Simplex
 from .info import KINDS as KINDS, SpaceInfo as SpaceInfo
 from .structures import TupleActions as TupleActions, one_hot as one_hot, parts_of as parts_of

@@ -19,8 +19,16 @@ MOST_ENTRIES = 1 << 25
 
 
 def space_to_json(space: Any) -> Any:
-    """Return a space as plain data; None where a part is of a plugin's own kind that no action codec writes down."""
-    return _to_json(SpaceInfo.read(space))
+    """Return a space as plain data; None where a part is of a plugin's own kind that no action codec writes down.
+
+    As in RLlib, its kind stands under `"space"`, and what it was made from under `"original_space"`.
+    """
+    data = _to_json(SpaceInfo.read(space))
+    original = getattr(space, "original_space", None)
+    if data is not None and isinstance(original, spaces.Space):
+        written = space_to_json(original)
+        return data if written is None else {**data, "original_space": written}
+    return data
 
 
 def space_from_json(data: Any) -> Any:
@@ -39,10 +47,40 @@ def space_from_json(data: Any) -> Any:
     return _from_json(data)
 
 
+def same_space(one: Any, other: Any) -> bool:
+    """Whether two spaces as plain data are the same; what they were made from is of no account."""
+    return bool(_today(one) == _today(other))
+
+
+def _today(data: Any) -> Any:
+    """Return a space's data with its kind where it stands today, and without what it was made from."""
+    if not isinstance(data, dict) or (kind := _kind(data)) is None:
+        return data
+    rest = {name: value for name, value in data.items() if name not in ("space", "original_space")}
+    if "space" not in data:
+        del rest["kind"]
+    if isinstance(rest.get("children"), list):
+        rest["children"] = list(map(_today, rest["children"]))
+    return {**rest, "space": kind}
+
+
+def _kind(data: Any) -> str | None:
+    """Return what kind of space data is of, or None; until 0.1 it stood under `"kind"`."""
+    kind = data.get("space", data.get("kind")) if isinstance(data, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
 def _from_json(data: Any) -> Any:
-    if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
-        raise ValueError(f"expected a table with a kind, found {data!r}")
-    kind, children = data["kind"], data.get("children", ())
+    made = _made(data)
+    if "original_space" in data:
+        made.original_space = _from_json(data["original_space"])
+    return made
+
+
+def _made(data: Any) -> Any:
+    if (kind := _kind(data)) is None:
+        raise ValueError(f"expected a table with a kind of space, found {data!r}")
+    children = data.get("children", ())
     if kind in _BUILDERS:
         if len(children) < _CHILDREN.get(kind, 0):
             raise ValueError(f"{kind} without what it consists of")
@@ -57,25 +95,26 @@ def _entries(data: Any) -> int:
     """Return how many entries arrays have that are made for a space: those of shapes, and of a MultiBinary's `n`."""
     if not isinstance(data, dict):
         return 0
-    shape = data.get("n") if data.get("kind") == "multi_binary" else data.get("shape")
+    shape = data.get("n") if _kind(data) == "multi_binary" else data.get("shape")
     sizes = shape if isinstance(shape, list) else [shape]
     own = math.prod(sizes) if shape is not None and all(type(n) is int and n >= 0 for n in sizes) else 0
     children = data.get("children")
-    return own + sum(map(_entries, children) if isinstance(children, list) else ())
+    inside = list(children) if isinstance(children, list) else []
+    return own + sum(map(_entries, [*inside, data.get("original_space")]))
 
 
 def _to_json(info: SpaceInfo) -> dict[str, Any] | None:
     if info.classes[0] not in KINDS:  # a subclass may mean more than its base says
         codec = codec_of_class(info.classes[0])
         own = None if codec is None else codec.space_to_json(info.space)
-        return None if own is None else {**own, "kind": info.classes[0]}
+        return None if own is None else {**own, "space": info.classes[0]}
     children = [space_to_json(child.space) for child in info.children]
     if info.kind == "graph":
         ends = (info.space.node_space, info.space.edge_space)
         children = [space_to_json(end) for end in ends if end is not None]
     if any(child is None for child in children):
         return None
-    data: dict[str, Any] = {"kind": info.kind}
+    data: dict[str, Any] = {"space": info.kind}
     if children:
         data["children"] = children
     return {**data, **_WRITERS[info.kind](info, info.space)}

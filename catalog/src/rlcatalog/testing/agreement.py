@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.policy import Policy
 from rlcatalog.spaces import parts_of
 
@@ -67,7 +68,7 @@ def check_same_outputs(
     raw_actions = reference.act(observations).raw_action
     expected = outputs_of(reference)(observations, raw_actions)
     for name, (policy, run) in engines.items():
-        policy.model.set_weights(reference.model.get_weights())
+        set_weights_of(policy.model, weights_of(reference.model))
         for what, mine, theirs in zip(PolicyOutputs._fields, expected, run(observations, raw_actions), strict=True):
             for here, there in zip(parts_of(mine) or [mine], parts_of(theirs) or [theirs], strict=True):
                 np.testing.assert_allclose(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.models import weights_of
 from rlcatalog.testing.contract import NotApplicable
 from rlcatalog.testing.examples import Example, observations_of
 from rlcatalog.testing.passes import Array, Gradients
@@ -157,4 +158,4 @@ def apart(one: Array, other: Array) -> str:
 
 def weights_in(policy: Policy) -> int:
     """Return how many numbers a model's weights are."""
-    return sum(math.prod(array.shape) for array in policy.model.get_weights().values())
+    return sum(math.prod(array.shape) for array in weights_of(policy.model).values())

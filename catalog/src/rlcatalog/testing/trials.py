@@ -90,7 +90,9 @@ class Trial:
 
     def stored(self, dist: Any, raw: Array) -> Any:
         """Return the distribution that engines rebuild from what they stored beside raw actions."""
-        return self.policy.stored_dist(self.ops.tensor(self.array(params_given(dist, self.actions(raw)))))
+        return self.policy.stored_dist(
+            self.ops.tensor(self.array(params_given(dist, self.actions(raw)))), self.policy.model
+        )
 
     def array(self, tensor: Any) -> Array:
         """Return a tensor as an array."""

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from rlcatalog.errors import CatalogError
+from rlcatalog.models import weights_of
 from rlcatalog.testing.contract import NotApplicable, Part, require
 from rlcatalog.testing.examples import Example, observations_of
 from rlcatalog.testing.trials import chance_trials
@@ -56,7 +57,7 @@ class ExampleEnv(gymnasium.Env[Any, Any]):
 
 def trained_weights(model: Any) -> dict[str, Array]:
     """Return copies of a model's trainable weights, by name."""
-    weights = model.get_weights()
+    weights = weights_of(model)
     return {name: np.array(weights[name]) for name in model.trainable_variables(as_dict=True)}
 
 

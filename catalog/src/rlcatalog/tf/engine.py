@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.actions import entropy_of, params_given
-from rlcatalog.models import check_values
+from rlcatalog.models import check_values, set_weights_of, weights_of
 from rlcatalog.policy import Evaluation, Policy, lengths_of, memory_of, views_of
 from rlcatalog.tf.dtypes import dtype_of, floats_as, widened
 from rlcatalog.tf.ops import flatten_rows
@@ -213,7 +213,9 @@ class TFEngine:
             return None
         stored: Any = self.policy.stored_dist
         params = params_given(dist, raw)
-        return stored(self.tensor(batch["dist_inputs"], params.dtype)).kl(stored(params))
+        # As in RLlib, both have today's model, where they read one.
+        old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
+        return old.kl(stored(params, self.model))
 
     def _over_sequences(self, input_dict: dict[str, Any], batch: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the model's outputs and values for the rows of sequences."""
@@ -241,11 +243,11 @@ class TFEngine:
     def to(self, device: str) -> None:
         """Rebuild the model on a device; variables stay where they were made."""
         self.device = device
-        weights = self.model.get_weights()
+        weights = weights_of(self.model)
         with tf.device(device):
             self.policy.model = self.policy.make_model()
             self._attach(self.policy.model)
-            self.model.set_weights(weights)
+            set_weights_of(self.model, weights)
 
     def tensor(self, value: Any, dtype: Any = tf.float32) -> Any:
         """Return an array or tensor as a tensor.

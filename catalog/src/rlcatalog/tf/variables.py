@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from rlcatalog.models import ModelV2
 from rlcatalog.observations import Preprocessor
 from rlcatalog.tf.keras_layouts import Layout, layouts_of
 
@@ -106,8 +107,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((str(key), item) for key, item in value.items())
     elif isinstance(value, tf.Module) or type(value).__module__.partition(".")[0] not in _CLOSED:
         for name, item in _attributes(value):
-            # What was added afterwards, the kernel's own, and TensorFlow's own bookkeeping.
-            if name != "_registered" and not name.startswith(("_rlcatalog_", "_self_")):
+            # The kernel's own, and TensorFlow's own bookkeeping.
+            if not name.startswith(("_rlcatalog", "_self_")):
                 yield name, item
 
 
@@ -128,7 +129,7 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[Found]:
         return
     visited.add(id(value))
     keras = sys.modules.get("keras")
-    if hasattr(value, "canonical"):
+    if not isinstance(value, ModelV2) and callable(getattr(type(value), "canonical", None)):
         for name, variable, axes in value.canonical():
             yield Found(_join(path, name), raw(variable), axes)
     elif keras is not None and isinstance(value, keras.Variable):

@@ -157,8 +157,9 @@ class TorchEngine:
             return None
         stored: Any = self.policy.stored_dist
         params = params_given(dist, raw)
-        old, new = stored(self.tensor(batch["dist_inputs"], params.dtype)), stored(params)
-        kl: torch.Tensor = old.kl(new)
+        # As in RLlib, both have today's model, where they read one.
+        old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
+        kl: torch.Tensor = old.kl(stored(params, self.model))
         return kl
 
     def to(self, device: str) -> None:

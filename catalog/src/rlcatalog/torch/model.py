@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABCMeta
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -11,9 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlcatalog.models import ModelV2, check_weights
+from rlcatalog.models import ModelV2
 from rlcatalog.torch.dtypes import dtype_of
-from rlcatalog.torch.sequences import Padding, steps_of
+from rlcatalog.torch.inside import TorchInside
+from rlcatalog.torch.sequences import steps_of
 
 _MISSING: Any = object()
 
@@ -47,6 +47,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
     """
 
     framework_of_class: ClassVar[str] = "torch"
+    _rlcatalog_inside = TorchInside
 
     def __init__(
         self,
@@ -72,21 +73,11 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all weights and buffers as arrays, under the names of `state_dict`."""
-        return {name: _array(tensor) for name, tensor in self.state_dict().items()}
+        return self._rlcatalog.weights(self)
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Set all weights from arrays (see `ModelV2.set_weights`)."""
-        state = self.state_dict()
-        check_weights(self, {name: tuple(tensor.shape) for name, tensor in state.items()}, weights)
-        with torch.no_grad():
-            for name, tensor in state.items():
-                tensor.copy_(torch.as_tensor(np.array(weights[name]), dtype=tensor.dtype))
-
-    def _run(self, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
-        # nn.Module.__call__ runs the hooks around forward; without any, it is three microseconds for nothing.
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
-            return nn.Module.__call__(self, inputs, state, seq_lens)
-        return self.forward(inputs, state, seq_lens)
+        self._rlcatalog.set_weights(self, weights)
 
     def __getattr__(self, name: str) -> Any:
         # Layers first: forward() asks for little else, and every microsecond of acting counts.
@@ -103,22 +94,6 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         else:
             super().__setattr__(name, value)
 
-    def _rlcatalog_hold(self, models: Mapping[str, Any]) -> None:
-        super()._rlcatalog_hold(models)
-        found = {id(module) for module in self.modules()}
-        for name, model in self._rlcatalog_held.items():
-            if id(model) not in found and isinstance(model, nn.Module):  # kept where nn.Module does not look
-                self.add_module(f"_rlcatalog_{name}", model)
-
-    def _flatten(self, obs: torch.Tensor) -> torch.Tensor:
-        return obs.reshape(obs.shape[0], math.prod(obs.shape[1:]))  # -1 fits no empty batch
-
-    def _padding_of(self, seq_lens: Any, rows: torch.Tensor) -> Padding | None:
-        return Padding.of(seq_lens, rows)
-
-    def _remember(self, output: Any) -> None:
-        self.__dict__["_last_output"] = output
-
     def __getstate__(self) -> dict[str, Any]:
         # Outputs of the last pass belong to a graph that cannot be copied or pickled.
         graph_free = {}
@@ -126,13 +101,6 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
             on_graph = isinstance(value, torch.Tensor) and (value.grad_fn is not None or value.is_inference())
             graph_free[name] = None if on_graph else value
         return graph_free
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    tensor = tensor.detach().cpu()
-    if tensor.dtype is torch.bfloat16:  # NumPy has none; float32 holds its values exactly
-        tensor = tensor.float()
-    return tensor.numpy().copy()
 
 
 class RecurrentNetwork(TorchModelV2):

@@ -21,6 +21,7 @@ from rlcatalog_ppo.evaluation import play
 from rlcatalog_ppo.learner import Learner
 from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.rollout import Collector, check_policy
+from rlcatalog_ppo.rollout_columns import Postprocess
 
 
 class PPO:
@@ -31,6 +32,9 @@ class PPO:
         config: The algorithm's keys (see `PPOConfig`), the model config under `model`.
         catalog: Where the parts are looked up; the default catalog when missing.
         record: Folder to write what was experienced into, for a `Reader`.
+        postprocess_fn: Called with each trajectory, as RLlib's is: `postprocess_fn(policy, sample_batch, {}, None)`
+            returns its columns (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) with
+            others beside them. The model may ask for those in its `view_requirements`, for training.
 
     Attributes:
         config: The checked config.
@@ -51,6 +55,7 @@ class PPO:
         *,
         catalog: Catalog | None = None,
         record: str | os.PathLike[str] | None = None,
+        postprocess_fn: Postprocess | None = None,
     ) -> None:
         catalog = catalog or default_catalog()
         self.config: PPOConfig = parse(config)
@@ -61,7 +66,7 @@ class PPO:
         spaces = self._envs.single_observation_space, self._envs.single_action_space
         self.policy: Policy = self._build(catalog, spaces)
         check_policy(self.policy)
-        self._collector = Collector(self.policy, self._envs, self.config.seed, self.config.gamma)
+        self._collector = Collector(self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn)
         self._learner = self._make_learner()
         self._recorder = Recorder(record) if record is not None else None
         self._steps = self._iterations = 0

@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError, NotServedError
 from rlcatalog.policy import State, autoreset_of
-from rlcatalog_ppo.rollout_columns import Ahead, Sequences
+from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
 
 Array = np.ndarray[Any, Any]
 
@@ -160,14 +160,19 @@ class Collector:
         envs: The environments; they may reset in any of Gymnasium's ways.
         seed: Seed of the environments.
         gamma: Discount, for the value of truncated episodes' last observations.
+        postprocess: Adds columns to each trajectory, which the model may ask for as views in training, or None.
     """
 
-    def __init__(self, policy: Policy, envs: VectorEnv[Any, Any, Any], seed: int | None, gamma: float) -> None:
+    def __init__(
+        self, policy: Policy, envs: VectorEnv[Any, Any, Any], seed: int | None, gamma: float,
+        postprocess: Postprocess | None = None,
+    ) -> None:  # fmt: skip
         self.policy, self.envs, self.gamma, self.autoreset = policy, envs, gamma, autoreset_of(envs)
         self.episodes = Episodes()
         n = envs.num_envs
         self._returns, self._lengths = np.zeros(n), np.zeros(n, np.int64)
-        self._ahead = Ahead(policy)
+        self._postprocess = postprocess
+        self._ahead = Ahead(policy, everything=postprocess is not None)
         obs, _ = envs.reset(seed=seed)
         with self._named():
             self._encoded = policy.preprocess(obs, update=True)
@@ -193,6 +198,8 @@ class Collector:
         columns: dict[str, Any] = _stacked(steps)
         later = columns.pop("ahead", None)
         if later is not None:
+            if self._postprocess is not None:
+                later |= added_columns(self._postprocess, policy, later, columns["done"], columns.get("idle"))
             columns["views"] = {**columns.get("views", {}), **policy.views.look_ahead(later, columns["done"])}
         if sequences is not None:
             columns |= sequences.arrays()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import Policy, Step
+from rlcatalog.errors import ModelContractError
 from rlcatalog.policy import State
 
 Array = np.ndarray[Any, Any]
@@ -52,13 +53,14 @@ class Ahead:
 
     Args:
         policy: The policy; its model may ask for none.
+        everything: Whether all columns are wanted, whatever the model asks for.
 
     Attributes:
         last_obs: Whether the last observations of all episodes are wanted.
     """
 
-    def __init__(self, policy: Policy) -> None:
-        self._wanted = {view.column for view in policy.views.ahead}
+    def __init__(self, policy: Policy, everything: bool = False) -> None:
+        self._wanted = set(_COLUMNS) if everything else {view.column for view in policy.views.ahead}
         self.last_obs = "new_obs" in self._wanted
 
     def __bool__(self) -> bool:
@@ -90,7 +92,60 @@ class Ahead:
             "vf_preds": lambda: step.value,
             "new_obs": lambda: _following(encoded, terminated | truncated, last),
         }
-        return {name: known[name]() for name in self._wanted if name in known}
+        found = {name: known[name]() for name in self._wanted if name in known}
+        return {name: column for name, column in found.items() if column is not None}
+
+
+#: What there is to know of a step once it was taken.
+_COLUMNS = (
+    "obs", "actions", "rewards", "t", "terminateds", "truncateds", "action_logp", "action_dist_inputs", "vf_preds",
+    "new_obs",
+)  # fmt: skip
+
+#: RLlib's form: policy, columns of one trajectory `[t, ...]`, the other agents' (none), the episode (None); it returns
+#: the columns with others beside them.
+Postprocess = Callable[[Policy, dict[str, Array], dict[Any, Any], None], Mapping[str, Any]]
+
+
+def added_columns(
+    postprocess: Postprocess, policy: Policy, columns: Mapping[str, Array], done: Array, idle: Array | None
+) -> dict[str, Array]:
+    """Return what a postprocessing function adds to a rollout, `[T, N, ...]`; zeros where a step is idle.
+
+    Args:
+        postprocess: The function; it is called for each trajectory: the steps of one episode in the rollout.
+        policy: The policy.
+        columns: Column → its values `[T, N, ...]`.
+        done: Whether the episode ended with the step.
+        idle: Steps that did nothing but begin an episode, or None.
+
+    Raises:
+        ModelContractError: It returns no table, or a column with another number of rows than the trajectory.
+    """
+    name = getattr(postprocess, "__name__", repr(postprocess))
+    added: dict[str, Array] = {}
+    for i in range(done.shape[1]):
+        steps = np.arange(len(done)) if idle is None else np.flatnonzero(~idle[:, i])
+        for places in np.split(steps, np.flatnonzero(done[steps, i]) + 1):
+            if not len(places):
+                continue
+            given = {column: values[places, i] for column, values in columns.items()}
+            found = postprocess(policy, dict(given), {}, None)
+            if not isinstance(found, Mapping):
+                raise ModelContractError(
+                    f"{name}() must return the trajectory's columns, found {type(found).__name__}."
+                )
+            for column in found.keys() - given.keys():
+                values = np.asarray(found[column])
+                if values.shape[:1] != places.shape:
+                    raise ModelContractError(
+                        f"{name}() must return a row for each of {len(places)} steps; found shape {values.shape} in"
+                        f" the column {column!r}."
+                    )
+                if column not in added:
+                    added[column] = np.zeros((*done.shape, *values.shape[1:]), values.dtype)
+                added[column][places, i] = values
+    return added
 
 
 def _following(encoded: Array, ended: Array, last: Array | None) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import tensor_ops
-from rlcatalog.tf import HALF, keras, tf
+from rlcatalog.tf import HALF, TFModelV2, keras, tf
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import Moments, loss_inputs, not_finite
 from rlcatalog_ppo.loss import losses
@@ -145,7 +145,7 @@ class Optimizer:
 
     def _moments(self) -> list[list[Any]]:
         """Return for each of the two moments pairs of (name, axes of its layout) and variable."""
-        axes = self.model.variable_axes()
+        axes = TFModelV2.variable_axes(self.model)
         names = [(name, axes[name]) for name in self.model.trainable_variables(as_dict=True)]
         return [list(zip(names, part, strict=True)) for part in self.optimizer.moments()]
 

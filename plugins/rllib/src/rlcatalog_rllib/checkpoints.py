@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.choice import MODEL_SLOTS
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.spaces import space_to_json
+from rlcatalog.spaces import same_space, space_to_json
 
 #: Under this name a module's state says what it was built for, as JSON in an array of bytes.
 IDENTITY = "rlcatalog.identity"
@@ -38,7 +38,7 @@ def check_same(policy: Policy, found: Any) -> None:
         return
     here, there = _description(policy), json.loads(np.asarray(found, np.uint8).tobytes())
     for name, what in (("observation_space", "observation space"), ("action_space", "action space")):
-        if here[name] != there[name]:
+        if not same_space(here[name], there[name]):
             raise SavedPolicyError(
                 f"this checkpoint is of another environment: its {what} is {there[f'{name}_text']}, here it is"
                 f" {here[f'{name}_text']}."

@@ -25,8 +25,8 @@ class CatalogDistribution(Distribution):
         shape: The leading axes, whose product is N.
     """
 
-    #: Rebuilds the catalog's distribution from parameters `[N, size]`.
-    _make: ClassVar[Any]
+    #: Whose `stored_dist` rebuilds the catalog's distribution from parameters `[N, size]`.
+    _policy: ClassVar[Policy]
     _scalar: ClassVar[bool]
     _size: ClassVar[int]
 
@@ -36,14 +36,17 @@ class CatalogDistribution(Distribution):
     @classmethod
     def of(cls, policy: Policy) -> type[CatalogDistribution]:
         """Return the class for a policy's stored parameters."""
-        bound = {"_make": staticmethod(policy.stored_dist), "_scalar": policy.action_codec.scalar,
+        bound = {"_policy": policy, "_scalar": policy.action_codec.scalar,
                  "_size": policy.resolution.num_outputs}  # fmt: skip
         return type(f"CatalogDistributionOf{policy.resolution.actions.component.name}", (cls,), bound)
 
     @classmethod
     def from_logits(cls, logits: Any, **kwargs: Any) -> CatalogDistribution:
         """Return the distribution behind parameters `[..., size]`."""
-        return cls(cls._make(logits.reshape(-1, logits.shape[-1])), logits.shape[:-1])
+        policy = cls._policy
+        # Some of RLlib's time read the model that made their inputs; it is the module's own.
+        dist = policy.stored_dist(logits.reshape(-1, logits.shape[-1]), policy.model)
+        return cls(dist, logits.shape[:-1])
 
     @staticmethod
     def required_input_dim(space: Any, **kwargs: Any) -> int:

@@ -8,6 +8,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError
+from rlcatalog.models import set_weights_of
 from rlcatalog_rllib.recipe import build_policy
 from rlcatalog_rllib.spaces import original_space
 
@@ -33,7 +34,7 @@ def export(algo: Any) -> Policy:
     else:
         weights = module.get_state()
     own = {name.removeprefix("model."): value for name, value in weights.items() if name.startswith("model.")}
-    policy.model.set_weights(own)
+    set_weights_of(policy.model, own)
     if policy.filter is not None:
         state = _connector_state(algo) if is_algorithm else None
         if state is None:

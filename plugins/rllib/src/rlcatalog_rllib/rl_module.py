@@ -16,7 +16,7 @@ from torch import Tensor
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import before_torch_optimizers
-from rlcatalog.models import ModelV2
+from rlcatalog.models import ModelV2, models_inside
 from rlcatalog.torch import Padding, values_of
 from rlcatalog_rllib.checkpoints import IDENTITY, check_same, check_weights, identity
 from rlcatalog_rllib.distribution import CatalogDistribution
@@ -242,7 +242,7 @@ def _any_of(model: Any, method: str) -> bool:
     """Whether a model, or one inside it, overrides a method of ModelV2."""
     if getattr(type(model), method) is not getattr(ModelV2, method):
         return True
-    return any(_any_of(inner, method) for inner in model.inner_models().values())
+    return any(_any_of(inner, method) for inner in models_inside(model).values())
 
 
 def need_values(policy: Policy) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
+from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
 
@@ -123,8 +124,8 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
 
 def _set_weights(policy: Policy, extractor: CatalogExtractor, hidden: list[Layer], last: list[Any]) -> None:
     """Copy the weights by their canonical names; the value layer's become zeros."""
-    wanted = policy.model.get_weights()
-    trunk = extractor.trunk.get_weights()
+    wanted = weights_of(policy.model)
+    trunk = weights_of(extractor.trunk)
     first = sum(name.startswith("hidden.layers.") and name.endswith(".weight") for name in trunk)
     weights = {**trunk}
     for number, (layer, _) in enumerate(hidden, start=first):
@@ -136,7 +137,7 @@ def _set_weights(policy: Policy, extractor: CatalogExtractor, hidden: list[Layer
     shapes = {name: value.shape for name, value in arrays.items()}
     if shapes != {name: value.shape for name, value in wanted.items()}:
         raise _not_rebuilt(policy)
-    policy.model.set_weights(arrays)
+    set_weights_of(policy.model, arrays)
 
 
 def _check(policy: Policy, extractor: CatalogExtractor, head: Callable[[Tensor], Tensor]) -> None:

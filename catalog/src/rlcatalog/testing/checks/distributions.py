@@ -12,6 +12,7 @@ from gymnasium import spaces
 from rlcatalog.actions import params_given
 from rlcatalog.errors import NoClosedFormError, NoMatchError, NotServedError, UnsupportedSpaceError
 from rlcatalog.frameworks import frameworks
+from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
 from rlcatalog.testing.contract import NotApplicable, Part, check, require
 from rlcatalog.testing.trials import Trial, alike, columns_of, random_mask, trials
@@ -275,8 +276,8 @@ def frameworks_agree(part: Part) -> None:
                 twin = Trial(other, trial.example)
             except (NoMatchError, NotServedError) as error:
                 raise NotApplicable(f"nothing around it has code for {name!r}: {error}") from error
-            if set(twin.policy.model.get_weights()) == set(trial.policy.model.get_weights()):
-                twin.policy.model.set_weights(trial.policy.model.get_weights())
+            if set(weights_of(twin.policy.model)) == set(weights_of(trial.policy.model)):
+                set_weights_of(twin.policy.model, weights_of(trial.policy.model))
             inputs = trial.inputs(ROWS)
             masks = [None, random_mask(trial, ROWS)] if trial.policy.masks.size else [None]
             for mask in masks:

@@ -12,6 +12,7 @@ import numpy as np
 
 from rlcatalog.config import Key
 from rlcatalog.errors import CatalogError, ConfigError, NotServedError, UnsupportedSpaceError
+from rlcatalog.models import weights_of
 from rlcatalog.testing.changes import changes
 from rlcatalog.testing.contract import Part, check, require
 from rlcatalog.testing.examples import Example, parts_in, quiet
@@ -136,7 +137,7 @@ def _made_print(part: Part, example: Example, config: Mapping[str, Any]) -> str 
     except _REFUSALS:
         return None
     digest = hashlib.sha256()
-    for name, array in policy.model.get_weights().items():
+    for name, array in weights_of(policy.model).items():
         digest.update(f"{name}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
     digest.update(repr([part.shape for part in policy.memory.initial]).encode())
     digest.update(repr(sorted(policy.model.view_requirements)).encode())

@@ -62,7 +62,7 @@ def _padded(encoded: Array, garbage: float) -> Array:
 def has_a_state(part: Part) -> None:
     """A memory says what state an episode starts from, and that it is one."""
     require(
-        getattr(part.component.load(part.framework), "is_memory", False) is True,
+        getattr(part.component.load(str(part.framework)), "is_memory", False) is True,
         "its class has no is_memory = True, which keeps it from trunks whose state it would not carry",
     )
     for example in part.few:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gymnasium import spaces
 
+from rlcatalog.models import inner_model, set_weights_of, weights_of
 from rlcatalog.policy import load
 from rlcatalog.testing.contract import NotApplicable, Part, check, require
 from rlcatalog.testing.examples import Example, is_chosen, kind_of, observations_of
@@ -162,8 +163,8 @@ def describes_what_is_built(part: Part) -> None:
 def innermost(policy: Policy) -> ModelV2:
     """Return the trunk inside a policy's model."""
     model = policy.model
-    while "" in (found := model.inner_models()):
-        model = found[""]
+    while (found := inner_model(model)) is not None:
+        model = found
     return model
 
 
@@ -207,7 +208,7 @@ def frameworks_agree(part: Part) -> None:
         for example in part.few:
             for sharing in part.sharing():
                 one, two = part.policy(example, **sharing), other.policy(example, **sharing)
-                two.model.set_weights(one.model.get_weights())
+                set_weights_of(two.model, weights_of(one.model))
                 encoded = encoded_of(one, example, 4)
                 mine, theirs = run(one, encoded), run(two, encoded)
                 where = f"{example} {sharing or ''}: {part.framework} and {other.framework} with the same weights"

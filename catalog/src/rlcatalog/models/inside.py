@@ -1,0 +1,168 @@
+"""What the kernel keeps of a model and does with it: `model._rlcatalog`, the one name of its own on a user's object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlcatalog.frameworks import tensor_ops
+from rlcatalog.observations import preprocessor_of
+from rlcatalog.spaces import first_tensor
+
+if TYPE_CHECKING:
+    from rlcatalog.models.model import ModelV2
+    from rlcatalog.observations import Preprocessor, Unclaimed
+
+
+class Inside:
+    """The kernel's state of one model; a framework's own class of it says how that framework runs a model.
+
+    It is no attribute of `ModelV2` but an object behind one, so that no name of a user's collides with it. Methods take
+    the model: a reference back would make every model a cycle.
+
+    Args:
+        model: The model.
+        has_context: Whether its class has a `context()` of its own.
+
+    Attributes:
+        ops: The framework's tensor operations.
+        preprocessor: What encoded its observations, where these have a structure to give back; else None.
+        is_trunk: Whether it was built with `num_outputs=None`: without a state, it maps rows, and no padding is shown
+            to it.
+        is_vector: Whether its observations are vectors.
+        last_output: The output of the last call.
+        held: The models that `assemble` has built it around, by the names of its constructor's arguments.
+        part: The plugin's part it is, for messages: "model 'glu' of acme-glu 1.0"; empty for a class of the program's.
+        unclaimed: Inside a head: what that leaves of the observations it is given.
+    """
+
+    __slots__ = (
+        "has_context",
+        "held",
+        "is_trunk",
+        "is_vector",
+        "last_output",
+        "ops",
+        "part",
+        "preprocessor",
+        "unclaimed",
+    )
+
+    def __init__(self, model: ModelV2, has_context: bool) -> None:
+        preprocessor = preprocessor_of(model.obs_space)
+        structured = preprocessor is not None and preprocessor.structured
+        self.ops = tensor_ops(model.framework)
+        self.preprocessor: Preprocessor | None = preprocessor if structured else None
+        self.is_trunk = model.num_outputs is None
+        self.is_vector = len(getattr(model.obs_space, "shape", None) or ()) == 1
+        self.has_context = has_context
+        self.last_output: Any = None
+        self.held: dict[str, ModelV2] = {}
+        self.part = ""
+        self.unclaimed: Unclaimed | None = None
+
+    def run(self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
+        """Call `forward`, with the hooks a framework has around it."""
+        return model.forward(inputs, state, seq_lens)
+
+    def remember(self, output: Any) -> None:
+        """Keep a call's output for `last_output()`."""
+        self.last_output = output
+
+    def check_trace(self, model: ModelV2, what: str) -> None:
+        """Raise a `StaleOutputError` where the last call belongs to a trace that is over; there need be none."""
+
+    def hold(self, model: ModelV2, models: Mapping[str, Any]) -> None:
+        """Note the models that a model is built around; `assemble` calls it once that is built.
+
+        Args:
+            model: The model.
+            models: By the names of the constructor's arguments: `"trunk"`, `"value_trunk"`.
+        """
+        self.held = {name: held for name, held in models.items() if is_model(held)}
+
+    def weights(self, model: ModelV2) -> dict[str, Any]:
+        """Return all weights (see `ModelV2.get_weights`)."""
+        return model.get_weights()
+
+    def set_weights(self, model: ModelV2, weights: Mapping[str, Any]) -> None:
+        """Set all weights (see `ModelV2.set_weights`)."""
+        model.set_weights(weights)
+
+    def flat(self, obs: Any) -> Any:
+        """Return an unstructured observation as [B, size]; a structure is its own flat form."""
+        shape = getattr(obs, "shape", None)
+        return obs if shape is None or len(shape) == 2 else self.flatten(obs)
+
+    def flatten(self, obs: Any) -> Any:
+        """Return a tensor as [B, size]."""
+        raise NotImplementedError
+
+    def padding(self, model: ModelV2, obs: Any, seq_lens: Any) -> Any:
+        """Return where the padding stands in rows that a trunk should not see it in, or None."""
+        if list(model.get_initial_state()):
+            return None
+        return self.padding_of(seq_lens, first_tensor(obs))
+
+    def padding_of(self, seq_lens: Any, rows: Any) -> Any:
+        """Return where the padding stands in rows, or None where there is none."""
+        raise NotImplementedError
+
+    # A pass's output belongs to a graph, and so cannot be copied or pickled.
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = {name for cls in type(self).__mro__ for name in getattr(cls, "__slots__", ())}
+        return {name: getattr(self, name) for name in names} | self._fresh()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def _fresh(self) -> dict[str, Any]:
+        """Return what a copy begins with."""
+        return {"last_output": None}
+
+
+def is_model(value: Any) -> bool:
+    """Whether a value is a model whose base was initialised."""
+    return isinstance(getattr(value, "_rlcatalog", None), Inside)
+
+
+def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Any) -> dict[str, Any]:
+    """Return a model's input without the rows of padding."""
+    found = {name: value for name, value in inputs.items() if name != "seq_lens"}
+    repeats = {name: view.batch_repeat_value for name, view in model.view_requirements.items()}
+    for name in {"obs", "obs_flat", *repeats} & found.keys():
+        found[name] = padding.take(found[name], repeats.get(name, 1))
+    return found
+
+
+def held_by(model: Any, name: str) -> Any:
+    """Return what a model holds as `trunk` or `value_trunk`, by attribute or as the catalog has noted; or None."""
+    own = getattr(model, name, None)
+    return own if is_model(own) else model._rlcatalog.held.get(name)
+
+
+def models_inside(model: Any) -> dict[str, Any]:
+    """Return a model's `inner_models()`, and what it is built around where an override has left it out."""
+    found: dict[str, Any] = type(model).inner_models(model)
+    held = model._rlcatalog.held
+    if held:
+        known, models = set[int](), list(found.values())
+        for inner in models:
+            known.add(id(inner))
+            models += [deeper for deeper in models_inside(inner).values() if id(deeper) not in known]
+        left = {f"{name}: ": inner for name, inner in held.items() if id(inner) not in known}
+        found = {**found, **left}
+    return found
+
+
+def weights_of(model: Any) -> dict[str, Any]:
+    """Return all weights of a model, whatever its class calls `get_weights` (see `ModelV2.get_weights`)."""
+    found: dict[str, Any] = model._rlcatalog.weights(model)
+    return found
+
+
+def set_weights_of(model: Any, weights: Mapping[str, Any]) -> None:
+    """Set all weights of a model, whatever its class calls `set_weights` (see `ModelV2.set_weights`)."""
+    model._rlcatalog.set_weights(model, weights)

@@ -1,0 +1,64 @@
+"""Structured observations laid out as the vector their preprocessor would make, for models that are shown that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.frameworks import TensorOps
+from rlcatalog.observations import Preprocessor
+
+
+class _NoLayout(Exception):
+    """The structure has a part that is no row of numbers, or its codec does not encode part by part."""
+
+
+def laid_out(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> Any:
+    """Return observations of a Dict or Tuple as `[B, size]`; integers of Discrete and MultiDiscrete as one-hots.
+
+    Args:
+        preprocessor: Their preprocessor.
+        obs: A structure of tensors `[B, ...]`.
+        ops: The framework's operations.
+
+    Returns:
+        The vectors; the structure itself where a part of it has no such form.
+    """
+    try:
+        return ops.columns(list(_parts(preprocessor, obs, ops)))
+    except _NoLayout:
+        return obs
+
+
+def _parts(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
+    if isinstance(obs, Mapping | tuple | list):
+        keys: Any = codec.info.keys if isinstance(obs, Mapping) else range(len(obs))
+        if len(codec.children) != len(obs) or len(keys) != len(obs):
+            raise _NoLayout
+        for key, child in zip(keys, codec.children, strict=True):
+            yield from _parts(child, obs[key], ops)
+        return
+    shape = getattr(obs, "shape", None)
+    if shape is None or getattr(shape, "rank", 1) is None or None in tuple(shape)[1:] or codec.info.children:
+        raise _NoLayout
+    if int(np.prod(tuple(shape)[1:])) == codec.size and (len(shape) > 1 or codec.info.kind != "discrete"):
+        yield ops.rows(obs, (codec.size,))
+    else:
+        yield from _one_hots(codec, obs, ops)
+
+
+def _one_hots(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
+    """Yield a one-hot `[B, n]` for each integer of a Discrete or MultiDiscrete."""
+    info = codec.info
+    if info.kind == "discrete":
+        counts, starts = [info.n], [info.start]
+    elif info.kind == "multi_discrete":
+        counts, starts = info.space.nvec.reshape(-1).tolist(), info.space.start.reshape(-1).tolist()
+    else:
+        raise _NoLayout
+    whole = ops.rows(ops.integers(ops.whole(obs)), (len(counts),))
+    for place, (count, start) in enumerate(zip(counts, starts, strict=True)):
+        values = ops.tensor(np.arange(start, start + count, dtype=np.int64), whole)
+        yield ops.only(whole[:, place : place + 1] == values, ops.tensor(np.ones((1, count), np.float32), whole))
