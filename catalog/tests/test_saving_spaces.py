@@ -177,7 +177,9 @@ def test_what_a_space_was_made_from_comes_back_with_it():
 
 @pytest.mark.parametrize("kept", [spaces.Discrete(3), spaces.Dict({"a": spaces.Box(-np.inf, np.inf, (2,))})])
 def test_a_space_among_the_arguments_of_a_model_is_saved(kept, tmp_path):
-    class Keeps(rlcatalog.torch.FullyConnectedNetwork):
+    from rlcatalog.torch import FullyConnectedNetwork
+
+    class Keeps(FullyConnectedNetwork):
         def __init__(self, *args, inner_space):
             super().__init__(*args)
             self.inner_space = inner_space

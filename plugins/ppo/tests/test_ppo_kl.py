@@ -1,5 +1,7 @@
 """PPO's penalty on the divergence from the policy that collected."""
 
+import importlib
+
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
@@ -103,7 +105,7 @@ def test_a_distribution_without_a_divergence_is_refused_by_name():
 @both
 def test_a_distribution_whose_constructor_needs_the_model_is_given_it(framework):
     """RLlib's own form, `__init__(self, inputs, model)`; one that reads the model finds today's."""
-    base = getattr(rlcatalog, framework).Categorical
+    base = importlib.import_module(f"rlcatalog.{framework}").Categorical
 
     class Tempered(base):
         def __init__(self, inputs, model):

@@ -9,6 +9,7 @@ import torch
 
 import rlcatalog
 from rlcatalog.errors import NoClosedFormError, NotServedError
+from rlcatalog.torch import Categorical, FullyConnectedNetwork
 from rlcatalog_rllib.distribution import CatalogDistribution
 
 
@@ -93,14 +94,14 @@ def test_two_policies_have_two_classes():
     assert np.all(np.abs(one.from_logits(torch.zeros(3, 5)).entropy().numpy() - np.log(5)) < 1e-6)
 
 
-class Tempered(rlcatalog.torch.Categorical):
+class Tempered(Categorical):
     """In RLlib's own form, and it reads the model that made its inputs."""
 
     def __init__(self, inputs, model):
         super().__init__(inputs * model.sharpness, model)
 
 
-class Sharp(rlcatalog.torch.FullyConnectedNetwork):
+class Sharp(FullyConnectedNetwork):
     def __init__(self, *args):
         super().__init__(*args)
         self.sharpness = torch.nn.Parameter(torch.tensor(0.5))
