@@ -20,6 +20,7 @@ from rlcatalog.policy.contract import Engine, Evaluation, Step
 from rlcatalog.policy.encoder import Encoder
 from rlcatalog.policy.history import Views
 from rlcatalog.policy.non_finite import check_observations, check_rows, check_step
+from rlcatalog.policy.raw_actions import raw_actions
 from rlcatalog.policy.saving import save
 from rlcatalog.policy.showing import policy_sheet
 from rlcatalog.policy.state import Memory, State
@@ -261,14 +262,16 @@ class Policy:
         """Score stored actions under the current weights, for training.
 
         Args:
-            batch: `"obs"`: encoded observations `[B, ...]` from `preprocess`; `"raw_action"`: `[B, width]`; for
-                masked actions `"mask"`, from `action_mask`; for models that ask for views `"views"`, what acting
-                returned as `step.state.seen`, row by row. Models with memory read sequences: `"seq_lens"` `[S]`, the
-                lengths of the sequences that stand one after the other in the rows, and `"state"`, the memory
-                `[S, ...]` each began with (none: fresh episodes). Rows are not padded. With `"dist_inputs"`, of
-                `act`, the divergence is computed, too. Arrays or tensors.
+            batch: `"obs"`: encoded observations `[B, ...]` from `preprocess`; `"raw_action"`: `[B, width]`, from
+                `act`, or from `raw_action` for those of an environment; for masked actions `"mask"`, from
+                `action_mask`; for models that ask for views `"views"`, what acting returned as `step.state.seen`, row
+                by row. Models with memory read sequences: `"seq_lens"` `[S]`, the lengths of the sequences that stand
+                one after the other in the rows, and `"state"`, the memory `[S, ...]` each began with (none: fresh
+                episodes). Rows are not padded. With `"dist_inputs"`, of `act`, the divergence is computed, too. Arrays
+                or tensors.
 
         Raises:
+            MissingColumnError: `"obs"` or `"raw_action"` is missing.
             ModelContractError: A view is missing, or the lengths do not add up to the rows.
             ObservationError, ActionError, ActionMaskError, NonFiniteError: See `check_batch`: rows that do not belong
                 together, actions and masks that are none of the space. Tensors of a trace are taken at their word.
@@ -277,6 +280,22 @@ class Policy:
         check_batch(self, batch)
         with self._passing, self.conformity.blaming():
             return self._engine.evaluate(batch)
+
+    def raw_action(self, actions: Any) -> Array:
+        """Return the raw actions `[B, width]` that become these actions of the environment: what `evaluate` scores.
+
+        For data that others recorded; what `act` returned holds its own, as `step.raw_action`. Within the bounds the
+        way back is exact: `action_codec.adapt` makes the same actions of them again.
+
+        Args:
+            actions: A batch, as a vector environment takes it; a list of single actions; or one, a batch of one row.
+                Arrays or tensors.
+
+        Raises:
+            ActionError: One does not lie in the space, out of a Box's bounds, say; the message names its path.
+            NotServedError: A plugin's codec has no inverse.
+        """
+        return raw_actions(self, actions)
 
     def initial_state(self, batch_size: int) -> Any:
         """Return the state at the start of `batch_size` episodes, or None where nothing is carried."""
