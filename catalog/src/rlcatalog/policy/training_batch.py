@@ -38,6 +38,7 @@ def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
         raise ObservationError(
             f"batch['obs']: expected encoded observations of shape [B, {', '.join(map(str, shape))}], as"
             f" Policy.preprocess returns them, found shape {tuple(obs.shape)}."
+            + (" This is a single one: add an axis, obs[None]." if tuple(obs.shape) == shape else "")
         )
     rows, codec = obs.shape[0], policy.action_codec
     raw = _shaped(batch["raw_action"])
