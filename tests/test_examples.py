@@ -13,6 +13,11 @@ RUNS = {
     "attention_net.py": BOTH,
     "autoregressive_action_dist.py": BOTH,
     "batch_norm_model.py": BOTH,
+    "behaviour_cloning.py": [
+        ["--steps", "1000", "--updates", "200", "--episodes", "2", "--env", env, "--framework", framework]
+        for env in ("CartPole-v1", "Pendulum-v1")
+        for framework in ("torch", "tf")
+    ],
     "complex_struct_space.py": [["--framework", "torch"], ["--framework", "tf"], ["--iterations", "2"]],
     "custom_action_dist.py": [["--iterations", "2"]],
     "custom_loss.py": BOTH,
@@ -33,6 +38,7 @@ RUNS = {
 }
 #: What an example prints in the end, where it is not one of the two usual lines.
 SAYS = {
+    "behaviour_cloning.py": "mean return over 2 episodes: ",
     "custom_model_api.py": "Q-values of three actions (3, 1)",
     "dqn.py": "mean return over 2 episodes: ",
     "ppo_single_file.py": "mean return over 2 episodes: ",

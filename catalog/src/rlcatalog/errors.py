@@ -143,6 +143,10 @@ class ActionError(CatalogError, ValueError):
     """Stored actions do not fit their action space, or the observations they go with."""
 
 
+class MissingColumnError(CatalogError, KeyError):
+    """A training batch lacks a column."""
+
+
 class ActionMaskError(CatalogError, ValueError):
     """An action mask has the wrong form, or a row of it allows nothing."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.errors import ActionError, ActionMaskError, UnsupportedSpaceError
+from rlcatalog.errors import ActionError, ActionMaskError, UnsupportedSpaceError, shown
 from rlcatalog.spaces import SpaceInfo, codec_class
 
 Array = np.ndarray[Any, Any]
@@ -88,13 +88,52 @@ class ActionCodec:
         return raw.reshape(len(raw), *(self.info.shape or ())).astype(self.info.dtype or np.float32)
 
     def invert(self, action: Any) -> Array:
-        """Return the raw actions `[B, width]` behind a batch of the environment's.
+        """Return raw actions `[B, width]` that `adapt` makes a batch of the environment's of.
+
+        Floats have the action's precision where they are its own values (at least float32), and float64 where they were
+        scaled: fewer digits would give another action.
 
         Raises:
-            NotServedError: A part of the map has no inverse (clipping).
+            ActionError: They are no batch of actions of the space.
+            NotServedError: The map has no inverse; none of the kernel's is without.
         """
-        array: Array = np.asarray(action)
+        array = self._given(action)
         return array.reshape(len(array), self.width)
+
+    def leaf_actions(self, action: Any) -> Iterator[tuple[ActionCodec, Any]]:
+        """Yield the codec of each leaf with its part of a batch of the environment's actions."""
+        yield self, action
+
+    def _given(self, action: Any) -> Array:
+        """Return a batch of the environment's actions as an array of numbers, `[B, *shape]`.
+
+        Raises:
+            ActionError: They are none.
+        """
+        shape = self.info.shape
+        expected = f"numbers of shape [B{''.join(f', {n}' for n in shape or ())}]"
+        try:
+            array = np.asarray(action)
+        except (TypeError, ValueError):  # lists of different lengths
+            raise self._no_action(expected, "something that is no array") from None
+        if array.dtype.kind not in "biuf":
+            raise self._no_action(expected, f"dtype {array.dtype}")
+        if array.shape == (0,):  # of no rows
+            array = array.reshape(0, *(shape or ()))
+        if not array.ndim or (shape is not None and array.shape[1:] != shape):
+            raise self._no_action(expected, f"shape {array.shape}")
+        return array
+
+    def _check_inside(self, inside: Array, given: Array, expected: str) -> None:
+        """Raise unless all values of a batch are as expected: `inside` says which are."""
+        if not inside.all():
+            row, *place = (int(i) for i in np.argwhere(~inside)[0])
+            where = f"row {row}{f', at {place}' if place else ''}"
+            value = given[(row, *place)]
+            raise self._no_action(expected, f"{shown(getattr(value, 'item', lambda: value)())} in {where}")
+
+    def _no_action(self, expected: str, found: str) -> ActionError:
+        return ActionError(f"actions: {self.info.path}: expected {expected}; found {found}.")
 
     @property
     def limits(self) -> tuple[Array, Array]:

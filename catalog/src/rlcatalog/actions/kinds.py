@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.actions.codec import ActionCodec, Array
-from rlcatalog.errors import NotServedError
 from rlcatalog.spaces import SpaceInfo, one_hot
 
 _INT64_MAX = np.iinfo(np.int64).max
@@ -43,7 +42,13 @@ class DiscreteCodec(ActionCodec):
         return values
 
     def invert(self, action: Any) -> Array:
-        return super().invert(np.asarray(action) - self.info.start)
+        given = self._given(action)
+        with np.errstate(invalid="ignore"):
+            whole = given.astype(np.int64)
+            counted: Array = whole - self.info.start
+        inside = (whole == given) & (counted >= 0) & (counted < self.n)
+        self._check_inside(inside, given, f"whole numbers from {self.info.start} to {self.info.start + self.n - 1}")
+        return counted[:, None]
 
     def inputs(self, raw: Array) -> Array:
         return one_hot(raw[:, 0], self.n)
@@ -70,8 +75,7 @@ class OneHotCodec(DiscreteCodec):
         return values
 
     def invert(self, action: Any) -> Array:
-        hot: Array = np.eye(self.n, dtype=np.float32)[(np.asarray(action) - self.info.start).reshape(-1)]
-        return hot
+        return one_hot(super().invert(action)[:, 0], self.n)
 
     def inputs(self, raw: Array) -> Array:
         return raw.astype(np.float32, copy=False)
@@ -104,9 +108,22 @@ class _CountedCodec(ActionCodec):
         return (self._first + np.minimum(counted, self.span)).astype(self.low.dtype)
 
     def invert(self, action: Any) -> Array:
-        action = np.asarray(action, self.low.dtype)  # a list of large numbers would become floats
-        flat: Array = action.reshape(len(action), self.width).astype(np.uint64) - self._first.reshape(-1)
+        given, expected = self._exact(action), f"whole numbers of {self.info.space}"
+        try:
+            with np.errstate(invalid="ignore"):
+                whole = given.astype(self.low.dtype)
+        except (OverflowError, ValueError):  # of Python's own numbers
+            raise self._no_action(expected, "others") from None
+        counted: Array = whole.astype(np.uint64) - self._first
+        inside = (whole == given) & (counted <= self.span)  # below the lowest, it comes out too high
+        self._check_inside(inside.astype(np.bool_), given, expected)
+        flat = counted.reshape(len(counted), self.width)
         return flat if self.span.max(initial=0) > _INT64_MAX else flat.astype(np.int64)
+
+    def _exact(self, action: Any) -> Array:
+        """Return a batch as `_given` does, a list of numbers that no dtype holds together as Python's own."""
+        given = self._given(action)
+        return given if hasattr(action, "dtype") else np.asarray(action, object).reshape(given.shape)
 
 
 class MultiDiscreteCodec(_CountedCodec):
@@ -147,6 +164,11 @@ class MultiBinaryCodec(ActionCodec):
         super().__init__(info, *others)
         self.counts = (2,) * self.width
         self.choices = [(path, 2) for path in _paths(info)]
+
+    def invert(self, action: Any) -> Array:
+        given = self._given(action)
+        self._check_inside((given == 0) | (given == 1), given, "0 or 1")
+        return given.reshape(len(given), self.width).astype(np.int64)
 
     @property
     def mask_places(self) -> list[tuple[int, int]]:
@@ -193,13 +215,19 @@ class BoxCodec(ActionCodec):
         return np.minimum(np.maximum(value, self._low), self._high).astype(self._dtype, copy=False)  # type: ignore[no-any-return]
 
     def invert(self, action: Any) -> Array:
-        if self.raw_kind == "bounded":
-            return super().invert(action)
-        if not self.affine:
-            raise NotServedError(
-                f"{self.info.path}: clipping has no inverse; the raw action must be kept when it is drawn."
-            )
-        return super().invert((np.asarray(action) - self._middle) / self._scale).astype(np.float32)
+        given = self._given(action)
+        with np.errstate(over="ignore"):
+            value = given.astype(self._dtype, copy=False)
+        inside = (value >= self._low) & (value <= self._high)
+        self._check_inside(
+            inside, given, f"values within the bounds of {self.info.space} (numpy.clip brings them there)"
+        )
+        if self.affine:
+            scaled = np.where(self._scale > 0, self._scale, 1.0)  # between equal bounds there is one value
+            value = (value.astype(np.float64) - self._middle) / scaled
+        elif self._dtype.itemsize < 4:
+            value = value.astype(np.float32)
+        return value.reshape(len(value), self.width)
 
     @property
     def limits(self) -> tuple[Array, Array]:
@@ -239,6 +267,13 @@ class IntegerBoxCodec(_CountedCodec):
 class SimplexCodec(ActionCodec):
     """Probability vectors, which distributions draw as such."""
 
+    def invert(self, action: Any) -> Array:
+        given = self._given(action)
+        sums = np.broadcast_to(given.sum(-1, keepdims=True), given.shape)
+        inside = (given >= 0) & np.isclose(sums, 1.0, rtol=0, atol=1e-3)  # as the space itself is content with
+        self._check_inside(inside, given, "parts from 0 to 1 that add up to 1 along the last axis")
+        return given.reshape(len(given), self.width)
+
     @property
     def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
         return np.dtype(np.float32), (None, *(self.info.shape or ()))
@@ -267,8 +302,30 @@ class CompositeCodec(ActionCodec):
         return self.info.join([child.adapt(raw[:, span]) for child, span in self._with_spans()])
 
     def invert(self, action: Any) -> Array:
-        parts = self.info.split(action)
-        return np.concatenate([child.invert(part) for child, part in self._with(parts)], axis=1)
+        raws = [child.invert(part) for child, part in self._with(self._split(action))]
+        if len({len(raw) for raw in raws}) > 1:
+            found = ", ".join(f"{len(raw)} in {child.info.path}" for child, raw in self._with(raws))
+            raise self._no_action("as many rows in each part", found)
+        return _side_by_side(raws)
+
+    def leaf_actions(self, action: Any) -> Iterator[tuple[ActionCodec, Any]]:
+        for child, part in self._with(self._split(action)):
+            yield from child.leaf_actions(part)
+
+    def _split(self, action: Any) -> list[Any]:
+        """Return the parts of a batch of the environment's actions.
+
+        Raises:
+            ActionError: Parts are missing, or there are others.
+        """
+        if self.info.keys:
+            if not isinstance(action, Mapping) or set(action) != set(self.info.keys):
+                found = f"keys {list(action)}" if isinstance(action, Mapping) else type(action).__name__
+                raise self._no_action(f"a dict with the keys {list(self.info.keys)}", found)
+        elif not isinstance(action, tuple | list) or len(action) != len(self.children):
+            found = f"{len(action)} of them" if isinstance(action, tuple | list) else type(action).__name__
+            raise self._no_action(f"a tuple of {len(self.children)} parts", found)
+        return self.info.split(action)
 
     def check_raw(self, raw: Array) -> None:
         for child, span in self._with_spans():
@@ -328,6 +385,17 @@ def _whole(raw: Array) -> Array:
     if raw.dtype.kind == "f":
         raw = np.minimum(np.rint(raw.astype(np.float64)), _BELOW_2_64)
     return raw.astype(np.uint64) if raw.dtype.kind in "ub" else np.maximum(raw, 0).astype(np.uint64)
+
+
+def _side_by_side(raws: Sequence[Array]) -> Array:
+    """Join raw actions along their columns; whole numbers stay such alone, and are floats beside floats."""
+    floats = [raw.dtype for raw in raws if raw.dtype.kind == "f"]
+    if floats:
+        dtype = np.result_type(*floats)  # which holds the whole numbers there may be beside floats
+    else:
+        wide = any(raw.dtype == np.uint64 for raw in raws)
+        dtype = np.dtype(np.uint64 if wide else np.int64)
+    return np.concatenate([raw.astype(dtype, copy=False) for raw in raws], axis=1)
 
 
 def _paths(info: SpaceInfo) -> list[str]:

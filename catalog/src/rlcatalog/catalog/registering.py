@@ -257,11 +257,21 @@ class Registrations:
 
         In a process that has the catalog it is the same object.
         """
+        return self.pickled()
+
+    def pickled(self, used: Sequence[str] | None = None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return what makes the catalog again, and its arguments.
+
+        Args:
+            used: Names of the parts of the running program to take along; all of them when None.
+        """
         with self._changing:
             name = _NAMES.setdefault(self, uuid.uuid4().hex)
             _ALIVE[name] = self
             registered = [
-                (c, self.registry.config_paths.get(c.declaration.config or "")) for c in self.registry if c.in_process
+                (c, self.registry.config_paths.get(c.declaration.config or ""))
+                for c in self.registry
+                if c.in_process and (used is None or c.address in used)
             ]
         return _restored, (type(self), name, self._given, self._environ, self._preferred, registered)
 
@@ -284,7 +294,9 @@ def _restored(
         found = _ALIVE.get(name)
         if found is None:
             found = cls(entry_points, environ=environ, prefer=prefer)
-            for component, struct in registered:
-                found.register(component, override=component.kept_over_plugins, config=struct)
             _NAMES[found], _ALIVE[name] = name, found
+        there = {(c.kind, c.name) for c in found.registry if c.in_process}
+        for component, struct in registered:  # which may be more than came with an earlier pickle
+            if (component.kind, component.name) not in there:
+                found.register(component, override=component.kept_over_plugins, config=struct)
     return found

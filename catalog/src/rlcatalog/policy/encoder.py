@@ -8,13 +8,24 @@ import numpy as np
 
 from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import Resolution
-from rlcatalog.errors import ActionMaskError
+from rlcatalog.errors import ActionMaskError, ObservationError
+from rlcatalog.observations import Preprocessor
 from rlcatalog.policy.non_finite import check_observations
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
 
 Array = np.ndarray[Any, Any]
+
+
+def hinted(error: ObservationError, preprocessor: Preprocessor, obs: Any) -> ObservationError:
+    """Return the error of a batch that cannot be encoded, with a hint where it is one observation."""
+    try:
+        preprocessor.check(obs)
+    except (Exception, SystemExit):  # a codec may raise anything on what it does not know
+        return error
+    error.args = (f"{error} This is a single observation: give a batch of one, [obs].",)
+    return error
 
 
 class Encoder:

@@ -11,15 +11,17 @@ import numpy as np
 
 from rlcatalog.actions import action_codec, stored_class
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
-from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.errors import ModelContractError, NotServedError, ObservationError
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.models import ModelV2
 from rlcatalog.observations import make_filter
 from rlcatalog.policy.conformity import Conformity, check_dists
 from rlcatalog.policy.contract import Engine, Evaluation, Step
-from rlcatalog.policy.encoder import Encoder
+from rlcatalog.policy.copying import copied, pickled, unpickled
+from rlcatalog.policy.encoder import Encoder, hinted
 from rlcatalog.policy.history import Views
 from rlcatalog.policy.non_finite import check_observations, check_rows, check_step
+from rlcatalog.policy.raw_actions import raw_actions
 from rlcatalog.policy.saving import save
 from rlcatalog.policy.showing import policy_sheet
 from rlcatalog.policy.state import Memory, State
@@ -93,6 +95,8 @@ class Policy:
         self._carries = self._looks_back or bool(self.memory)
         with self.conformity.blaming():
             self._engine: Engine = frameworks()[self.framework].load("engine")(self)
+        #: Where model and computation are, as `to` was told.
+        self.device = "cpu"
         #: A model remembers its last pass: whoever runs it reads what it remembers before another thread runs it again.
         #: A trace that runs it within a pass of the same thread may pass.
         self._passing = threading.RLock()
@@ -133,7 +137,10 @@ class Policy:
         if self.masks.key is not None:
             own = self.masks.of(obs) if mask is None else None
             obs = self.encoder.seen(obs)
-        encoded = self.preprocessor.encode_batch(obs)
+        try:
+            encoded = self.preprocessor.encode_batch(obs)
+        except ObservationError as error:
+            raise hinted(error, self.preprocessor, obs) from error.__cause__
         if self.filter is not None:
             check_observations(encoded, self.preprocessor)  # it may cut them to its bounds
             encoded = self.filter.filtered(encoded)
@@ -151,6 +158,7 @@ class Policy:
         explore: bool = True,
     ) -> Step:
         """Like `act`, for observations that `preprocess` returned (a training loop stores those)."""
+        self._check_encoded(encoded)
         mask = None if mask is None else self.masks.matrix(mask, len(encoded))
         return self._step(encoded, state, prev_reward, mask, explore)
 
@@ -195,12 +203,22 @@ class Policy:
         """
         if not self.has_value:
             raise NotServedError(f"values: {type(self.model).__name__} has no value_function().")
+        self._check_encoded(encoded)
         if not self._carries:
             return self._valued(encoded, {}, ())
         memory, history, *_ = self._carried(state, len(encoded))
         seen = self.views.see(self.views.rewarded(history, prev_reward), encoded) if self._looks_back else {}
         shown = {name: seen[name] for name in self.views.acting}
         return self._valued(encoded, shown, memory)
+
+    def _check_encoded(self, encoded: Array) -> None:
+        shape = self.preprocessor.shape
+        if encoded.shape[1:] != shape or not encoded.ndim:
+            raise ObservationError(
+                f"expected encoded observations of shape [B{''.join(f', {n}' for n in shape)}], as Policy.preprocess"
+                f" returns them, found shape {encoded.shape}."
+                + (" This is a single one: add an axis, encoded[None]." if encoded.shape == shape else "")
+            )
 
     def _valued(self, encoded: Array, shown: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
         with self._passing, self.conformity.blaming():
@@ -233,7 +251,11 @@ class Policy:
             ObservationError: An observation does not lie in the space.
             NonFiniteError: One holds a number that is NaN or infinite; the filter has learned nothing from the batch.
         """
-        encoded = self.preprocessor.transform_batch(self.encoder.seen(obs))
+        seen = self.encoder.seen(obs)
+        try:
+            encoded = self.preprocessor.transform_batch(seen)
+        except ObservationError as error:
+            raise hinted(error, self.preprocessor, seen) from error.__cause__
         check_observations(encoded, self.preprocessor)
         if self.filter is None:
             return encoded
@@ -261,14 +283,16 @@ class Policy:
         """Score stored actions under the current weights, for training.
 
         Args:
-            batch: `"obs"`: encoded observations `[B, ...]` from `preprocess`; `"raw_action"`: `[B, width]`; for
-                masked actions `"mask"`, from `action_mask`; for models that ask for views `"views"`, what acting
-                returned as `step.state.seen`, row by row. Models with memory read sequences: `"seq_lens"` `[S]`, the
-                lengths of the sequences that stand one after the other in the rows, and `"state"`, the memory
-                `[S, ...]` each began with (none: fresh episodes). Rows are not padded. With `"dist_inputs"`, of
-                `act`, the divergence is computed, too. Arrays or tensors.
+            batch: `"obs"`: encoded observations `[B, ...]` from `preprocess`; `"raw_action"`: `[B, width]`, from
+                `act`, or from `raw_action` for those of an environment; for masked actions `"mask"`, from
+                `action_mask`; for models that ask for views `"views"`, what acting returned as `step.state.seen`, row
+                by row. Models with memory read sequences: `"seq_lens"` `[S]`, the lengths of the sequences that stand
+                one after the other in the rows, and `"state"`, the memory `[S, ...]` each began with (none: fresh
+                episodes). Rows are not padded. With `"dist_inputs"`, of `act`, the divergence is computed, too. Arrays
+                or tensors.
 
         Raises:
+            MissingColumnError: `"obs"` or `"raw_action"` is missing.
             ModelContractError: A view is missing, or the lengths do not add up to the rows.
             ObservationError, ActionError, ActionMaskError, NonFiniteError: See `check_batch`: rows that do not belong
                 together, actions and masks that are none of the space. Tensors of a trace are taken at their word.
@@ -277,6 +301,22 @@ class Policy:
         check_batch(self, batch)
         with self._passing, self.conformity.blaming():
             return self._engine.evaluate(batch)
+
+    def raw_action(self, actions: Any) -> Array:
+        """Return the raw actions `[B, width]` that become these actions of the environment: what `evaluate` scores.
+
+        For data that others recorded; what `act` returned holds its own, as `step.raw_action`. Within the bounds the
+        way back is exact: `action_codec.adapt` makes the same actions of them again.
+
+        Args:
+            actions: A batch, as a vector environment takes it; a list of single actions; or one, a batch of one row.
+                Arrays or tensors.
+
+        Raises:
+            ActionError: One does not lie in the space, out of a Box's bounds, say; the message names its path.
+            NotServedError: A plugin's codec has no inverse.
+        """
+        return raw_actions(self, actions)
 
     def initial_state(self, batch_size: int) -> Any:
         """Return the state at the start of `batch_size` episodes, or None where nothing is carried."""
@@ -319,7 +359,22 @@ class Policy:
         """Move the policy to a device (`"cpu"`, `"cuda"`, …) and return it."""
         with self._passing:
             self._engine.to(device)
+            self.device = device
         return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
+        """Return a policy of the same parts with weights and statistics of its own, on the same device."""
+        with self._passing:
+            return copied(self)
+
+    def __reduce__(self) -> Any:
+        """Pickle what `save` writes; the policy comes back on the CPU, and its parts are found again by name.
+
+        Raises:
+            SavedPolicyError: A class of the running program is not registered, or cannot be imported.
+        """
+        with self._passing:
+            return unpickled, (type(self), pickled(self))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write names and versions of the parts, the non-default config, weights and filter statistics; no pickle.

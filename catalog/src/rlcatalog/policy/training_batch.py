@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.errors import ActionError, ActionMaskError, ObservationError
+from rlcatalog.errors import ActionError, ActionMaskError, MissingColumnError, ObservationError, shown
 from rlcatalog.frameworks import ops_of
 from rlcatalog.policy.non_finite import check_observations
 
@@ -25,16 +25,20 @@ def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
         batch: What `Policy.evaluate` takes.
 
     Raises:
+        MissingColumnError: A column is missing.
         ObservationError: Observations have another shape than encoded ones.
         ActionError: Actions have another number of rows or columns, or are none of the space.
         ActionMaskError: Masks have another shape, hold something else than 0 and 1, or allow nothing in some row.
         NonFiniteError: An observation holds a number that is NaN or infinite.
     """
+    if "obs" not in batch or "raw_action" not in batch:
+        raise _missing(batch)
     obs, shape = _shaped(batch["obs"]), policy.preprocessor.shape
     if tuple(obs.shape[1:]) != shape or not len(obs.shape):
         raise ObservationError(
             f"batch['obs']: expected encoded observations of shape [B, {', '.join(map(str, shape))}], as"
             f" Policy.preprocess returns them, found shape {tuple(obs.shape)}."
+            + (" This is a single one: add an axis, obs[None]." if tuple(obs.shape) == shape else "")
         )
     rows, codec = obs.shape[0], policy.action_codec
     raw = _shaped(batch["raw_action"])
@@ -59,6 +63,22 @@ def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
         policy.masks.matrix(masks, len(masks))
     if (encoded := _values(obs)) is not None:
         check_observations(encoded, policy.preprocessor)
+
+
+#: Column → how to come by it.
+_NEEDED = {
+    "obs": "encoded observations, as Policy.preprocess(observations) returns them",
+    "raw_action": "what Policy.act returned as step.raw_action, or Policy.raw_action(the environment's actions)",
+}
+
+
+def _missing(batch: Mapping[str, Any]) -> MissingColumnError:
+    lacks = [name for name in _NEEDED if name not in batch]
+    how = "; ".join(f"{name!r}: {_NEEDED[name]}" for name in lacks)
+    given = next((name for name in ("action", "actions") if name in batch), None)
+    if "raw_action" in lacks and given is not None:
+        how += f". Here: batch['raw_action'] = policy.raw_action(batch[{given!r}])"
+    return MissingColumnError(f"batch lacks {' and '.join(map(repr, lacks))}; it has {shown(list(batch))}. {how}.")
 
 
 def _check_rows(batch: Mapping[str, Any], name: str, rows: Any) -> None:

@@ -68,7 +68,6 @@ _UNITS = (
     "a layer inside rlcatalog-attention, whose weights lie otherwise; use GTrXLNet or use_attention as a whole, or"
     " PyTorch's and Keras' own attention layers"
 )
-_READER = "rlcatalog_ppo.offline"
 _BY_NAME = "get_trainable_cls"
 _Q_TF, _Q_TORCH = _OWN + "q_models.tf", _OWN + "q_models.torch"
 _NOISY = "noisy layers are not served; leave use_noisy out"
@@ -301,8 +300,8 @@ MODULES: dict[str, Module] = {
     "rllib.env": _served("0.8–2.60", (_OWN + "helpers", "EnvContext"), refused={"MultiAgentEnv": _AGENTS}),
     "rllib.env.env_context": _served("0.8–2.60", (_OWN + "helpers", "EnvContext")),
     # --- recorded data ---
-    "rllib.offline": _served("0.8–2.60", (_READER, "JsonReader=Reader")),
-    "rllib.offline.json_reader": _served("0.8–2.60", (_READER, "JsonReader=Reader")),
+    "rllib.offline": _served("0.8–2.60", (_OWN + "offline", "JsonReader")),
+    "rllib.offline.json_reader": _served("0.8–2.60", (_OWN + "offline", "JsonReader")),
     # --- the rest of Ray ---
     "tune": _served("0.8–2.60", (_OWN + "algorithms", "register_env")),
     "tune.logger": _served("0.8–2.60", (_OWN + "helpers", "pretty_print")),
@@ -333,7 +332,7 @@ REASONS: dict[str, str] = {
     "rllib.models.torch.modules": _UNITS,
     "rllib.models.tf.layers.noisy_layer": _NOISY,
     "rllib.models.torch.modules.noisy_layer": _NOISY,
-    "rllib.offline": "RLlib's readers and writers; PPO(record=FOLDER) and rlcatalog_ppo.offline.Reader do their work",
+    "rllib.offline": "RLlib's writers and other readers; JsonReader reads plain JSON, and PPO(record=FOLDER) records",
     "rllib.policy": _POLICY,
     "rllib.utils.exploration": _POLICY,
     "rllib.utils.replay_buffers": _POLICY,

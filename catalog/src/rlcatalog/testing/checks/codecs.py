@@ -267,15 +267,20 @@ def action_codecs(part: Part) -> Iterator[tuple[ActionCodec, list[Any]]]:
 
 
 def _raws(codec: ActionCodec, actions: list[Any]) -> Array:
-    """Return raw actions: behind those of the environment, or any where clipping has no inverse."""
+    """Return raw actions: behind those of the environment, or any where there is no way back."""
     try:
         return codec.invert(stack(codec.info, actions))
     except NotServedError:
-        rng, found = np.random.default_rng(0), []
-        for leaf in codec.leaves:
-            size = len(actions), leaf.width
-            found.append(rng.normal(0, 2, size) if leaf.counts is None else rng.integers(0, leaf.counts, size))
-        return np.concatenate(found, axis=1).astype(np.float32)
+        return _any_raws(codec, len(actions))
+
+
+def _any_raws(codec: ActionCodec, count: int) -> Array:
+    """Return raw actions that a distribution may draw, floats beyond their bounds as well."""
+    rng, found = np.random.default_rng(0), []
+    for leaf in codec.leaves:
+        size = count, leaf.width
+        found.append(rng.normal(0, 2, size) if leaf.counts is None else rng.integers(0, leaf.counts, size))
+    return np.concatenate(found, axis=1).astype(np.float32)
 
 
 @check("action_codec", hint="let invert undo adapt, or raise NotServedError where that cannot be")
@@ -314,6 +319,8 @@ def adapted_actions_lie_in_the_space(part: Part) -> None:
     """Every raw action becomes one of the space, floats far outside of bounds as well."""
     for codec, actions in action_codecs(part):
         raws = [_raws(codec, actions)]
+        if any(leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves):
+            raws.append(_any_raws(codec, len(actions)))
         if codec.counts is None and all(leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves):
             raws += [np.full((1, codec.width), value, np.float32) for value in (-1e6, -1, 0, 1, 1e6)]
         for raw in raws:

@@ -1,2 +1,2 @@
-from rlcatalog_ppo.offline import Reader as JsonReader
+from rlcatalog_compat.offline import JsonReader as JsonReader
 from . import json_reader as json_reader

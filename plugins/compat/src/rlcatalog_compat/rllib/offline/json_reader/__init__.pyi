@@ -1,1 +1,1 @@
-from rlcatalog_ppo.offline import Reader as JsonReader
+from rlcatalog_compat.offline import JsonReader as JsonReader

@@ -1,0 +1,176 @@
+"""Behaviour cloning: a policy learns what an expert did in each state, in PyTorch or TensorFlow.
+
+The expert is a rule of a few lines; the example records what it does and learns from the records alone. They hold the
+environment's actions, as anyone's would: `policy.raw_action` turns them into what `policy.evaluate` scores, be they
+choices or numbers. Run it with `python examples/behaviour_cloning.py --env Pendulum-v1 --framework tf`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import rlcatalog
+
+Array = np.ndarray[Any, Any]
+
+#: Experts are surer in some states than a net can follow: where spreads may differ from state to state, it fits those
+#: states and neglects the rest. One spread for all of them (`free_log_std`) weighs them equally.
+MODEL = {"CartPole-v1": {"fcnet_hiddens": [64, 64]}, "Pendulum-v1": {"fcnet_hiddens": [64, 64], "free_log_std": True}}
+
+
+def balance(obs: Array) -> int:
+    """CartPole's expert: push to the side the pole falls to, or the cart should come back to."""
+    position, speed, angle, turning = obs
+    return int(0.1 * position + 0.3 * speed + 3.0 * angle + turning > 0)
+
+
+def swing_up(obs: Array) -> Array:
+    """Pendulum's expert: give it energy until it is that of standing upright, and hold it there."""
+    up, side, turning = (float(value) for value in obs)  # upright, up is 1 and side 0
+    if up > 0.85:
+        torque = -12.0 * side - 3.0 * turning
+    else:
+        energy = turning**2 / 6 + 5.0 * up
+        torque = 2.0 * turning * (5.5 - energy)
+    return np.clip(np.array([torque], np.float32), -2, 2)
+
+
+EXPERTS: dict[str, Callable[[Array], Any]] = {"CartPole-v1": balance, "Pendulum-v1": swing_up}
+
+
+def record(env: gym.Env, expert: Callable[[Array], Any], steps: int, seed: int, noise: float = 0.2) -> dict[str, Any]:
+    """Return what an expert saw, `obs`, and what it would do, `actions`; sometimes another action is taken.
+
+    Otherwise the records would hold no state off the expert's way, and the clone would not know what to do there.
+    """
+    rng = np.random.default_rng(seed)
+    env.action_space.seed(seed)
+    seen, done = [], []
+    obs, _ = env.reset(seed=seed)
+    for _ in range(steps):
+        seen.append(obs)
+        done.append(expert(obs))
+        taken = env.action_space.sample() if rng.random() < noise else done[-1]
+        obs, _, terminated, truncated, _ = env.step(taken)
+        if terminated or truncated:
+            obs, _ = env.reset()
+    return {"obs": np.stack(seen), "actions": np.stack(done)}
+
+
+def torch_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array]], float]:
+    """Return a function that makes a minibatch's actions likelier and returns the loss."""
+    import torch
+
+    optimizer = torch.optim.Adam(policy.model.parameters(), lr)
+
+    def step(batch: dict[str, Array]) -> float:
+        loss = -policy.evaluate(batch).logp.mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def tf_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array]], float]:
+    """Return the same in TensorFlow."""
+    import keras
+
+    from rlcatalog.tf import tf
+
+    weights, optimizer = policy.model.trainable_variables(), keras.optimizers.Adam(lr)
+
+    @tf.function
+    def traced(batch: dict[str, Any]) -> Any:
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_mean(policy.evaluate(batch).logp)
+        gradients = tape.gradient(loss, weights)
+        pairs = [
+            (gradient, weight) for gradient, weight in zip(gradients, weights, strict=True) if gradient is not None
+        ]
+        optimizer.apply_gradients(pairs)  # the value's weights have no gradient
+        return loss
+
+    return lambda batch: float(traced({name: tf.constant(array) for name, array in batch.items()}))
+
+
+def clone(
+    env: gym.Env, data: dict[str, Any], model: dict[str, Any], framework: str, updates: int, seed: int = 0,
+    lr: float = 1e-3, rows: int = 128,
+) -> rlcatalog.Policy:  # fmt: skip
+    """Return a policy that has learned from records alone.
+
+    Args:
+        env: The environment, for its spaces.
+        data: Observations and actions of the environment, as `record` returns them.
+        model: The model config.
+        framework: `"torch"` or `"tf"`.
+        updates: Number of minibatches.
+        seed: Of the weights and the drawing.
+        lr: Learning rate.
+        rows: Rows of a minibatch.
+    """
+    seed_all(framework, seed)
+    policy = rlcatalog.build(env=env, config=model, framework=framework)
+    columns = {"obs": policy.preprocess(data["obs"]), "raw_action": policy.raw_action(data["actions"])}
+    step = (torch_step if framework == "torch" else tf_step)(policy, lr)
+    rng = np.random.default_rng(seed)
+    for number in range(1, updates + 1):
+        drawn = rng.integers(len(columns["obs"]), size=rows)
+        loss = step({name: column[drawn] for name, column in columns.items()})
+        if number % max(updates // 5, 1) == 0:
+            print(f"{number:6d} updates, loss {loss:.3f}")
+    return policy
+
+
+def seed_all(framework: str, seed: int) -> None:
+    """Seed the weights to come."""
+    if framework == "torch":
+        import torch
+
+        torch.manual_seed(seed)
+    else:
+        import keras
+
+        keras.utils.set_random_seed(seed)
+
+
+def play(env: gym.Env, act: Callable[[Array], Any], episodes: int, seed: int = 10_000) -> list[float]:
+    """Return the returns of episodes that begin as those of no record do."""
+    returns = []
+    for episode in range(episodes):
+        obs, _ = env.reset(seed=seed + episode)
+        total, over = 0.0, False
+        while not over:
+            obs, reward, terminated, truncated, _ = env.step(act(obs))
+            total, over = total + float(reward), terminated or truncated
+        returns.append(total)
+    return returns
+
+
+def main() -> None:
+    """Record, learn, and print the mean returns of the expert and of what has learned from it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", default="CartPole-v1", choices=sorted(EXPERTS))
+    parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=10_000, help="steps of the expert to record")
+    parser.add_argument("--updates", type=int, default=3_000)
+    parser.add_argument("--episodes", type=int, default=20, help="episodes to play in the end")
+    arguments = parser.parse_args()
+    env, expert = gym.make(arguments.env), EXPERTS[arguments.env]
+    data = record(env, expert, arguments.steps, arguments.seed)
+    policy = clone(env, data, MODEL[arguments.env], arguments.framework, arguments.updates, arguments.seed)
+    print(f"the expert's mean return: {np.mean(play(env, expert, arguments.episodes)):.1f}")
+    returns = play(env, lambda obs: policy.act([obs], explore=False).action[0], arguments.episodes)
+    print(f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})")
+
+
+if __name__ == "__main__":
+    main()

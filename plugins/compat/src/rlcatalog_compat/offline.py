@@ -1,0 +1,156 @@
+"""Recorded experience: RLlib's JSON files in plain columns, and the folders that our PPO records."""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import json
+import os
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from rlcatalog.errors import NotServedError, SavedPolicyError, shown
+from rlcatalog_compat.batches import MultiAgentBatch, SampleBatch
+
+#: So many files in a row may be empty.
+_ATTEMPTS = 100
+
+
+class JsonReader:
+    """Reads batches of RLlib's JSON files, line after line, over and over; after the first file any comes next.
+
+    Columns are read where they are plain lists. RLlib packs observations unless it is told not to: those are pickles,
+    which run code when they are read, and are refused by name.
+
+    Args:
+        inputs: A file, a folder, a pattern of files (`"data/*.json"`), or a list of files. A folder without JSON in
+            which `PPO(..., record=FOLDER)` has recorded is read as `rlcatalog_ppo.offline.Reader` reads it.
+        ioctx: Accepted, without effect: RLlib's workers and their config are not served.
+
+    Raises:
+        SavedPolicyError: There is no such file.
+        NotServedError: A file is no text on this machine: a zip file or an address.
+    """
+
+    def __init__(self, inputs: Any, ioctx: Any = None) -> None:
+        self._recorded: Any = None
+        self.files = [str(file) for file in inputs] if isinstance(inputs, list | tuple) else self._found(str(inputs))
+        for file in self.files:
+            if "://" in file or file.endswith(".zip"):
+                raise NotServedError(f"{file}: only files of text are read here; fetch it, or unzip it, and name that.")
+            if not os.path.isfile(os.path.expanduser(file)):
+                raise SavedPolicyError(f"{file}: there is no such file.")
+        if not self.files and self._recorded is None:
+            raise SavedPolicyError(f"{shown(inputs)}: there are no JSON files here.")
+        self._lines = _lines(self.files[0]) if self.files else iter(())
+
+    def _found(self, inputs: str) -> list[str]:
+        folder = os.path.expanduser(inputs)
+        if not os.path.isdir(folder):
+            return [inputs] if "://" in inputs else sorted(glob.glob(folder, recursive=True))
+        files = sorted(str(file) for file in Path(folder).iterdir() if file.suffix in (".json", ".zip"))
+        if not files and list(Path(folder).glob("rollout-*.npz")):
+            self._recorded = importlib.import_module("rlcatalog_ppo.offline").Reader(folder)
+        return files
+
+    def next(self) -> Any:
+        """Return the next batch: a `SampleBatch` of arrays, or a `MultiAgentBatch`.
+
+        Raises:
+            SavedPolicyError: A line is none of RLlib's batches, or no file has any.
+            NotServedError: A column is packed.
+        """
+        if self._recorded is not None:
+            return SampleBatch(self._recorded.next())
+        for _ in range(_ATTEMPTS):
+            if (found := next(self._lines, None)) is not None:
+                return _batch(*found)
+            self._lines = _lines(random.choice(self.files))
+        raise SavedPolicyError(f"{shown(self.files)}: no batch in {_ATTEMPTS} files, one after the other.")
+
+    def read_all_files(self) -> Iterator[Any]:
+        """Yield every batch of all files once, in the order of the files."""
+        for file in self.files:
+            yield from (_batch(*line) for line in _lines(file))
+
+    def tf_input_ops(self, queue_size: int = 1) -> dict[str, Any]:
+        """Return a batch as TensorFlow tensors that are read anew whenever a traced function runs.
+
+        Columns of text and of `infos` are left out, and those of other types than the first batch's are cast to these.
+
+        Args:
+            queue_size: Accepted, without effect: there is no queue.
+
+        Raises:
+            NotServedError: The batches are of several agents, or a column is packed.
+        """
+        if self._recorded is not None:
+            made: dict[str, Any] = self._recorded.tf_input_ops()
+            return made
+        ops: dict[str, Any] = importlib.import_module("rlcatalog_compat.tensors.input_ops").input_ops(self.next)
+        return ops
+
+
+def _lines(file: str) -> Iterator[tuple[str, int, str]]:
+    """Yield file, number and text of the lines that are not empty."""
+    opened: TextIO
+    with open(os.path.expanduser(file), encoding="utf-8") as opened:
+        for number, line in enumerate(opened, 1):
+            if line.strip():
+                yield file, number, line
+
+
+def _batch(file: str, number: int, line: str) -> Any:
+    """Return what a line holds.
+
+    Raises:
+        SavedPolicyError: It is no batch.
+        NotServedError: A column is packed.
+    """
+    where = f"{file}, line {number}"
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise SavedPolicyError(f"{where}: not JSON: {error}") from error
+    kind = data.pop("type", None) if isinstance(data, dict) else None
+    if kind == "SampleBatch":
+        return _columns(data, where)
+    if kind == "MultiAgentBatch" and isinstance(data.get("policy_batches"), dict):
+        batches = {policy: _columns(columns, where) for policy, columns in data["policy_batches"].items()}
+        return MultiAgentBatch(batches, int(data.get("count", 0)))
+    raise SavedPolicyError(
+        f"{where}: expected one of RLlib's batches, an object whose 'type' is 'SampleBatch' or 'MultiAgentBatch'; found"
+        f" {shown(data if kind is None else kind, 80)}."
+    )
+
+
+def _columns(data: Mapping[str, Any], where: str) -> SampleBatch:
+    data = {name: column for name, column in data.items() if name != "type"}
+    packed = [name for name, column in data.items() if _is_packed(column)]
+    if packed:
+        raise NotServedError(
+            f"{where}: packed: {', '.join(packed)}. RLlib compresses a pickle into such columns, and a pickle runs code"
+            " when it is read. Where you trust the file, write it anew with Ray in plain columns:"
+            " ray.rllib.offline.JsonWriter(folder, compress_columns=[]), or output_compress_columns=[] where it is"
+            " recorded."
+        )
+    return SampleBatch({name: _array(column, name, where) for name, column in data.items()})
+
+
+def _is_packed(column: Any) -> bool:
+    return any(map(_is_packed, column.values())) if isinstance(column, dict) else isinstance(column, str)
+
+
+def _array(column: Any, name: str, where: str) -> Any:
+    if isinstance(column, dict):
+        return {key: _array(part, name, where) for key, part in column.items()}
+    if name == SampleBatch.INFOS:
+        return column
+    try:
+        return np.asarray(column)
+    except ValueError:  # rows of different lengths
+        raise SavedPolicyError(f"{where}: {name}: expected rows of one shape, found several.") from None
