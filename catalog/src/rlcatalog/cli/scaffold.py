@@ -91,7 +91,7 @@ KINDS: dict[str, Kind] = {
     ),
     "wrapper": Kind(
         "env_wrapper", "A clock for environments",
-        (Key("horizon", "None", "steps after which an episode is over; None: as the environment's metadata says"),),
+        (Key("horizon", "None", "steps after which an episode is over; None: no clock"),),
     ),
     "command": Kind("command", "A command that names the chosen parts", suffix="-info"),
 }  # fmt: skip
