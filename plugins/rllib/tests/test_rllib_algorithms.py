@@ -183,6 +183,8 @@ def test_the_command_trains_and_leaves_a_policy(local_ray, tmp_path, capsys):
     assert about["env"] == "CartPole-v1"
     assert about["algorithm"]["name"] == "PPO"
     assert "mean return" in run("evaluate", str(tmp_path), "--episodes", "2")[1]
+    code, said = run("train-rllib", "CartPole-v1", "--set", "num_env_runners=0")
+    assert (code, "Say --env-runners 0." in " ".join(said.split())) == (1, True)
     code, said = run("train-rllib", "CartPole-v1", "--algo", "PPOO")
     assert code == 1
     assert "unknown algorithm 'PPOO'. Did you mean 'PPO'?" in " ".join(said.split())

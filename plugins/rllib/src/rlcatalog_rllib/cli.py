@@ -20,6 +20,8 @@ ALGORITHMS = {
     "IMPALA": "ray.rllib.algorithms.impala:IMPALAConfig",
     "DQN": "ray.rllib.algorithms.dqn:DQNConfig",
 }
+#: What Ray takes elsewhere than in `config.training()`, and where this command does.
+OPTIONS = {"num_env_runners": "--env-runners", "num_envs_per_env_runner": "--envs", "seed": "--seed"}
 
 
 def train_rllib(
@@ -45,6 +47,9 @@ def train_rllib(
     from rlcatalog_rllib import configure
 
     given, chosen = key_values(settings or [], "--set"), key_values(model or [], "--model")
+    for key, option in OPTIONS.items():
+        if key in given:
+            raise ConfigError(f"--set {key}: it is no key of config.training(). Say {option} {given[key]}.")
     folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{algo}-{seed}"
     refuse_taken(folder, overwrite)  # before anything is built
     config = _training(_config_class(algo)(), given)
