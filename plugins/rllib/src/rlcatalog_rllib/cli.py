@@ -44,12 +44,12 @@ def train_rllib(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
 ) -> None:
     """Train a policy with Ray RLlib; leaves metrics.jsonl, config.json and the saved policy."""
-    from rlcatalog_rllib import configure
-
     given, chosen = key_values(settings or [], "--set"), key_values(model or [], "--model")
     for key, option in OPTIONS.items():
         if key in given:
             raise ConfigError(f"--set {key}: it is no key of config.training(). Say {option} {given[key]}.")
+    from rlcatalog_rllib import configure
+
     folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{algo}-{seed}"
     refuse_taken(folder, overwrite)  # before anything is built
     config = _training(_config_class(algo)(), given)
