@@ -10,6 +10,8 @@ import pytest
 from planted import MODULE, Fault, catalog_of
 from planted_parts import sound
 
+from rlcatalog.errors import ModelContractError
+
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 both = pytest.mark.parametrize("framework", ["torch", "tf"])
@@ -80,6 +82,51 @@ def test_loss_metrics_and_update_ops_of_the_trunk_count(framework, around, kind)
     assert [operation() for operation in model.update_ops()] == ["updated"]
 
 
+def _own(base, custom_loss=None, metrics=None, update_ops=None):
+    def loss_by_itself(self, policy_loss, loss_inputs):
+        return policy_loss * 2
+
+    own = {"custom_loss": custom_loss or loss_by_itself, "metrics": metrics or (lambda self: {"own": 1}),
+           "update_ops": update_ops or (lambda self: [lambda: "own"])}  # fmt: skip
+    return type("Own", (base,), own)
+
+
+def by_itself(base):
+    """Overrides that do not think of the trunk."""
+    return _own(base)
+
+
+def by_super(base):
+    """Overrides that ask the base's, which ask the trunk."""
+    return _own(
+        base,
+        lambda self, loss, inputs: base.custom_loss(self, loss * 2, inputs),
+        lambda self: {"own": 1, **base.metrics(self)},
+        lambda self: [lambda: "own", *base.update_ops(self)],
+    )
+
+
+def by_the_trunk(base):
+    """Overrides that ask the trunk themselves."""
+    return _own(
+        base,
+        lambda self, loss, inputs: self.body.custom_loss(loss * 2, inputs),
+        lambda self: {"own": 1, **self.body.metrics()},
+        lambda self: [lambda: "own", *self.body.update_ops()],
+    )
+
+
+@both
+@pytest.mark.parametrize("around", [by_itself, by_super, by_the_trunk])
+@pytest.mark.parametrize("kind", ["memory", "head"])
+def test_what_the_trunk_says_counts_once_whatever_an_override_asks(framework, around, kind):
+    model = built(framework, around, kind).model
+    for _ in range(2):
+        assert model.custom_loss(1, {}) == 7
+        assert model.metrics() == {"own": 1, "seen": 7}
+        assert [operation() for operation in model.update_ops()] == ["own", "updated"]
+
+
 @both
 def test_weights_of_a_concealed_trunk_are_found_trained_and_set(framework):
     policy, open_one = built(framework, concealed), built(framework, renamed)
@@ -106,3 +153,17 @@ def test_a_trunk_inside_a_memory_inside_a_head_counts_once(framework):
     model = built(framework, renamed, "head", use_lstm=True, lstm_cell_size=3).model
     assert model.custom_loss(1, {}) == 6
     assert len(model.update_ops()) == 1
+
+
+def forgetful(base):
+    """A head that carries no state."""
+    return type("Forgetful", (base,), {"get_initial_state": lambda self: []})
+
+
+@both
+def test_a_head_that_would_forget_its_trunk_s_state_is_refused(framework):
+    assert not built(framework, forgetful, "head").memory
+    with pytest.raises(
+        ModelContractError, match=r"get_initial_state\(\) \(.*acme-planted.*returned 0 tensors.*LSTMWrapper"
+    ):
+        built(framework, forgetful, "head", use_lstm=True)

@@ -74,6 +74,9 @@ class Head(TorchModelV2):
         features, state = self.body(input_dict, state, seq_lens)
         return self.layer(features), state
 
+    def get_initial_state(self):
+        return self.body.get_initial_state()
+
 
 class Dist(ActionDistribution):
     """Choices for a Discrete, normal numbers for a Box."""

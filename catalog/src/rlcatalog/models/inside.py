@@ -34,9 +34,11 @@ class Inside:
         held: The models that `assemble` has built it around, by the names of its constructor's arguments.
         part: The plugin's part it is, for messages: "model 'glu' of acme-glu 1.0"; empty for a class of the program's.
         unclaimed: Inside a head: what that leaves of the observations it is given.
+        asked: Which methods it was asked, of those that count for the model around it; see `counting`.
     """
 
     __slots__ = (
+        "asked",
         "has_context",
         "held",
         "is_trunk",
@@ -60,6 +62,7 @@ class Inside:
         self.held: dict[str, ModelV2] = {}
         self.part = ""
         self.unclaimed: Unclaimed | None = None
+        self.asked: set[str] = set()
 
     def run(self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         """Call `forward`, with the hooks a framework has around it."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from numbers import Integral
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from rlcatalog.config import FlatConfig
 from rlcatalog.errors import ModelContractError, StaleOutputError, shown
-from rlcatalog.models.inside import Inside, held_by, models_inside, real_rows
+from rlcatalog.models import counting
+from rlcatalog.models.inside import Inside, held_by, real_rows
 from rlcatalog.models.laying_out import laid_out
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations import is_structure
@@ -88,6 +90,9 @@ class ModelV2:
         """Return the value estimates `[B]` of the last forward pass, without another pass."""
         raise NotImplementedError(f"{type(self).__name__} must implement value_function().")
 
+    # What the models inside say counts, too, whatever an override does: see `counting`.
+
+    @counting.losses
     def custom_loss(self, policy_loss: Any, loss_inputs: Mapping[str, Any]) -> Any:
         """Return the loss to optimise; override to add terms of the model's own.
 
@@ -95,18 +100,17 @@ class ModelV2:
             policy_loss: The algorithm's loss: a scalar, or a list of scalars.
             loss_inputs: The training batch; `"obs"` is encoded (see `restore_original_dimensions`).
         """
-        for model in models_inside(self).values():
-            policy_loss = model.custom_loss(policy_loss, loss_inputs)
         return policy_loss
 
+    @counting.metrics
     def metrics(self) -> dict[str, Any]:
         """Return scalars to report beside the learner's own."""
-        inside = models_inside(self).items()
-        return {f"{where}{name}": value for where, model in inside for name, value in model.metrics().items()}
+        return {}
 
+    @counting.update_ops
     def update_ops(self) -> list[Callable[[], Any]]:
         """Return callables that a training loop runs once after each optimiser step."""
-        return [operation for model in models_inside(self).values() for operation in model.update_ops()]
+        return []
 
     def get_initial_state(self) -> list[Any]:
         """Return the state at the start of an episode: unbatched arrays or tensors; empty for a model without."""
@@ -211,6 +215,12 @@ class ModelV2:
         raise NotImplementedError
 
     # --- the kernel's own: names that begin with _rlcatalog are reserved ---------------------------------------------
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, counted in counting.METHODS.items():
+            if isinstance(own := vars(cls).get(name), FunctionType):
+                setattr(cls, name, counted(own))
 
     _rlcatalog: Inside
     _rlcatalog_inside: ClassVar[type[Inside]] = Inside
