@@ -80,11 +80,9 @@ def torch_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array
 
 def tf_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array]], float]:
     """Return the same in TensorFlow."""
-    import keras
-
     from rlcatalog.tf import tf
 
-    weights, optimizer = policy.model.trainable_variables(), keras.optimizers.Adam(lr)
+    weights, optimizer = policy.model.trainable_variables(), tf.keras.optimizers.Adam(lr)
 
     @tf.function
     def traced(batch: dict[str, Any]) -> Any:
@@ -136,9 +134,9 @@ def seed_all(framework: str, seed: int) -> None:
 
         torch.manual_seed(seed)
     else:
-        import keras
+        from rlcatalog.tf import tf
 
-        keras.utils.set_random_seed(seed)
+        tf.keras.utils.set_random_seed(seed)
 
 
 def play(env: gym.Env, act: Callable[[Array], Any], episodes: int, seed: int = 10_000) -> list[float]:

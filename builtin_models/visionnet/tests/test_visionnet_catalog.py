@@ -196,7 +196,7 @@ def test_an_odd_number_of_outputs_cannot_be_halved(no_final_linear):
 @pytest.mark.parametrize("key", ["kernel_initializer", "kernel_initializer_config", "bias_initializer"])
 def test_transposed_convolutions_have_no_keys(key):
     with pytest.warns(DeprecationWarning, match=f"'conv_transpose_{key}' has no effect: .*transposed convolution"):
-        rlcatalog.explain(SCREEN, FOUR, {f"conv_transpose_{key}": None})
+        rlcatalog.explain(SCREEN, FOUR, {f"conv_transpose_{key}": "zeros_"})
 
 
 def test_numpy_numbers_and_tuples_are_taken():

@@ -82,7 +82,8 @@ class Case:
             ours = isinstance(error, AssertionError | CatalogError)
             what = str(error) if ours else f"{reason(error)}{_place(error, self.part)}"
             # What the part's own code raised is not what the check's hint is about.
-            hint = f" Hint: {self.check.hint}." if ours and not isinstance(error, PartError) else ""
+            raised = not ours or (isinstance(error, PartError) and error.__cause__ is not None)
+            hint = "" if raised else f" Hint: {self.check.hint}."
             raise ConformanceError(
                 f"{self}: {self.part.component.kind} {self.part.component.name!r}"
                 f" ({self.part.component.provider}): {what.rstrip('.') or 'it does not hold'}.{hint}"
