@@ -130,7 +130,8 @@ def test_an_asynchronous_algorithm_runs(local_ray, bench):
     config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=100)
     made = config.learners(num_learners=0).build_algo()
     try:
-        pids(made)  # it waits for the actor; training asks without a pause, and leaves it little of the processor
+        # Wait for the actors to start: training asks without a pause, and leaves them little of the processor.
+        made.env_runner_group.foreach_env_runner(lambda runner: len(runner.sample()), local_env_runner=False)
         while made.train().get("num_env_steps_sampled_lifetime", 0) < 200:
             pass
         assert export(made).act(np.zeros((2, 4), np.float32)).action.shape == (2,)
