@@ -15,8 +15,7 @@ RUNS = {
     "batch_norm_model.py": BOTH,
     "behaviour_cloning.py": [
         ["--steps", "1000", "--updates", "200", "--episodes", "2", "--env", env, "--framework", framework]
-        for env in ("CartPole-v1", "Pendulum-v1")
-        for framework in ("torch", "tf")
+        for env, framework in (("CartPole-v1", "torch"), ("Pendulum-v1", "tf"))
     ],
     "complex_struct_space.py": [["--framework", "torch"], ["--framework", "tf"], ["--iterations", "2"]],
     "custom_action_dist.py": [["--iterations", "2"]],
