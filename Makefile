@@ -44,7 +44,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 test: $(VENV)/.dev  ## all tests, a short learning run included
-	$(BIN)/python -m pytest -m "not learn and not attack" -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not learn and not attack" -n 2 --dist loadfile $(PYTEST_ARGS)
 
 quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since main, in about a minute
 	$(BIN)/python tools/quick.py $(PYTEST_ARGS)
