@@ -148,16 +148,18 @@ def test_padding_reaches_no_trunk_and_no_loss_of_a_model(bench, name):
     (out["action_dist_inputs"][real].sum() + out["embeddings"][real].sum()).backward()
     assert all(torch.isfinite(p.grad).all() for p in module.model.parameters())
     rows = batch["obs"][real]
-    torch.testing.assert_close(module.model.trunk.norm.running_mean, rows.mean(dim=0), rtol=1e-4, atol=1e-5)
+    for chain in (module.model.trunk, module.model.value_trunk):
+        torch.testing.assert_close(chain.trunk.norm.running_mean, rows.mean(dim=0), rtol=1e-4, atol=1e-5)
     for p in module.parameters():
         p.grad = None
     loss = module.compute_self_supervised_loss(
         learner=learner, module_id="default_policy", config=config, batch=batch, fwd_out=out
     )
     assert torch.isfinite(loss)
-    shown = module.model.trunk.shown
-    torch.testing.assert_close(shown["obs"], rows)
-    assert len(module.model.trunk.features) == len(shown["actions"]) == len(shown["advantages"]) == int(lengths.sum())
+    for chain in (module.model.trunk, module.model.value_trunk):
+        shown = chain.trunk.shown
+        torch.testing.assert_close(shown["obs"], rows)
+        assert len(chain.trunk.features) == len(shown["actions"]) == len(shown["advantages"]) == int(lengths.sum())
 
 
 def test_views_begin_anew_with_each_episode(bench):

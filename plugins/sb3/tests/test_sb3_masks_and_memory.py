@@ -169,7 +169,7 @@ def test_the_value_of_a_last_observation_needs_no_available_action(memory):
     env.reset(seed=0)
     encoded = [env.flattening.observe(env.unwrapped.looking(offers), None, last=True) for offers in (0, 2)]
     obs = model.policy.obs_to_tensor(np.stack(encoded))[0]
-    state = ((torch.zeros(1, 2, 4), torch.zeros(1, 2, 4)), torch.zeros(2)) if memory else ()
+    state = ((torch.zeros(1, 2, 8), torch.zeros(1, 2, 8)), torch.zeros(2)) if memory else ()
     assert torch.isfinite(model.policy.predict_values(obs, *state)).all()
     with pytest.raises(ActionMaskError, match="row 0 allows no action"):
         model.policy.get_distribution(obs, *state)
@@ -178,6 +178,8 @@ def test_the_value_of_a_last_observation_needs_no_available_action(memory):
 # --- RecurrentPPO ----------------------------------------------------------------------------------------------------
 
 LSTM = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 6}
+#: One memory for policy and value, so that the two tensors of the loop's state are the LSTM's.
+SHARED = {**LSTM, "vf_share_layers": True}
 RECURRENT = {
     "Box": ("Pendulum-v1", {}),
     "bounded": ("Pendulum-v1", {"custom_action_dist": "squashed_gaussian"}),
@@ -229,8 +231,8 @@ def test_recurrent_ppo_scores_stored_sequences_as_they_were_drawn(name):
 
 
 def test_recurrent_evaluation_equals_rlcatalogs_own():
-    model = RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": LSTM}, **QUICK)
-    own = rlcatalog.build(model.observation_space, model.action_space, LSTM)
+    model = RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": SHARED}, **QUICK)
+    own = rlcatalog.build(model.observation_space, model.action_space, SHARED)
     own.model.set_weights(model.policy.model.get_weights())
     rng = np.random.default_rng(0)
     obs, actions = rng.normal(size=(12, 4)).astype(np.float32), rng.integers(0, 2, 12)
@@ -248,7 +250,7 @@ def test_recurrent_evaluation_equals_rlcatalogs_own():
 
 
 def test_an_episode_that_begins_inside_a_sequence_forgets():
-    policy = RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": LSTM}, **QUICK).policy
+    policy = RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": SHARED}, **QUICK).policy
     obs, actions = torch.randn(5, 4), torch.zeros(5)
     states = tuple(torch.randn(1, 1, 6) for _ in range(2))
     zeros = tuple(torch.zeros(1, 1, 6) for _ in range(2))
@@ -271,7 +273,8 @@ def test_a_saved_recurrent_policy_predicts_as_the_exported_one_acts(tmp_path):
         obs = rng.uniform(-0.3, 0.3, (3, 4)).astype(np.float32)
         action, state = loaded.predict(obs, state, episode_start=done, deterministic=True)
         np.testing.assert_array_equal(action, stepper.step(obs, done=done, explore=False).action)
-        np.testing.assert_allclose(state[0][0], stepper.state.memory[0], atol=1e-6)
+        carried, own = np.concatenate([state[0][0], state[1][0]], 1), np.concatenate(stepper.state.memory, 1)
+        np.testing.assert_allclose(carried, own, atol=1e-6)
         done = rng.random(3) < 0.3
     assert evaluate_policy(loaded, make_vec_env("CartPole-v1", 2), 2)[0] > 5
 
@@ -312,7 +315,8 @@ def test_padding_of_recurrent_ppo_reaches_no_trunk(env):
         model.policy.evaluate_actions(data.observations, data.actions.flatten(), data.lstm_states, data.episode_starts)
         obs, real = data.observations, data.mask > 0
         rows = (obs["all"] if isinstance(obs, dict) else obs)[real]
-        torch.testing.assert_close(model.policy.model.trunk.norm.running_mean, rows.mean(dim=0), rtol=1e-4, atol=1e-5)
+        for chain in (model.policy.model.trunk, model.policy.model.value_trunk):
+            torch.testing.assert_close(chain.trunk.norm.running_mean, rows.mean(dim=0), rtol=1e-4, atol=1e-5)
         padded += int((~real).sum())
     assert padded
 

@@ -119,8 +119,8 @@ cases = pytest.mark.parametrize(("name", "wrapped"), CASES, ids=[f"{n}-{'flat' i
 def test_outputs_equal_those_of_rlcatalogs_own_policy(name, wrapped):
     case = WRAPPED[name]
     model, _ = trained(case, wrapped)
-    observations, actions, config = spaces_of(case)
-    own = rlcatalog.build(observations, actions, config)
+    observations, actions, _ = spaces_of(case)
+    own = rlcatalog.build(observations, actions, model.policy.catalog_policy.resolution.config.given)
     own.model.set_weights(model.policy.model.get_weights())
     fresh = Anything(observations, actions)
     emitted = [fresh.reset(seed=7)[0], *(fresh._look() for _ in range(5))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -104,6 +105,7 @@ class Catalog(Registrations):
         framework: str | None = None,
         *,
         pins: Pins | None = None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> Resolution:
         """Choose a part for every slot; nothing is built and no framework is imported.
 
@@ -116,6 +118,8 @@ class Catalog(Registrations):
             framework: `"torch"` or `"tf"`; None lets a custom class decide, else the
                 installed one, torch before tf.
             pins: What an earlier lookup chose, to be repeated.
+            defaults: Defaults of an engine's own for keys that the config does not give. Nobody is warned of them, and
+                where a part refuses them, the catalog's hold.
 
         Raises:
             CatalogError: The config is wrong, or a slot cannot be filled; see `rlcatalog.errors`.
@@ -124,16 +128,26 @@ class Catalog(Registrations):
             UnreadKeysWarning: Keys differ from their defaults, and nothing that was chosen reads them; once for all of
                 them, and not again where the answer comes from memory.
         """
+        if defaults:
+            return _unless_refused(
+                lambda own: self._resolved(obs_space, action_space, config, framework, pins, own), defaults
+            )
+        return self._resolved(obs_space, action_space, config, framework, pins, None)
+
+    def _resolved(
+        self, obs_space: Any, action_space: Any, config: Any, framework: str | None, pins: Pins | None, defaults: Any
+    ) -> Resolution:
         if pins is not None:
-            return find_resolution(self, obs_space, action_space, config, framework, pins)
+            return find_resolution(self, obs_space, action_space, config, framework, pins, defaults)
 
         def find() -> Resolution:
-            found = find_resolution(self, obs_space, action_space, config, framework, None)
+            found = find_resolution(self, obs_space, action_space, config, framework, None, defaults)
             if found.unread:
                 say_when_found(partial(say_unread, self, found))
             return found
 
-        return self._recall(("resolution", framework), (obs_space, action_space), config, find)
+        asked = config if defaults is None else (config, defaults)
+        return self._recall(("resolution", framework), (obs_space, action_space), asked, find)
 
     def _recall(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any, find: Callable[[], T]) -> T:
         """Return what a lookup finds, without the parts that turn out broken; from memory where it was asked before."""
@@ -169,6 +183,8 @@ class Catalog(Registrations):
         framework: str | None = None,
         *,
         env: Any = None,
+        pins: Pins | None = None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> Policy:
         """Look parts up and build them into one `Policy`.
 
@@ -180,6 +196,8 @@ class Catalog(Registrations):
                 installed one, torch before tf.
             env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it; the policy then
                 acts on what `policy.wrap_env(env)` emits.
+            pins: What an earlier lookup chose, to be repeated.
+            defaults: Defaults of an engine's own; see `resolve`.
 
         Raises:
             CatalogError: See `resolve`; also when the framework is not installed.
@@ -189,7 +207,11 @@ class Catalog(Registrations):
         if obs_space is None or action_space is None:
             raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
         spaces = obs_space, action_space
-        return self._settled(lambda: Policy(self, self.resolve(*spaces, config, framework), *spaces))
+
+        def made(own: Mapping[str, Any] | None) -> Policy:
+            return self._settled(lambda: Policy(self, self._resolved(*spaces, config, framework, pins, own), *spaces))
+
+        return _unless_refused(made, defaults)
 
     def _spaces_of(self, env: Any, config: Mapping[str, Any] | None) -> tuple[Any, Any]:
         if hasattr(env, "single_observation_space"):
@@ -340,6 +362,14 @@ class Catalog(Registrations):
     ) -> tuple[gymnasium.Env[Any, Any], list[Verdict]]:
         """Like `wrap_env`; returns the environment and what each installed wrapper said."""
         return wrap(self.registry.active("env_wrapper"), env, self.parse_config(config).values)
+
+
+def _unless_refused(find: Callable[[Mapping[str, Any] | None], T], defaults: Mapping[str, Any] | None) -> T:
+    """Return what is found with an engine's defaults, or without them where a part refuses them."""
+    if defaults:
+        with suppress(Exception):  # a class of the user's may refuse them in any way
+            return find(defaults)
+    return find(None)
 
 
 _making = threading.RLock()

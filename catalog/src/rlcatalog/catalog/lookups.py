@@ -26,10 +26,16 @@ if TYPE_CHECKING:
 
 
 def find_resolution(
-    catalog: Catalog, obs_space: Any, action_space: Any, config: Any, framework: str | None, pins: Pins | None
+    catalog: Catalog,
+    obs_space: Any,
+    action_space: Any,
+    config: Any,
+    framework: str | None,
+    pins: Pins | None = None,
+    defaults: Any = None,
 ) -> Resolution:
     """Choose a part for every slot; see `Catalog.resolve`."""
-    slots, parsed = catalog.slots, catalog.parse_config(config)
+    slots, parsed = catalog.slots, catalog.schema.parse(config, defaults)
     values = parsed.values
     custom_model = slots.named("model", values["custom_model"], in_process_model)
     names = NamedDistributions(slots, values["custom_action_dist"], pins=pins)

@@ -90,7 +90,8 @@ class Resolution:
         """The config keys that differ from their defaults and that nothing reads."""
         # A switch that is off was read by the choice itself: the part is not there.
         switches = {getattr(v.component.declaration, "switch", None) for c in self.choices.values() for v in c.verdicts}
-        given = {key: value for key, value in self.config.given.items() if key not in switches or value}
+        asked = {key: value for key, value in self.config.given.items() if key in self.config.asked}
+        given = {key: value for key, value in asked.items() if key not in switches or value}
         if self.choices["memory"].component is not None:
             given = {key: value for key, value in given.items() if key not in READ_WITH_MEMORY}
         return unread_keys(given, self._readers(), self.config_keys) if given else ()

@@ -35,11 +35,13 @@ class ModelConfig:
 
     Attributes:
         values: Every key with its value; belongs to this object alone.
-        given: The keys whose value is not the default.
+        given: The keys whose value is not the catalog's default.
+        asked: The keys that the caller gave, under the names of today.
     """
 
     values: FlatConfig
     given: dict[str, Any]
+    asked: dict[str, Any]
 
     def fresh(self) -> FlatConfig:
         """Return a copy that a model may keep, and change, as its `model_config`."""
@@ -66,8 +68,12 @@ class Schema:
         """Return a fresh `MODEL_DEFAULTS`: every key of the installed packages with its default."""
         return {key.name: plain(key.default) for key in self.keys.values()}
 
-    def parse(self, config: Mapping[str, Any] | None) -> ModelConfig:
+    def parse(self, config: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None = None) -> ModelConfig:
         """Check and complete a user's config; the user's object is not changed and not kept.
+
+        Args:
+            config: The config.
+            defaults: Defaults of the caller's own, for keys that the config does not give.
 
         Raises:
             UnknownConfigKeyError: A key nobody declares; the message suggests the nearest or names the package.
@@ -76,23 +82,22 @@ class Schema:
         """
         if config is not None and not isinstance(config, Mapping):
             raise ConfigTypeError(f"model config: expected a dict, found {shown(config)} ({type(config).__name__}).")
-        given: dict[str, Any] = {}
-        asked: dict[str, str] = {}
+        asked: dict[str, Any] = {}
+        called: dict[str, str] = {}
         for key, value in _entries(config):
             names, value = self._canonical(key, plain(value, f"model config key {shown(key)}"))
             for name in names:
-                if asked.setdefault(name, key) != key:
-                    alias = key if key != name else asked[name]
+                if called.setdefault(name, key) != key:
+                    alias = key if key != name else called[name]
                     raise ConfigError(f"model config: {alias!r} is another name of {name!r}, and both are given.")
-                row = self.keys[name]
-                converted = convert(value, row)
-                if not same(converted, row.default):
-                    given[name] = converted
+                asked[name] = convert(value, self.keys[name])
+        wanted = {**{key: value for key, value in (defaults or {}).items() if key in self.keys}, **asked}
+        given = {name: value for name, value in wanted.items() if not same(value, self.keys[name].default)}
         values = {**self.defaults(), **given}
         structs = dict(self._defaults)
         for struct in dict.fromkeys(struct for name in given for struct in self._structs_of[name]):
             structs[struct] = self._made(struct, values, given)
-        return ModelConfig(FlatConfig(values, structs, self._names), given)
+        return ModelConfig(FlatConfig(values, structs, self._names), given, asked)
 
     def _made(self, struct: type, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
         names = self._names.get(struct, {})

@@ -13,7 +13,7 @@ from rlcatalog.actions import action_codec, stored_class
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import ModelContractError, NotServedError, ObservationError
 from rlcatalog.frameworks import frameworks, require_framework
-from rlcatalog.models import ModelV2
+from rlcatalog.models import ModelV2, SeparateValue
 from rlcatalog.observations import make_filter
 from rlcatalog.policy.conformity import Conformity, check_dists
 from rlcatalog.policy.contract import Engine, Evaluation, Step
@@ -89,7 +89,7 @@ class Policy:
             self.encoded_space.dtype,
             self.action_codec,
             not self.config["_disable_action_flattening"],
-            type(self.model).__name__,
+            self.model_name,
         )
         self._looks_back = bool(self.views)
         self._carries = self._looks_back or bool(self.memory)
@@ -100,6 +100,11 @@ class Policy:
         #: A model remembers its last pass: whoever runs it reads what it remembers before another thread runs it again.
         #: A trace that runs it within a pass of the same thread may pass.
         self._passing = threading.RLock()
+
+    @property
+    def model_name(self) -> str:
+        """Class of the model, for messages; of the policy's part where the value has a chain of its own beside it."""
+        return type(self.model.trunk if isinstance(self.model, SeparateValue) else self.model).__name__
 
     @property
     def has_value(self) -> bool:
@@ -202,7 +207,7 @@ class Policy:
             NonFiniteError: A value is NaN or infinite.
         """
         if not self.has_value:
-            raise NotServedError(f"values: {type(self.model).__name__} has no value_function().")
+            raise NotServedError(f"values: {self.model_name} has no value_function().")
         self._check_encoded(encoded)
         if not self._carries:
             return self._valued(encoded, {}, ())

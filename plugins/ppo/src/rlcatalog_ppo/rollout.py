@@ -339,4 +339,4 @@ def check_policy(policy: Policy) -> None:
         NotServedError: Its model has no value branch.
     """
     if not policy.has_value:
-        raise NotServedError(f"PPO needs a value estimate; {type(policy.model).__name__} has no value_function().")
+        raise NotServedError(f"PPO needs a value estimate; {policy.model_name} has no value_function().")

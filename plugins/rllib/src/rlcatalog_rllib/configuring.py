@@ -7,12 +7,13 @@ from typing import Any
 
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-from rlcatalog import Catalog, default_catalog
+from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.errors import ConfigError
 from rlcatalog_rllib.connectors import env_to_module, module_to_env
 from rlcatalog_rllib.env_runner import CatalogEnvRunner
 from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env
-from rlcatalog_rllib.recipe import Recipe, build_policy, choose_parts
+from rlcatalog_rllib.rays_config import engine_defaults, given_to_ray
+from rlcatalog_rllib.recipe import Recipe, choose_parts
 from rlcatalog_rllib.refusals import check_config
 from rlcatalog_rllib.spaces import encoded_space
 
@@ -33,7 +34,9 @@ def configure(
     Args:
         config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()` or `DQNConfig()`, or a subclass's; changed and returned.
         env: A Gymnasium id, a name registered with Ray Tune, or a class; the config's own when missing.
-        model: The flat model config of rlcatalog.
+        model: The flat model config of rlcatalog; its keys go before those that `config` was given in
+            `training(model=...)` and `rl_module(model_config=...)`. Keys that are in neither have the catalog's
+            defaults, but `vf_share_layers`, which has that of the algorithm's own nets.
         env_config: The environment's config; the config's own when missing.
         catalog: The catalog the parts come from, with what is registered in it; each process's own when None. Ray
             pickles it for its workers.
@@ -43,7 +46,8 @@ def configure(
 
     Raises:
         NotServedError: The algorithm is not served, or something that Ray's API has no place for is asked.
-        CatalogError: The parts cannot be chosen; see `rlcatalog.Catalog.resolve`.
+        ConfigError: A key of `DefaultModelConfig` has no equal here.
+        CatalogError: The parts cannot be built; see `rlcatalog.Catalog.build`.
 
     Example:
         >>> algo = rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"use_lstm": True}).build_algo()
@@ -60,7 +64,8 @@ def configure(
     if env is CatalogEnv:  # configured before
         catalog = env_config.get("catalog") if catalog is None else catalog
         env, env_config = env_config["env"], dict(env_config["env_config"])
-    model = dict(model or {})
+    theirs = given_to_ray(config)
+    model = {**theirs, **(model or {})}
     made = create_env(env, env_config)
     try:
         wrapped = (default_catalog() if catalog is None else catalog).wrap_env(made, model)
@@ -69,13 +74,11 @@ def configure(
         made.close()
     if wrapped is not made or not batches_as_arrays(obs_space):
         env, env_config = CatalogEnv, {"env": env, "env_config": env_config, "model": model, "catalog": catalog}
-    recipe = choose_parts(obs_space, action_space, model, catalog)
+    recipe, policy = choose_parts(obs_space, action_space, model, catalog, engine_defaults(config))
     config.environment(env, env_config=env_config)
-    # Ray's DQN looks for max_seq_len here.
-    config.rl_module(
-        rl_module_spec=_spec(recipe, obs_space, action_space, kind),
-        model_config={"max_seq_len": recipe.model["max_seq_len"]},
-    )
+    # Ray's DQN looks for max_seq_len here; what the user gave stays for a second configure().
+    given = {**theirs, "max_seq_len": recipe.model["max_seq_len"]}
+    config.rl_module(rl_module_spec=_spec(recipe, policy, kind), model_config=given)
     if config.env_runner_cls is None and config.output is None:
         config.env_runners(env_runner_cls=CatalogEnvRunner)
     return config.env_runners(
@@ -103,19 +106,19 @@ def spec(
         catalog: The catalog the parts come from; each process's own when None.
 
     Raises:
-        CatalogError: The parts cannot be chosen.
+        CatalogError: The parts cannot be built.
     """
     kind = "q_learning" if q_values else "actor_critic"
-    return _spec(choose_parts(obs_space, action_space, model, catalog), obs_space, action_space, kind)
+    return _spec(*choose_parts(obs_space, action_space, model, catalog), kind)
 
 
-def _spec(recipe: Recipe, obs_space: Any, action_space: Any, kind: str) -> RLModuleSpec:
+def _spec(recipe: Recipe, policy: Policy, kind: str) -> RLModuleSpec:
     from rlcatalog_rllib import CatalogQModule, CatalogRLModule
 
     return RLModuleSpec(
         module_class=CatalogQModule if kind == "q_learning" else CatalogRLModule,
-        observation_space=encoded_space(build_policy(recipe, obs_space, action_space)),
-        action_space=action_space,
+        observation_space=encoded_space(policy),
+        action_space=policy.action_space,
         model_config=recipe.model_config(),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlcatalog import Catalog, Policy, default_catalog
@@ -15,8 +15,12 @@ from rlcatalog.errors import CatalogError
 PARTS = "_rlcatalog_parts"
 #: Under this one stands the catalog, where it is not that of the process; Ray pickles it for its workers.
 CATALOG = "_rlcatalog_catalog"
+#: Under this one stand the names of the keys that are the catalog's; the others are Ray's.
+KEYS = "_rlcatalog_keys"
 #: What Ray's algorithms put into a module's `model_config` of themselves; none of it is ours.
 RAYS_OWN = frozenset({"double_q", "dueling", "epsilon", "num_atoms", "std_init", "v_max", "v_min"})
+#: What they put there as the default of their own nets.
+RAYS_DEFAULTS = frozenset({"vf_share_layers"})
 
 
 @dataclass(frozen=True)
@@ -27,53 +31,70 @@ class Recipe:
         model: The model config.
         pins: The parts that were chosen, or None where each process chooses itself.
         catalog: The catalog they come from, or None for that of each process.
+        defaults: Defaults of the algorithm's own nets, for keys that the model config does not give.
     """
 
     model: Mapping[str, Any]
     pins: Pins | None = None
     catalog: Catalog | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model_config: Mapping[str, Any] | None) -> Recipe:
         """Read it out of a module's `model_config`."""
         given = dict(model_config or {})
         pins, catalog = given.pop(PARTS, None), given.pop(CATALOG, None)
-        model = {key: value for key, value in given.items() if key not in RAYS_OWN}
-        return cls(model, None if pins is None else Pins.from_dict(pins), catalog)
+        keys = given.pop(KEYS, None)
+        if keys is None:  # a config by hand
+            keys = [key for key in given if key not in RAYS_OWN | RAYS_DEFAULTS]
+        model = {key: given[key] for key in keys}
+        defaults = {key: given[key] for key in RAYS_DEFAULTS if key in given and key not in model}
+        return cls(model, None if pins is None else Pins.from_dict(pins), catalog, defaults)
 
     def model_config(self) -> dict[str, Any]:
         """Return it as a module's `model_config`."""
         catalog = {} if self.catalog is None else {CATALOG: self.catalog}
-        return {**self.model, PARTS: None if self.pins is None else self.pins.as_dict(), **catalog}
+        pins = None if self.pins is None else self.pins.as_dict()
+        return {**self.model, KEYS: list(self.model), PARTS: pins, **catalog}
 
 
 def choose_parts(
-    obs_space: Any, action_space: Any, model: Mapping[str, Any] | None, catalog: Catalog | None = None
-) -> Recipe:
-    """Choose the parts for a pair of spaces; nothing is built.
+    obs_space: Any,
+    action_space: Any,
+    model: Mapping[str, Any] | None,
+    catalog: Catalog | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> tuple[Recipe, Policy]:
+    """Choose the parts for a pair of spaces, and build them once.
 
     Args:
         obs_space: The environment's observation space.
         action_space: Its action space.
         model: The model config.
         catalog: The catalog they come from; the process's when None.
+        defaults: Defaults of the algorithm's own nets, for keys that the model config does not give; None leaves them
+            to the algorithm that runs with the recipe.
+
+    Returns:
+        What every worker builds, and what was built here.
 
     Raises:
-        CatalogError: See `rlcatalog.Catalog.resolve`.
+        CatalogError: See `rlcatalog.Catalog.build`.
     """
     asked = default_catalog() if catalog is None else catalog
-    resolution = asked.resolve(obs_space, action_space, model, "torch")
-    values = resolution.config.values
-    # Ray's PPO adds vf_share_layers=False to what is left out, and Ray's connectors look for max_seq_len.
-    explicit = {key: values[key] for key in ("vf_share_layers", "max_seq_len")}
+    policy = asked.build(obs_space, action_space, model, "torch", defaults=defaults)
+    resolution = policy.resolution
+    # Ray's connectors look for max_seq_len.
+    decided = {"max_seq_len"} if defaults is None else {"max_seq_len", *RAYS_DEFAULTS}
+    explicit = {**resolution.config.asked, **{key: resolution.config.values[key] for key in decided}}
     components = [c for choice in resolution.choices.values() for c in [choice.component] if c is not None]
     components += [component for _, component in resolution.preprocessor.components()]
     components += [node.component for node in resolution.actions.walk()]
     # A name that the program registered is known elsewhere where its catalog goes along.
     known = [] if catalog is None else catalog.components()
     if any(component.in_process and not any(component is c for c in known) for component in components):
-        return Recipe({**resolution.config.given, **explicit}, None, catalog)  # a class goes along
-    return Recipe({**resolution.config.given, **resolution.pinned_keys(), **explicit}, Pins.of(resolution), catalog)
+        return Recipe(explicit, None, catalog), policy  # a class goes along
+    return Recipe({**explicit, **resolution.pinned_keys()}, Pins.of(resolution), catalog), policy
 
 
 def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
@@ -92,8 +113,7 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
     try:
         if pins is not None:
             pins.check(catalog.registry)  # a missing package is named before its config keys are
-        resolution = catalog.resolve(obs_space, action_space, recipe.model, "torch", pins=pins)
-        return Policy(catalog, resolution, obs_space, action_space)
+        return catalog.build(obs_space, action_space, recipe.model, "torch", pins=pins, defaults=recipe.defaults)
     except CatalogError as error:
         versions = ", ".join(f"{name} {version}" for name, version in (pins.versions if pins else {}).items())
         chosen = f" (They were chosen with {versions}.)" if versions else ""

@@ -15,7 +15,7 @@ def check_served(policy: Policy) -> None:
     Raises:
         NotServedError: It does; the message names what.
     """
-    who = type(policy.model).__name__
+    who = policy.model_name
     if policy.views.ahead:
         names = ", ".join(repr(view.name) for view in policy.views.ahead)
         raise NotServedError(

@@ -253,5 +253,5 @@ def need_values(policy: Policy) -> None:
     """
     if not policy.has_value:
         raise ModelContractError(
-            f"{type(policy.model).__name__} has no value_function(), which PPO, APPO and IMPALA train. Implement it."
+            f"{policy.model_name} has no value_function(), which PPO, APPO and IMPALA train. Implement it."
         )

@@ -17,7 +17,7 @@ from rlcatalog.torch import flat_sample, values_of
 from rlcatalog_sb3.flattening import check_encoding
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.refusals import refuse_filter, refuse_model
-from rlcatalog_sb3.spaces import catalog_for, origin_of, untransposed
+from rlcatalog_sb3.spaces import catalog_for, engine_defaults, origin_of, untransposed
 
 Array = np.ndarray[Any, Any]
 
@@ -65,12 +65,12 @@ class ActorCritic:
         else:
             layout = catalog.parse_config(config).values.get("image_layout", "hwc")
             observations, actions = untransposed(observation_space, layout), action_space
-        resolution = catalog.resolve(observations, actions, config, "torch")
-        refuse_filter(resolution)
-        self.policy: Policy = catalog.build(observations, actions, config, "torch")
+        defaults = engine_defaults(observations)
+        refuse_filter(catalog.resolve(observations, actions, config, "torch", defaults=defaults))
+        self.policy: Policy = catalog.build(observations, actions, config, "torch", defaults=defaults)
         refuse_model(self.policy, recurrent=recurrent)
         if origin is not None:
-            check_encoding(origin, resolution, self.policy.preprocessor)
+            check_encoding(origin, self.policy.resolution, self.policy.preprocessor)
         self.adapts, self._raw = isinstance(action_space, spaces.Box), origin is not None
         if origin is None:
             _refuse_actions(self.policy, action_space, adapts)

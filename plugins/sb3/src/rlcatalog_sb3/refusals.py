@@ -44,7 +44,7 @@ def refuse_model(policy: Policy, *, recurrent: bool) -> None:
         ModelContractError: It has no value branch.
         ConfigError: The loop carries states, and the model has none.
     """
-    name, where = type(policy.model).__name__, ""
+    name, where = policy.model_name, ""
     if policy.resolution.choices["memory"].component is not None:
         where = f"{asking(policy.resolution, 'memory')}: "
     if recurrent and not policy.memory:

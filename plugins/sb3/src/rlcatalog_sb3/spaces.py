@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog import Catalog, default_catalog
+from rlcatalog import Catalog, SpaceInfo, default_catalog
 from rlcatalog.config import same
 
 #: Keys of the Dict observations of a flattened environment with action masks.
@@ -25,7 +25,7 @@ class Origin:
     Attributes:
         observation_space: The environment's observation space.
         action_space: The environment's action space.
-        config: The model config the environment was flattened with; the keys that are not at their default.
+        config: The model config the environment was flattened with.
         encoding: What of the config shapes the flat observations and actions: plain data, to be compared.
         catalog: The catalog it was flattened with; None for the process's.
     """
@@ -89,6 +89,15 @@ def catalog_for(catalog: Catalog | None, origin: Origin | None) -> Catalog:
     if catalog is not None:
         return catalog
     return default_catalog() if origin is None or origin.catalog is None else origin.catalog
+
+
+def engine_defaults(observation_space: Any) -> dict[str, Any]:
+    """Return the model config's defaults that Stable-Baselines3's own nets have.
+
+    Actor and critic have a net each for vectors, and share the one for images (`ActorCriticPolicy`, `net_arch`).
+    """
+    leaves = SpaceInfo.read(observation_space).walk()
+    return {"vf_share_layers": any(leaf.kind == "box" and len(leaf.shape or ()) == 3 for leaf in leaves)}
 
 
 def is_transposed(space: Any, layout: str) -> bool:

@@ -1,0 +1,96 @@
+"""What a config of Ray's says of the model: the defaults of the algorithm's own nets, and what the user gave."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+from rlcatalog.config import same
+from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog_rllib.recipe import RAYS_DEFAULTS
+from rlcatalog_rllib.rl_module import CatalogModule
+
+_FIELDS = frozenset(field.name for field in dataclasses.fields(DefaultModelConfig))
+#: Those that no net of the catalog has, or how their names begin.
+_WITHOUT_EQUAL = ("fcnet_use_layernorm", "head_fcnet_use_layernorm", "fusionnet_")
+
+
+def engine_defaults(config: Any) -> dict[str, Any]:
+    """Return the model config's defaults that an algorithm's own nets have.
+
+    Args:
+        config: Ray's AlgorithmConfig.
+    """
+    own: Mapping[str, Any] = config._model_config_auto_includes
+    return {key: own[key] for key in sorted(RAYS_DEFAULTS & own.keys())}
+
+
+def given_to_ray(config: Any) -> dict[str, Any]:
+    """Return the keys that a config was given for the model, under the catalog's names.
+
+    `training(model=...)` is read first, then `rl_module(model_config=...)` and the `model_config` of a spec without a
+    module class, as Ray puts them together. In the first, and in a `DefaultModelConfig`, what has Ray's default was
+    not given.
+
+    Args:
+        config: Ray's AlgorithmConfig.
+
+    Raises:
+        ConfigError: A field of `DefaultModelConfig` has no equal here.
+        NotServedError: The config's `rl_module_spec` is for a module of the user's own.
+    """
+    rays: Any = next(cls for cls in type(config).__mro__ if cls.__module__.startswith("ray."))
+    given = {**_unlike(config.model, rays().model), **_told(config._model_config), **_told(_of_spec(config))}
+    return dict(_translated(given, {**engine_defaults(config), **given}.get("vf_share_layers", True)))
+
+
+def _told(model_config: Any) -> dict[str, Any]:
+    if not dataclasses.is_dataclass(model_config):
+        return dict(model_config or {})
+    assert not isinstance(model_config, type)
+    return _unlike(dataclasses.asdict(model_config), dataclasses.asdict(DefaultModelConfig()))
+
+
+def _unlike(found: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if key not in defaults or not same(value, defaults[key])}
+
+
+def _of_spec(config: Any) -> Any:
+    spec = config._rl_module_spec
+    cls = spec.module_class if isinstance(spec, RLModuleSpec) else type(spec)
+    if spec is None or (isinstance(cls, type) and issubclass(cls, CatalogModule)):  # configured before
+        return None
+    if cls is None:
+        return spec.model_config
+    raise NotServedError(
+        f"rl_module_spec: configure() would put the catalog's module in the place of {cls.__name__}. Leave the spec"
+        " out, and register a model of your own with the catalog: model={'custom_model': ...}."
+    )
+
+
+def _translated(given: Mapping[str, Any], shares: bool) -> Iterator[tuple[str, Any]]:
+    for key, value in given.items():
+        if key.startswith(_WITHOUT_EQUAL):
+            if same(value, getattr(DefaultModelConfig(), key, None)):
+                continue
+            raise ConfigError(f"model_config: {key}={value!r}: no net of the catalog has that. Leave it out.")
+        if key == "head_fcnet_hiddens" and value and shares:
+            raise ConfigError(
+                f"model_config: {key}={value!r} with vf_share_layers=True: Ray has such layers once for the actions and"
+                " once for the value, behind layers that both share; the catalog's nets share all of them or none. Set"
+                " vf_share_layers=False, or post_fcnet_hiddens for layers that both share."
+            )
+        yield _name(key), value
+
+
+def _name(key: str) -> str:
+    """Return the catalog's name of a key; Ray's new stack gave some of them other names than its old one."""
+    if key not in _FIELDS:
+        return key
+    if not key.startswith("conv_"):
+        key = key.replace("_kernel_initializer", "_weights_initializer")
+    return key.replace("head_fcnet_", "post_fcnet_").replace("_initializer_kwargs", "_initializer_config")

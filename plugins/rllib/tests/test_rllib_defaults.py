@@ -1,0 +1,139 @@
+"""The model config behind an algorithm: what its own nets have, and what the user gave to Ray's config."""
+
+import warnings
+
+import gymnasium as gym
+import pytest
+
+pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
+
+from ray.rllib.algorithms.appo import APPOConfig
+from ray.rllib.algorithms.dqn import DQNConfig
+from ray.rllib.algorithms.impala import IMPALAConfig
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+import rlcatalog_rllib
+from rlcatalog.errors import ConfigError, NotServedError, UnknownConfigKeyError
+from rlcatalog.torch import FullyConnectedNetwork
+
+CONFIGS = [PPOConfig, APPOConfig, IMPALAConfig, DQNConfig]
+
+
+class Refusing(FullyConnectedNetwork):
+    """Has no place for a value net of its own, and says so as it likes."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        assert model_config["vf_share_layers"], "shares all layers"
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+
+
+def module(config, **model):
+    """Return the module that a configured algorithm would build."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        configured = rlcatalog_rllib.configure(config, "CartPole-v1", **model)
+        return configured.get_rl_module_spec(env=gym.make("CartPole-v1")).build()
+
+
+def shares(made):
+    return made.policy.config["vf_share_layers"]
+
+
+def own_net_shares(make):
+    """Whether the algorithm's own net has one encoder for actions and value."""
+    config = make().environment("CartPole-v1")
+    encoder = config.get_rl_module_spec(env=gym.make("CartPole-v1")).build().encoder
+    return getattr(encoder, "critic_encoder", None) is None
+
+
+@pytest.mark.parametrize("make", [PPOConfig, APPOConfig, IMPALAConfig])
+def test_layers_are_shared_as_in_the_algorithms_own_net(make):
+    assert shares(module(make())) == own_net_shares(make)
+
+
+def test_dqn_shares_them():
+    assert shares(module(DQNConfig()))
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("make", CONFIGS)
+def test_a_given_key_wins(make, asked):
+    config = {"vf_share_layers": asked}
+    assert shares(module(make(), model=config)) is asked
+    assert shares(module(make().rl_module(model_config=config))) is asked
+
+
+def test_it_gives_way_where_a_part_refuses_it():
+    assert shares(module(PPOConfig(), model={"custom_model": Refusing}))
+    with pytest.raises(AssertionError, match="shares all layers"):
+        module(PPOConfig(), model={"custom_model": Refusing, "vf_share_layers": False})
+
+
+def test_a_spec_by_itself_leaves_it_to_the_algorithm():
+    env = gym.make("CartPole-v1")
+    made = rlcatalog_rllib.spec(env.observation_space, env.action_space, {"fcnet_hiddens": [8]})
+    for make, expected in ((PPOConfig, False), (IMPALAConfig, True)):
+        config = make().environment("CartPole-v1").rl_module(rl_module_spec=made)
+        assert shares(config.get_rl_module_spec(env=env).build()) is expected
+
+
+@pytest.mark.parametrize("make", CONFIGS)
+def test_a_config_as_ray_makes_it_gives_nothing(make):
+    made = module(make())
+    assert made.policy.resolution.config.asked.keys() <= {"max_seq_len", "vf_share_layers"}
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda config, keys: config.training(model=keys),
+        lambda config, keys: config.rl_module(model_config=keys),
+        lambda config, keys: config.rl_module(model_config=DefaultModelConfig(**keys)),
+        lambda config, keys: config.rl_module(rl_module_spec=RLModuleSpec(model_config=keys)),
+    ],
+    ids=["training", "rl_module", "DefaultModelConfig", "spec"],
+)
+def test_what_the_user_gave_ray_is_read(give):
+    config = PPOConfig()
+    give(config, {"fcnet_hiddens": [7], "fcnet_activation": "relu"})
+    made = module(config)
+    assert (made.policy.config["fcnet_hiddens"], made.policy.config["fcnet_activation"]) == ([7], "relu")
+    again = module(config, model={"fcnet_activation": "elu"})  # what configure() is told goes before it
+    assert (again.policy.config["fcnet_hiddens"], again.policy.config["fcnet_activation"]) == ([7], "elu")
+
+
+def test_rays_new_names_are_read():
+    given = DefaultModelConfig(
+        head_fcnet_hiddens=[5], head_fcnet_activation="relu", fcnet_kernel_initializer="zeros_",
+        fcnet_bias_initializer="constant_", fcnet_bias_initializer_kwargs={"val": 0.25},
+    )  # fmt: skip
+    made = module(PPOConfig().rl_module(model_config=given))
+    layers = made.model.hidden.layers
+    assert [tuple(layer.weight.shape) for layer in layers] == [(256, 4), (256, 256), (5, 256)]
+    assert not layers[0].weight.any()
+    assert (layers[1].bias == 0.25).all()
+    assert made.model.value_hidden.layers[2].weight.shape == (5, 256)
+
+
+def test_what_no_net_here_has_is_refused():
+    for field, value, way_out in (
+        ("fcnet_use_layernorm", True, "Leave it out"),
+        ("fusionnet_hiddens", [3], "Leave it out"),
+        ("log_std_clip_param", 2.0, "clip in a distribution of your own"),
+    ):
+        with pytest.raises(ConfigError, match=f"{field}.*{way_out}"):
+            module(PPOConfig().rl_module(model_config=DefaultModelConfig(**{field: value})))
+    with pytest.raises(ConfigError, match=r"head_fcnet_hiddens=\[5\] with vf_share_layers=True.*vf_share_layers=False"):
+        module(IMPALAConfig().rl_module(model_config={"head_fcnet_hiddens": [5]}))
+    with pytest.raises(UnknownConfigKeyError, match="fcnet_hidens"):
+        module(PPOConfig().rl_module(model_config={"fcnet_hidens": [5]}))
+
+
+def test_a_module_of_the_users_own_is_not_put_aside_in_silence():
+    from ray.rllib.examples.rl_modules.classes.tiny_atari_cnn_rlm import TinyAtariCNN
+
+    config = PPOConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=TinyAtariCNN))
+    with pytest.raises(NotServedError, match=r"in the place of TinyAtariCNN.*custom_model"):
+        module(config)
