@@ -82,7 +82,8 @@ def test_a_masked_task_without_one_forbidden_action(over_seeds, trained):
     """The environment raises at a forbidden action, in training and in play; the best ones pay 10."""
 
     def train(seed):
-        return play(trained(BestAllowed, {"fcnet_hiddens": [64, 64]}, 60_000, seed, gamma=0.0), BestAllowed)
+        model = {"fcnet_hiddens": [64, 64], "vf_share_layers": True}
+        return play(trained(BestAllowed, model, 60_000, seed, gamma=0.0), BestAllowed)
 
     over_seeds(train, chance=lambda: random_play(BestAllowed))
 
@@ -99,7 +100,7 @@ def test_a_memory_recalls_what_lies_before_its_sequence(over_seeds, trained, mem
     """The cue lies more than half a sequence back; guessing pays a fourth."""
 
     def train(seed):
-        model = {"fcnet_hiddens": [32], "max_seq_len": 8, **MEMORIES[memory]}
+        model = {"fcnet_hiddens": [32], "max_seq_len": 8, "vf_share_layers": True, **MEMORIES[memory]}
         policy = trained(lambda: Recall(5, 7), model, 60_000, seed, envs=16, gamma=0.9, entropy_coeff=0.01,
                          num_epochs=6, lr=3e-3, train_batch_size_per_learner=1024)  # fmt: skip
         return play(policy, lambda: Recall(5, 7))
@@ -135,7 +136,7 @@ def test_two_parts_agree_where_one_depends_on_the_other(over_seeds, trained, hea
     """Independent parts, too, learn what they can: their mark is what they cannot exceed."""
 
     def train(seed):
-        model = {"fcnet_hiddens": [32], "use_autoregressive": head == "autoregressive"}
+        model = {"fcnet_hiddens": [32], "vf_share_layers": True, "use_autoregressive": head == "autoregressive"}
         return play(
             trained(Agree, model, 60_000, seed, gamma=0.0, entropy_coeff=0.05, num_epochs=4), Agree, explore=True
         )

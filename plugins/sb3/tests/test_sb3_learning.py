@@ -117,7 +117,8 @@ def test_maskable_ppo_learns_a_masked_task_without_a_forbidden_action(over_seeds
 
     def train(seed):
         Locks.forbidden = 0
-        algorithm = make("MaskablePPO", envs(Locks, 8, seed), {"fcnet_hiddens": [64, 64]}, n_steps=128, batch_size=256,
+        config = {"fcnet_hiddens": [64, 64], "vf_share_layers": True}
+        algorithm = make("MaskablePPO", envs(Locks, 8, seed), config, n_steps=128, batch_size=256,
                          seed=seed, learning_rate=1e-3, gamma=0.0, device="cpu")  # fmt: skip
         found = learned(algorithm.learn(30_000), Locks, tmp_path / str(seed), evaluate_masked)
         assert Locks.forbidden == 0
@@ -134,7 +135,7 @@ def test_recurrent_ppo_recalls_with_our_lstm(over_seeds, tmp_path):
     """The answer is a cue that was shown five steps ago; guessing pays a fourth."""
 
     def train(seed):
-        config = {"fcnet_hiddens": [32], "use_lstm": True, "lstm_cell_size": 64}
+        config = {"fcnet_hiddens": [32], "use_lstm": True, "lstm_cell_size": 64, "vf_share_layers": True}
         algorithm = make("RecurrentPPO", envs(recall, 16, seed), config, n_steps=64, batch_size=256, n_epochs=6,
                          seed=seed, gamma=0.9, ent_coef=0.01, learning_rate=lambda left: 3e-3 * left,
                          device="cpu")  # fmt: skip
