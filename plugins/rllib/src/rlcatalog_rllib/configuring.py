@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.errors import ConfigError
-from rlcatalog_rllib.connectors import env_to_module, module_to_env
-from rlcatalog_rllib.env_runner import CatalogEnvRunner
+from rlcatalog.errors import CatalogError
+from rlcatalog_rllib.agents import AgentsToModule, ModuleToAgents, spaces_of_agents, spaces_of_modules
+from rlcatalog_rllib.connectors import EnvToModule, ModuleToEnv, behind, module_to_env
+from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner
 from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env
-from rlcatalog_rllib.rays_config import engine_defaults, given_to_ray
+from rlcatalog_rllib.rays_config import engine_defaults, given_in_spec, given_to_ray, is_the_users, spec_of
 from rlcatalog_rllib.recipe import Recipe, choose_parts
 from rlcatalog_rllib.refusals import check_config
 from rlcatalog_rllib.spaces import encoded_space
@@ -23,20 +26,24 @@ def configure(
     env: Any = None,
     *,
     model: Mapping[str, Any] | None = None,
+    models: Mapping[str, Mapping[str, Any]] | None = None,
     env_config: Mapping[str, Any] | None = None,
     catalog: Catalog | None = None,
 ) -> Any:
     """Set up an algorithm of Ray RLlib with preprocessor, model and action distribution from the catalog.
 
     The parts are chosen here, once; every worker builds these and no others. Ray's own `normalize_actions` and
-    `clip_actions` have no effect: `action_bounds` says how actions meet their bounds.
+    `clip_actions` have no effect: `action_bounds` says how actions meet their bounds. Connectors that the config was
+    given stay: theirs come first on the way to the module, and before ours on the way to the environment.
 
     Args:
         config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()` or `DQNConfig()`, or a subclass's; changed and returned.
+            After `multi_agent(...)` each policy has parts of its own.
         env: A Gymnasium id, a name registered with Ray Tune, or a class; the config's own when missing.
         model: The flat model config of rlcatalog; its keys go before those that `config` was given in
             `training(model=...)` and `rl_module(model_config=...)`. Keys that are in neither have the catalog's
             defaults, but `vf_share_layers`, which has that of the algorithm's own nets.
+        models: With several agents, the model configs of policies by their ids; their keys go before those of `model`.
         env_config: The environment's config; the config's own when missing.
         catalog: The catalog the parts come from, with what is registered in it; each process's own when None. Ray
             pickles it for its workers.
@@ -46,46 +53,96 @@ def configure(
 
     Raises:
         NotServedError: The algorithm is not served, or something that Ray's API has no place for is asked.
-        ConfigError: A key of `DefaultModelConfig` has no equal here.
+        ConfigError: A key of `DefaultModelConfig` has no equal here, or `models` names no policy.
         CatalogError: The parts cannot be built; see `rlcatalog.Catalog.build`.
 
     Example:
         >>> algo = rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"use_lstm": True}).build_algo()
     """
-    kind = check_config(config)
-    for name in ("env_to_module_connector", "module_to_env_connector"):
-        if getattr(config, f"_{name}") is not None and not _is_ours(getattr(config, f"_{name}")):
-            raise ConfigError(
-                f"{name} is set already. Leave it to configure(), or set up the three parts yourself:"
-                " rlcatalog_rllib.spec, env_to_module and module_to_env."
-            )
+    kind = check_config(config, models or {})
     env = config.env if env is None else env
     env_config = dict(config.env_config if env_config is None else env_config)
     if env is CatalogEnv:  # configured before
         catalog = env_config.get("catalog") if catalog is None else catalog
         env, env_config = env_config["env"], dict(env_config["env_config"])
     theirs = given_to_ray(config)
-    model = {**theirs, **(model or {})}
+    asked = {**theirs, **(model or {})}
+    own = _own(config._env_to_module_connector), _own(config._module_to_env_connector)
+    if config.is_multi_agent:
+        return _configure_agents(config, kind, env, env_config, theirs, asked, models or {}, catalog, own)
     made = create_env(env, env_config)
     try:
-        wrapped = (default_catalog() if catalog is None else catalog).wrap_env(made, model)
+        wrapped = (default_catalog() if catalog is None else catalog).wrap_env(made, asked)
         obs_space, action_space = wrapped.observation_space, wrapped.action_space
+        seen = behind(own[0], wrapped, obs_space, action_space)
     finally:
         made.close()
     if wrapped is not made or not batches_as_arrays(obs_space):
-        env, env_config = CatalogEnv, {"env": env, "env_config": env_config, "model": model, "catalog": catalog}
-    recipe, policy = choose_parts(obs_space, action_space, model, catalog, engine_defaults(config))
+        env, env_config = CatalogEnv, {"env": env, "env_config": env_config, "model": asked, "catalog": catalog}
+    recipe, policy = choose_parts(seen, action_space, asked, catalog, engine_defaults(config))
+    spec = _spec(recipe, policy, kind)
+    connectors = EnvToModule(recipe, own[0]), ModuleToEnv(own[1])
+    return _set_up(config, env, env_config, theirs, [recipe], spec, connectors, CatalogEnvRunner)
+
+
+def _configure_agents(
+    config: Any, kind: str, env: Any, env_config: Any, theirs: Any, asked: Any, models: Any, catalog: Any, own: Any
+) -> Any:
+    made = create_env(env, env_config)
+    try:
+        observations, actions = spaces_of_agents(made)
+        observations = behind(own[0], made, observations, actions)
+    finally:
+        made.close()
+    module_spaces = spaces_of_modules(config, observations, actions)
+    recipes, specs = dict[str, Recipe](), dict[str, RLModuleSpec]()
+    for name, (obs_space, action_space) in module_spaces.items():
+        given = spec_of(config, name)
+        if is_the_users(given):  # a module of another kind, a random one for instance
+            specs[name] = given
+            continue
+        model = {**asked, **given_in_spec(config, given), **models.get(name, {})}
+        with _for_module(name):
+            recipes[name], policy = choose_parts(obs_space, action_space, model, catalog, engine_defaults(config))
+        specs[name] = _spec(recipes[name], policy, kind)
+    settings = {"normalize_actions": config.normalize_actions, "clip_actions": config.clip_actions}
+    connectors = AgentsToModule(recipes, module_spaces, own[0]), ModuleToAgents(settings, own[1])
+    spec = MultiRLModuleSpec(rl_module_specs=specs)
+    return _set_up(config, env, env_config, theirs, list(recipes.values()), spec, connectors, CatalogAgentsEnvRunner)
+
+
+def _set_up(
+    config: Any, env: Any, env_config: Any, theirs: Any, recipes: list[Recipe], spec: Any, connectors: Any, runner: Any
+) -> Any:
     config.environment(env, env_config=env_config)
     # Ray's DQN looks for max_seq_len here; what the user gave stays for a second configure().
-    given = {**theirs, "max_seq_len": recipe.model["max_seq_len"]}
-    config.rl_module(rl_module_spec=_spec(recipe, policy, kind), model_config=given)
+    longest = max((recipe.model["max_seq_len"] for recipe in recipes), default=20)
+    config.rl_module(rl_module_spec=spec, model_config={**theirs, "max_seq_len": longest})
     if config.env_runner_cls is None and config.output is None:
-        config.env_runners(env_runner_cls=CatalogEnvRunner)
+        config.env_runners(env_runner_cls=runner)
+    to_module, to_env = connectors
     return config.env_runners(
-        env_to_module_connector=env_to_module(recipe),
-        module_to_env_connector=module_to_env,
+        env_to_module_connector=to_module,
+        module_to_env_connector=to_env,
         add_default_connectors_to_module_to_env_pipeline=False,
     )
+
+
+@contextmanager
+def _for_module(name: str) -> Iterator[None]:
+    """Say of errors which module they are about."""
+    try:
+        yield
+    except CatalogError as error:
+        error.args = (f"policy {name!r}: {error}",)
+        raise
+
+
+def _own(make: Any) -> Any:
+    """Return what the user gave Ray for a pipeline, also where configure() was called before."""
+    if isinstance(make, EnvToModule | ModuleToEnv | AgentsToModule | ModuleToAgents):
+        return make.own
+    return None if make is module_to_env else make
 
 
 def spec(
@@ -121,7 +178,3 @@ def _spec(recipe: Recipe, policy: Policy, kind: str) -> RLModuleSpec:
         action_space=policy.action_space,
         model_config=recipe.model_config(),
     )
-
-
-def _is_ours(connector: Any) -> bool:
-    return connector is module_to_env or type(connector) is type(env_to_module())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rlcatalog.config import same
@@ -41,11 +42,43 @@ def given_to_ray(config: Any) -> dict[str, Any]:
 
     Raises:
         ConfigError: A field of `DefaultModelConfig` has no equal here.
-        NotServedError: The config's `rl_module_spec` is for a module of the user's own.
+        NotServedError: The config's `rl_module_spec` is for a module of another kind.
     """
     rays: Any = next(cls for cls in type(config).__mro__ if cls.__module__.startswith("ray."))
-    given = {**_unlike(config.model, rays().model), **_told(config._model_config), **_told(_of_spec(config))}
-    return dict(_translated(given, {**engine_defaults(config), **given}.get("vf_share_layers", True)))
+    spec = None if config.is_multi_agent else config._rl_module_spec
+    if is_the_users(spec):
+        raise NotServedError(
+            f"rl_module_spec: configure() would put the catalog's module in the place of {_class_of(spec).__name__}."
+            " Leave the spec out, and register a model of your own with the catalog: model={'custom_model': ...}."
+        )
+    given = {**_unlike(config.model, rays().model), **_told(config._model_config)}
+    return _translated(given, config) | given_in_spec(config, spec)
+
+
+def spec_of(config: Any, module_id: str) -> Any:
+    """Return the spec that a config with several agents was given for a module, or None."""
+    spec = config._rl_module_spec
+    return (spec.rl_module_specs or {}).get(module_id) if isinstance(spec, MultiRLModuleSpec) else spec
+
+
+def is_the_users(spec: Any) -> bool:
+    """Whether a spec is for a module of another kind than the catalog's."""
+    cls = _class_of(spec)
+    return cls is not None and not (isinstance(cls, type) and issubclass(cls, CatalogModule))
+
+
+def given_in_spec(config: Any, spec: Any) -> dict[str, Any]:
+    """Return the keys of a spec without a module class; nothing of one that `configure` made before.
+
+    Args:
+        config: Ray's AlgorithmConfig.
+        spec: The spec, or None.
+    """
+    return {} if spec is None or _class_of(spec) is not None else _translated(_told(spec.model_config), config)
+
+
+def _class_of(spec: Any) -> Any:
+    return spec.module_class if isinstance(spec, RLModuleSpec) else None if spec is None else type(spec)
 
 
 def _told(model_config: Any) -> dict[str, Any]:
@@ -59,20 +92,8 @@ def _unlike(found: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, 
     return {key: value for key, value in found.items() if key not in defaults or not same(value, defaults[key])}
 
 
-def _of_spec(config: Any) -> Any:
-    spec = config._rl_module_spec
-    cls = spec.module_class if isinstance(spec, RLModuleSpec) else type(spec)
-    if spec is None or (isinstance(cls, type) and issubclass(cls, CatalogModule)):  # configured before
-        return None
-    if cls is None:
-        return spec.model_config
-    raise NotServedError(
-        f"rl_module_spec: configure() would put the catalog's module in the place of {cls.__name__}. Leave the spec"
-        " out, and register a model of your own with the catalog: model={'custom_model': ...}."
-    )
-
-
-def _translated(given: Mapping[str, Any], shares: bool) -> Iterator[tuple[str, Any]]:
+def _translated(given: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    shares, found = {**engine_defaults(config), **given}.get("vf_share_layers", True), dict[str, Any]()
     for key, value in given.items():
         if key.startswith(_WITHOUT_EQUAL):
             if same(value, getattr(DefaultModelConfig(), key, None)):
@@ -84,7 +105,8 @@ def _translated(given: Mapping[str, Any], shares: bool) -> Iterator[tuple[str, A
                 " once for the value, behind layers that both share; the catalog's nets share all of them or none. Set"
                 " vf_share_layers=False, or post_fcnet_hiddens for layers that both share."
             )
-        yield _name(key), value
+        found[_name(key)] = value
+    return found
 
 
 def _name(key: str) -> str:

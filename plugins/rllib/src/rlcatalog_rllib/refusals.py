@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcatalog import Policy
-from rlcatalog.errors import NotServedError
+from rlcatalog.errors import ConfigError, NotServedError, nearest
 
 
 def check_served(policy: Policy) -> None:
@@ -56,14 +56,16 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
         )
 
 
-def check_config(config: Any) -> str:
+def check_config(config: Any, models: Mapping[str, Any]) -> str:
     """Return the kind of module an algorithm needs: `"actor_critic"` or `"q_learning"`.
 
     Args:
         config: Ray's AlgorithmConfig.
+        models: The model configs of single policies, by their ids.
 
     Raises:
         NotServedError: The algorithm, or a setting of it, is not served; the message names it.
+        ConfigError: A model config is for no policy.
     """
     names = {cls.__name__ for cls in type(config).__mro__}
     found = next((kind for name, kind in _KINDS.items() if name in names), None)
@@ -76,13 +78,14 @@ def check_config(config: Any) -> str:
             "RLlib's old API stack is not served: leave enable_rl_module_and_learner and"
             " enable_env_runner_and_connector_v2 of config.api_stack(...) at True."
         )
-    if config.is_multi_agent:
-        raise NotServedError(
-            "policies=...: environments with several agents are not served; configure() knows one observation space and"
-            " one action space."
-        )
     if getattr(config, "noisy", False):
         raise NotServedError("noisy=True: RLlib's new API stack has no noisy layers; only epsilon would explore.")
+    for name in models:
+        if name not in config.policies:
+            raise ConfigError(
+                f"models: there is no policy {name!r}.{nearest(name, config.policies)} config.multi_agent(policies=...)"
+                f" says which there are: {', '.join(sorted(map(str, config.policies)))}."
+            )
     return found
 
 

@@ -1,0 +1,235 @@
+"""Several agents: each module encodes the observations of its agents and adapts their actions by its own recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.connectors.module_to_env import (
+    GetActions,
+    ListifyDataForVectorEnv,
+    ModuleToAgentUnmapping,
+    RemoveSingleTsTimeRankFromBatch,
+    TensorToNumpy,
+    UnBatchToIndividualItems,
+)
+from ray.rllib.core.columns import Columns
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.utils.spaces.space_utils import clip_action, get_base_struct_from_space, unsquash_action
+
+from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog.spaces import same_space, space_to_json
+from rlcatalog_rllib.connectors import Pieces, pieces_of
+from rlcatalog_rllib.encoding import EpisodeEncoder
+from rlcatalog_rllib.env_runner import check_spaces
+from rlcatalog_rllib.recipe import Recipe
+
+Spaces = tuple[Any, Any]
+
+
+def spaces_of_agents(env: Any) -> Spaces:
+    """Return the observation and action spaces of an environment's agents, a Dict each.
+
+    Raises:
+        ConfigError: The environment has one agent.
+    """
+    if not isinstance(env, MultiAgentEnv):
+        raise ConfigError(
+            f"multi_agent(policies=...): {type(env).__name__} is no ray.rllib.env.multi_agent_env.MultiAgentEnv. Leave"
+            " multi_agent() out for an environment with one agent."
+        )
+    agents: Any = env.possible_agents
+    observations = spaces.Dict({agent: env.get_observation_space(agent) for agent in agents})
+    return observations, spaces.Dict({agent: env.get_action_space(agent) for agent in agents})
+
+
+def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Dict) -> dict[str, Spaces]:
+    """Return the observation and action space of each module.
+
+    They are those that `policies` give, else those of the agents that are mapped to the module.
+
+    Args:
+        config: Ray's AlgorithmConfig, after `multi_agent(...)`.
+        observations: The observation space of each agent.
+        actions: The action space of each agent.
+
+    Raises:
+        ConfigError: No agent says which spaces a module has.
+        NotServedError: Agents with different spaces are mapped to one module.
+    """
+    agents = {agent: (space, actions[agent]) for agent, space in observations.spaces.items()}
+    episode, mapped = MultiAgentEpisode(), dict[str, list[Any]]()
+    for agent in agents:
+        mapped.setdefault(config.policy_mapping_fn(agent, episode), []).append(agent)
+    found = {}
+    for module_id in config.policies:
+        given = config.policies[module_id] if isinstance(config.policies, Mapping) else None
+        theirs = getattr(given, "observation_space", None), getattr(given, "action_space", None)
+        # A mapping may be drawn anew for each episode; where all agents are alike it does not matter which.
+        of = mapped.get(module_id) or (list(agents) if _alike(list(agents.values())) else [])
+        if not of and None in theirs:
+            raise ConfigError(
+                f"policies: no agent is mapped to {module_id!r}, so that its spaces are not known. Give them:"
+                f" policies={{{module_id!r}: PolicySpec(observation_space=..., action_space=...)}}."
+            )
+        own = [agents[agent] for agent in of]
+        if None in theirs and not _alike(own):
+            raise NotServedError(
+                f"policies: {module_id!r} serves the agents {', '.join(map(repr, of))}, whose spaces differ:"
+                f" {'; '.join(f'{obs}, {action}' for obs, action in own)}. Map them to modules of their own."
+            )
+        obs, action = own[0] if own else theirs
+        found[module_id] = (theirs[0] or obs, theirs[1] or action)
+    return found
+
+
+def _alike(found: list[Any]) -> bool:
+    first, *others = found or [(None, None)]
+    return all(_same(a, b) for other in others for a, b in zip(first, other, strict=True))
+
+
+def _same(a: Any, b: Any) -> bool:
+    data = space_to_json(a), space_to_json(b)
+    return bool(a == b) if None in data else same_space(*data)
+
+
+class EncodeAgents(ConnectorV2):
+    """Encodes the observations of each agent for its module, env-to-module; see `EncodeObservations`.
+
+    Agents of modules without a recipe, which are not the catalog's, keep theirs.
+
+    Args:
+        input_observation_space: A Dict of the agents' observation spaces.
+        input_action_space: A Dict of their action spaces.
+        recipes: What the policy of each module is built from.
+        module_spaces: The observation and action space of each module.
+    """
+
+    def __init__(
+        self, input_observation_space: Any = None, input_action_space: Any = None, *, recipes: Mapping[str, Recipe],
+        module_spaces: Mapping[str, Spaces], **kwargs: Any,
+    ) -> None:  # fmt: skip
+        self._encoders = {name: EpisodeEncoder(recipe, *module_spaces[name]) for name, recipe in recipes.items()}
+        found = {name: own for name, (own, _) in module_spaces.items()}
+        self._space = spaces.Dict(found | {name: encoder.space for name, encoder in self._encoders.items()})
+        super().__init__(
+            input_observation_space, input_action_space, recipes=recipes, module_spaces=module_spaces, **kwargs
+        )
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """Return a Dict with a space for each module."""
+        return self._space
+
+    def __call__(
+        self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], explore: bool | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Replace the last observation of each agent that stepped."""
+        of_module: dict[str, list[Any]] = {}
+        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=True):
+            of_module.setdefault(str(episode.module_id), []).append(episode)
+        for name, stepped in of_module.items():
+            if name in self._encoders:
+                self._encoders[name].encode(stepped, bool(explore), in_step=False)
+        return batch
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Return the statistics of the modules' filters, by module."""
+        return {name: encoder.get_state() for name, encoder in self._encoders.items()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over the statistics."""
+        for name, own in state.items():
+            if name in self._encoders:
+                self._encoders[name].set_state(own)
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the statistics of all environment runners together, by module."""
+        merge = {name: encoder.merge_states for name, encoder in self._encoders.items()}
+        return {name: together([state[name] for state in states if name in state]) for name, together in merge.items()}
+
+
+class AdaptAgents(ConnectorV2):
+    """Maps raw actions to the environment's, agent by agent; module-to-env, the last piece.
+
+    Actions of modules that are not the catalog's are brought into their spaces as Ray would.
+
+    Args:
+        input_observation_space: A Dict of the agents' observation spaces.
+        input_action_space: A Dict of their action spaces.
+        normalize_actions: Ray's setting, for those others.
+        clip_actions: Ray's setting, for those others.
+    """
+
+    def __init__(
+        self, input_observation_space: Any = None, input_action_space: Any = None, *, normalize_actions: bool = True,
+        clip_actions: bool = False, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        self._others = unsquash_action if normalize_actions else clip_action if clip_actions else None
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+
+    def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
+        """Add the environments' actions to a batch with a dict of raw ones, by agent, for each environment."""
+        found: list[dict[Any, Any]] = [{} for _ in batch[Columns.ACTIONS]]
+        for episode, raw, adapted in zip(episodes, batch[Columns.ACTIONS], found, strict=True):
+            for agent, action in raw.items():
+                codec = getattr(getattr(rl_module[episode.module_for(agent)], "policy", None), "action_codec", None)
+                if codec is not None:
+                    adapted[agent] = _first(codec.adapt(np.reshape(action, (1, -1))))
+                elif self._others is not None:
+                    space = self.input_action_space[agent]
+                    adapted[agent] = self._others(action, get_base_struct_from_space(space))  # type: ignore[no-untyped-call]
+                else:
+                    adapted[agent] = action
+        batch[Columns.ACTIONS_FOR_ENV] = found
+        return batch
+
+
+def _first(batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return {key: _first(part) for key, part in batch.items()}
+    return tuple(map(_first, batch)) if isinstance(batch, tuple) else batch[0]
+
+
+@dataclass(frozen=True)
+class AgentsToModule:
+    """Makes the env-to-module pieces for several agents; see `EnvToModule`.
+
+    Attributes:
+        recipes: What the policy of each module is built from.
+        module_spaces: The observation and action space of each module.
+        own: What the user gave Ray for this pipeline, or None.
+    """
+
+    recipes: Mapping[str, Recipe]
+    module_spaces: Mapping[str, Spaces]
+    own: Pieces | None = None
+
+    def __call__(self, env: Any = None, spaces: Any = None, device: Any = None) -> list[ConnectorV2]:
+        check_spaces(spaces)
+        encode = EncodeAgents(recipes=self.recipes, module_spaces=self.module_spaces)
+        return [*pieces_of(self.own, env, spaces, device), encode]
+
+
+@dataclass(frozen=True)
+class ModuleToAgents:
+    """Makes the module-to-env pieces for several agents; see `ModuleToEnv`.
+
+    Attributes:
+        settings: Ray's `normalize_actions` and `clip_actions`, for modules that are not the catalog's.
+        own: What the user gave Ray for this pipeline, or None.
+    """
+
+    settings: Mapping[str, bool]
+    own: Pieces | None = None
+
+    def __call__(self, env: Any = None, spaces: Any = None) -> list[ConnectorV2]:
+        return [
+            GetActions(), TensorToNumpy(), UnBatchToIndividualItems(), ModuleToAgentUnmapping(),
+            RemoveSingleTsTimeRankFromBatch(), *pieces_of(self.own, env, spaces), ListifyDataForVectorEnv(),
+            AdaptAgents(**self.settings),
+        ]  # fmt: skip

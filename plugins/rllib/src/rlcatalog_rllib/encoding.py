@@ -1,0 +1,120 @@
+"""What a module sees of its episodes: their last observations, encoded, with masks and views of the past."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlcatalog_rllib.filters import merged, since
+from rlcatalog_rllib.recipe import Recipe, build_policy
+from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, encoded_space, rows_of
+from rlcatalog_rllib.views import ViewHistory
+
+Array = np.ndarray[Any, Any]
+
+
+class EpisodeEncoder:
+    """Encodes observations for one module, where they stand in the episodes.
+
+    Args:
+        recipe: What the module's policy is built from.
+        observation_space: What the environment emits for it.
+        action_space: Its action space.
+
+    Attributes:
+        policy: The policy.
+        space: Space of what it makes of observations; see `rlcatalog_rllib.spaces`.
+    """
+
+    def __init__(self, recipe: Recipe, observation_space: Any, action_space: Any) -> None:
+        self._inside = hasattr(observation_space, "original_space")
+        own = observation_space.original_space if self._inside else observation_space
+        self.policy = build_policy(recipe, own, action_space)
+        self.space = encoded_space(self.policy)
+        self._plain = not hasattr(self.space, "spaces")
+        self._history = ViewHistory(self.policy)
+        self._histories: dict[Any, ViewHistory] = {}
+        self._begun: dict[str, Array] = {} if self.policy.filter is None else self.policy.filter.get_state()
+
+    def encode(self, episodes: Sequence[Any], learn: bool, *, in_step: bool = True) -> None:
+        """Replace the last observation of each episode.
+
+        Args:
+            episodes: Ray's episodes, each of one agent.
+            learn: Whether a filter takes the observations into its statistics.
+            in_step: They are those of a vector environment, all of them each time; else each has a past of its own.
+        """
+        raw = [episode.get_observations(-1) for episode in episodes]
+        encoded = self._encoded(raw, learn)
+        rows: list[Any] = list(encoded)
+        if not self._plain:
+            rows = self._with_more(rows, encoded, raw, episodes, in_step)
+        for episode, row in zip(episodes, rows, strict=True):
+            episode.set_observations(at_indices=-1, new_data=row)
+            episode.observation_space = self.space
+
+    def _encoded(self, raw: list[Any], learn: bool) -> Array:
+        if not self._inside:
+            return self.policy.preprocess(raw, update=learn)
+        encoded = np.stack([one[OBS] for one in raw])
+        return encoded if self.policy.filter is None else self.policy.filter.filtered(encoded, update=learn)
+
+    def _with_more(
+        self, rows: list[Any], encoded: Array, raw: list[Any], episodes: Sequence[Any], in_step: bool
+    ) -> list[Any]:
+        found: list[dict[str, Any]] = [{OBS: row} for row in rows]
+        if self.policy.masks.key is not None:
+            for one, mask in zip(found, self._masks(raw, episodes), strict=True):
+                one[MASK] = mask
+        if VIEWS in self.space.spaces:
+            for one, seen in zip(found, self._views(episodes, encoded, in_step), strict=True):
+                one[VIEWS] = seen
+        return found
+
+    def _masks(self, raw: list[Any], episodes: Sequence[Any]) -> list[Array]:
+        if self._inside:
+            return [one[MASK].astype(np.int8) for one in raw]
+        if not any(episode.is_done for episode in episodes):
+            found = self.policy.action_mask(raw)
+            assert found is not None
+            return list(found.astype(np.int8))
+        pairs = zip(raw, episodes, strict=True)
+        return [self.policy.encoder.mask_of(one, over=episode.is_done).astype(np.int8) for one, episode in pairs]
+
+    def _views(self, episodes: Sequence[Any], encoded: Array, in_step: bool) -> list[Any]:
+        if in_step:
+            return rows_of(self._history.see(list(episodes), encoded), len(episodes))
+        found = []
+        for episode, row in zip(episodes, encoded, strict=True):
+            history = self._histories.setdefault(episode.id_, ViewHistory(self.policy))
+            found += rows_of(history.see([episode], row[None]), 1)
+            if episode.is_done:
+                del self._histories[episode.id_]
+        return found
+
+    # --- the filter's statistics -----------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the filter's statistics: all of them, and those that were the same everywhere."""
+        if self.policy.filter is None:
+            return {}
+        return {"filter": self.policy.filter.get_state(), "begun": dict(self._begun)}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over the statistics."""
+        if state and self.policy.filter is not None:
+            self.policy.filter.set_state(state["filter"])
+            self._begun = self.policy.filter.get_state()
+
+    def merge_states(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the statistics of all environment runners together."""
+        states = [state for state in states if state]
+        if self.policy.filter is None or not states:
+            return {}
+        # Each runner's own part is what it learned since it last took over statistics; this one holds the rest.
+        known = self.policy.filter.get_state()
+        together = merged([known, *(since(state["begun"], state["filter"]) for state in states)])
+        self.set_state({"filter": together})  # Ray keeps it nowhere else where the driver has no runner of its own
+        return {"filter": together, "begun": together}
