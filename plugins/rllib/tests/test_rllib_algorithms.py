@@ -16,7 +16,7 @@ from ray.rllib.algorithms.algorithm import Algorithm
 import rlcatalog
 from rlcatalog.cli import main
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog_rllib import export
+from rlcatalog_rllib import to_policy
 
 MODEL = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [16]}
 
@@ -83,7 +83,7 @@ print(json.dumps([step.raw_action.tolist(), step.dist_inputs.tolist()]))
 
 
 def test_the_exported_policy_acts_the_same_without_ray(algo, tmp_path):
-    policy = export(algo)
+    policy = to_policy(algo)
     policy.save(tmp_path / "policy")
     obs = np.random.default_rng(0).normal(0, 0.1, (9, 4)).astype(np.float32)
     done = subprocess.run(
@@ -107,11 +107,11 @@ def test_the_exported_policy_acts_the_same_without_ray(algo, tmp_path):
 
 def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refused(algo, bench, tmp_path):
     path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    before = export(algo)
+    before = to_policy(algo)
     restored = Algorithm.from_checkpoint(
         path, config=algo.config.copy(copy_frozen=False).env_runners(num_env_runners=0)
     )
-    after = export(restored)
+    after = to_policy(restored)
     for name, value in before.model.get_weights().items():
         np.testing.assert_array_equal(after.model.get_weights()[name], value)
     np.testing.assert_array_equal(after.filter.get_state()["mean"], before.filter.get_state()["mean"])
@@ -134,7 +134,7 @@ def test_an_asynchronous_algorithm_runs(local_ray, bench):
         made.env_runner_group.foreach_env_runner(lambda runner: len(runner.sample()), local_env_runner=False)
         while made.train().get("num_env_steps_sampled_lifetime", 0) < 200:
             pass
-        assert export(made).act(np.zeros((2, 4), np.float32)).action.shape == (2,)
+        assert to_policy(made).act(np.zeros((2, 4), np.float32)).action.shape == (2,)
     finally:
         made.stop()
 
@@ -161,7 +161,7 @@ def test_dqn_runs(local_ray, bench):
         made.train()
         result = made.train()
         assert result["learners"]["default_policy"]["td_error_mean"] > 0
-        assert export(made).act(np.zeros((2, 4), np.float32)).action.shape == (2,)
+        assert to_policy(made).act(np.zeros((2, 4), np.float32)).action.shape == (2,)
     finally:
         made.stop()
 

@@ -13,7 +13,7 @@ import rlcatalog_rllib
 from rlcatalog import Catalog
 from rlcatalog.errors import UnknownNameError
 from rlcatalog.torch import FullyConnectedNetwork
-from rlcatalog_rllib import CatalogRLModule, env_to_module, export, spec
+from rlcatalog_rllib import CatalogRLModule, env_to_module, spec, to_policy
 from rlcatalog_rllib.recipe import build_policy, choose_parts
 
 NAMED = {"custom_model": "twelve"}
@@ -52,7 +52,7 @@ def test_an_algorithm_trains_with_it(bench, catalog):
     bench.update(learner, runner.sample())
     after = learner.module["default_policy"].model.state_dict()
     assert [name for name in before if torch.equal(before[name], after[name])] == []
-    assert export(runner.module).catalog is catalog
+    assert to_policy(runner.module).catalog is catalog
 
 
 def test_without_it_the_name_is_unknown():

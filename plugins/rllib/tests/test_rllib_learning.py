@@ -8,7 +8,7 @@ from remembering import Recall
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
-from rlcatalog_rllib import configure, export
+from rlcatalog_rllib import configure, to_policy
 
 pytestmark = [pytest.mark.learn, pytest.mark.xdist_group("ray")]  # one Ray serves all
 
@@ -32,7 +32,7 @@ def trained(local_ray):
         try:
             while algo.train()["num_env_steps_sampled_lifetime"] < steps:
                 pass
-            return export(algo)
+            return to_policy(algo)
         finally:
             algo.stop()
 

@@ -11,7 +11,7 @@ import torch
 
 import rlcatalog
 from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
-from rlcatalog_rllib import CatalogRLModule, export, spec
+from rlcatalog_rllib import CatalogRLModule, spec, to_policy
 
 LSTM = {"use_lstm": True, "lstm_cell_size": 6, "max_seq_len": 5}
 ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_head_dim": 4, "attention_memory_inference": 4,
@@ -43,7 +43,7 @@ def test_memory_and_past_are_carried_from_step_to_step_as_the_policy_carries_the
     """An episode in two chunks of the runner, played again by the policy: the same parameters at every step."""
     runner = bench.runner(bench.config(lambda: Anything(NESTED), SEEING[name], fragment=5))
     chunks = [*runner.sample(), *runner.sample()]
-    policy = export(runner.module)
+    policy = to_policy(runner.module)
     for id_ in {chunk.id_ for chunk in chunks}:
         parts = [chunk for chunk in chunks if chunk.id_ == id_]
         if parts[0].t_started:
@@ -72,7 +72,7 @@ def _obs(episode):
 def test_inference_takes_the_most_likely_action(bench):
     runner = bench.runner(bench.config(cartpole))
     (first, *_) = runner.sample(num_timesteps=20, explore=False)
-    policy = export(runner.module)
+    policy = to_policy(runner.module)
     step = policy.act_encoded(_obs(first)[: len(first)], explore=False)
     np.testing.assert_array_equal(first.get_actions(), step.raw_action[:, 0])
     np.testing.assert_allclose(first.get_extra_model_outputs("action_logp"), step.logp, atol=1e-6)
@@ -98,7 +98,7 @@ def test_padded_sequences_are_scored_as_the_policy_scores_them_unpadded(bench, n
     out = module.forward_train(batch)
     logp = module.get_train_action_dist_cls().from_logits(out["action_dist_inputs"]).logp(batch["actions"])
     (logp[real].sum() + out["embeddings"][real].sum()).backward()
-    policy = export(module)
+    policy = to_policy(module)
     evaluation = policy.evaluate({
         "obs": (batch["obs"]["obs"] if inside else batch["obs"])[real], "raw_action": batch["actions"][real],
         "seq_lens": lengths, "state": [batch["state_in"][f"state_{i}"] for i in range(len(policy.memory.initial))],
@@ -245,7 +245,7 @@ def test_autoregressive_actions_are_scored_under_their_own_prefix(bench, model):
     now = cls.from_logits(out["action_dist_inputs"])
     assert float(stored.kl(now)[real].detach().abs().max()) < 1e-5
     # Every pair's probability, from parameters given that pair, sums to 1 (the truth for a prefix of its own).
-    policy, obs = export(runner.module), (batch["obs"].flatten(0, 1) if model else batch["obs"])[:1]
+    policy, obs = to_policy(runner.module), (batch["obs"].flatten(0, 1) if model else batch["obs"])[:1]
     if not model:
         pairs = torch.tensor([[a, b] for a in range(3) for b in range(3)])
         batch_of_pairs = {"obs": obs.expand(9, -1), "actions": pairs}

@@ -9,7 +9,7 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import torch
 
 from rlcatalog.errors import NotServedError
-from rlcatalog_rllib import export, spec
+from rlcatalog_rllib import spec, to_policy
 
 LSTM = {"use_lstm": True, "lstm_cell_size": 6, "max_seq_len": 5}
 OBS = gym.spaces.Box(-1, 1, (4,), np.float32)
@@ -113,7 +113,7 @@ def test_one_update_of_rays_learner_moves_the_weights(bench, model):
 def test_the_exported_policy_takes_the_action_with_the_highest_value(bench):
     runner = bench.runner(bench.config(lambda: Masked("discrete"), algo="dqn"))
     (episode, *_) = runner.sample(num_timesteps=15, explore=False)
-    policy = export(runner.module)
+    policy = to_policy(runner.module)
     obs = episode.get_observations(slice(0, len(episode)))
     step = policy.act_encoded(obs["obs"], mask=obs["mask"].astype(bool), explore=False)
     np.testing.assert_array_equal(step.raw_action[:, 0], episode.get_actions())

@@ -152,9 +152,18 @@ def test_a_state_of_another_kind_of_module_is_refused():
         module_of().set_state({"encoder.weight": np.zeros(3)})
 
 
-def test_export_takes_what_configure_set_up():
+def test_a_policy_is_made_of_what_configure_set_up():
     with pytest.raises(ModelContractError, match="its module is int"):
-        rlcatalog_rllib.export(3)
+        rlcatalog_rllib.to_policy(3)
+
+
+def test_the_old_name_gives_the_same_policy_with_a_warning():
+    module = module_of()
+    with pytest.warns(DeprecationWarning, match="rlcatalog_rllib.export is now called to_policy") as caught:
+        old = rlcatalog_rllib.export(module).model.get_weights()
+    assert __file__ in [warning.filename for warning in caught]
+    for name, value in rlcatalog_rllib.to_policy(module).model.get_weights().items():
+        np.testing.assert_array_equal(old[name], value)
 
 
 # --- filters ---------------------------------------------------------------------------------------------------------
@@ -199,8 +208,8 @@ def test_a_filter_learns_while_exploring_and_its_runners_share_what_they_learned
     runners[0].sample(num_timesteps=10, explore=False)  # evaluation teaches nothing
     again = [r.get_state(components="env_to_module_connector")["env_to_module_connector"] for r in runners]
     assert int(local._env_to_module.merge_states(again)["EncodeObservations"]["filter"]["n"]) == sum(seen)
-    with pytest.raises(ModelContractError, match=r"export\(\) needs the algorithm"):
-        rlcatalog_rllib.export(runners[0].module)
+    with pytest.raises(ModelContractError, match=r"to_policy\(\) needs the algorithm"):
+        rlcatalog_rllib.to_policy(runners[0].module)
 
 
 class Skipping(FullyConnectedNetwork):

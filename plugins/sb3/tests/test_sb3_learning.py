@@ -14,7 +14,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import rlcatalog
-from rlcatalog_sb3 import export, for_sb3
+from rlcatalog_sb3 import for_sb3, to_policy
 from rlcatalog_sb3.algorithms import make
 
 pytestmark = pytest.mark.learn
@@ -43,7 +43,7 @@ def envs(env, n, seed):
 
 def learned(algorithm, env, folder, evaluate=evaluate_policy):
     """Return what 100 fresh episodes pay as Stable-Baselines3 counts it, or by the exported policy if that is less."""
-    export(algorithm).save(folder)
+    to_policy(algorithm).save(folder)
     policy = rlcatalog.load(folder)
     return min(evaluate(algorithm, envs(env, 20, 10_000), 100)[0], play(policy, lambda: policy.wrap_env(env())))
 

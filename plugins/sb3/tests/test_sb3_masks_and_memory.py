@@ -21,7 +21,7 @@ import rlcatalog
 from rlcatalog.errors import ActionMaskError
 from rlcatalog.spaces import Repeated
 from rlcatalog.torch import RecurrentNetwork, TorchModelV2
-from rlcatalog_sb3 import CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, export, for_sb3
+from rlcatalog_sb3 import CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, for_sb3, to_policy
 
 # One config serves parts of every kind here.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
@@ -136,7 +136,7 @@ def test_masks_from_both_sides_forbid():
     assert policy.get_distribution(obs, outside).mode().item() == 1
     with pytest.raises(ActionMaskError, match="row 0 allows no action"):
         policy(obs, action_masks=np.array([[False, False, True, True, True, True]]))
-    own = export(model).evaluate({"obs": np.zeros((1, 2)), "raw_action": np.ones((1, 1)), "mask": mask.numpy()})
+    own = to_policy(model).evaluate({"obs": np.zeros((1, 2)), "raw_action": np.ones((1, 1)), "mask": mask.numpy()})
     torch.testing.assert_close(policy.evaluate_actions(obs, torch.tensor([1]))[1], own.logp)
 
 
@@ -266,7 +266,7 @@ def test_a_saved_recurrent_policy_predicts_as_the_exported_one_acts(tmp_path):
     model.learn(64)
     model.save(tmp_path / "model.zip")
     loaded = RecurrentPPO.load(tmp_path / "model.zip", device="cpu")
-    export(model).save(tmp_path / "policy")
+    to_policy(model).save(tmp_path / "policy")
     stepper = rlcatalog.load(tmp_path / "policy").stepper(3)
     state, done, rng = None, np.ones(3, bool), np.random.default_rng(0)
     for _ in range(12):

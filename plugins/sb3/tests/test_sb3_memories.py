@@ -20,7 +20,7 @@ from rlcatalog import Catalog
 from rlcatalog.errors import NotServedError, UnknownNameError
 from rlcatalog.policy import load
 from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2, steps_of
-from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, export, for_sb3
+from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, for_sb3, to_policy
 
 QUICK = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu"}
 
@@ -107,7 +107,7 @@ def test_it_trains_every_weight_acts_as_the_policy_itself_and_is_saved(catalog, 
     assert [name for name in before if np.array_equal(before[name], after[name])] == []
     model.save(tmp_path / "model.zip")
     loaded = RecurrentPPO.load(tmp_path / "model.zip", device="cpu")
-    export(model).save(tmp_path / "policy")
+    to_policy(model).save(tmp_path / "policy")
     stepper = load(catalog, tmp_path / "policy").stepper(3)
     state, done, rng = None, np.ones(3, bool), np.random.default_rng(0)
     for _ in range(8):
@@ -165,7 +165,7 @@ def test_a_policy_an_extractor_and_a_flattened_environment_take_a_catalog(small)
     dqn = DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu", buffer_size=100)
     assert dqn.q_net.features_extractor.features_dim == 12
     obs = np.random.default_rng(0).uniform(-0.1, 0.1, (5, 4)).astype(np.float32)
-    exported = export(dqn).act(obs, explore=False)
+    exported = to_policy(dqn).act(obs, explore=False)
     np.testing.assert_array_equal(exported.action, dqn.predict(obs, deterministic=True)[0])
 
 

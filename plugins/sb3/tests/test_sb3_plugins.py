@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "example"
 TRAINING_SCRIPT = """
     import sys
     from stable_baselines3 import DQN, PPO
-    from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, export
+    from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, to_policy
 
     model = PPO(CatalogPolicy, "CartPole-v1", n_steps=32, batch_size=32, device="cpu",
                 policy_kwargs={"model_config": {"custom_model": "glu", "compass_width": 8}})
@@ -28,7 +28,7 @@ TRAINING_SCRIPT = """
     model.learn(64)
     assert any((value != before[name]).any() for name, value in model.policy.model.get_weights().items())
     print(type(model.policy.model).__module__, type(model.policy.model).__name__)
-    export(model).save(sys.argv[1] + "/policy")
+    to_policy(model).save(sys.argv[1] + "/policy")
     model.save(sys.argv[1] + "/algorithm.zip")
 
     # Its override of fcnet is found without a name.

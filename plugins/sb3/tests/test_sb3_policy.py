@@ -15,7 +15,7 @@ from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize, VecTransposeImage
 
 import rlcatalog
-from rlcatalog_sb3 import CatalogPolicy, export, for_sb3
+from rlcatalog_sb3 import CatalogPolicy, for_sb3, to_policy
 
 
 class Anything(gym.Env):
@@ -240,14 +240,14 @@ def test_normalised_observations_keep_their_structure():
     from rlcatalog.errors import NotServedError
 
     with pytest.raises(NotServedError, match="VecNormalize"):
-        export(model)
+        to_policy(model)
 
 
 def test_stacked_frames_and_worker_processes_do_as_well():
     stacked = VecFrameStack(make_vec_env(lambda: Anything(IMAGE, Discrete(4)), 2), 2)
     model = PPO(CatalogPolicy, stacked, n_steps=8, batch_size=8, policy_kwargs={"model_config": CONVS}, device="cpu")
     model.learn(16)
-    assert export(model).observation_space.shape == (12, 10, 6)
+    assert to_policy(model).observation_space.shape == (12, 10, 6)
     workers = make_vec_env(
         for_sb3,
         2,
@@ -258,7 +258,7 @@ def test_stacked_frames_and_worker_processes_do_as_well():
     model = PPO(CatalogPolicy, workers, n_steps=8, batch_size=8, device="cpu")
     model.learn(16)
     workers.close()
-    assert export(model).observation_space == gym.make("CartPole-v1").observation_space
+    assert to_policy(model).observation_space == gym.make("CartPole-v1").observation_space
 
 
 def test_get_distribution_speaks_stable_baselines():

@@ -19,8 +19,9 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from typer.testing import CliRunner
 
 import rlcatalog
+import rlcatalog_sb3
 from rlcatalog.errors import NotServedError
-from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, export, for_sb3
+from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, for_sb3, to_policy
 
 NESTED = Dict({"a": Tuple([Discrete(3), Box(-1, 1, (2,))]), "action_mask": Box(0, 1, (3,), np.int8)})
 HYBRID = Tuple([Discrete(3, start=1), Box(0, 1, (2,))])
@@ -116,7 +117,7 @@ def test_an_exported_actor_takes_the_algorithms_actions(name, arch, tmp_path):
     }
     model = algorithm("MlpPolicy", env, policy_kwargs=kwargs, seed=0, device="cpu", **settings)
     model.learn(30)
-    export(model).save(tmp_path)
+    to_policy(model).save(tmp_path)
     policy = rlcatalog.load(tmp_path)
     emitted = [env.unwrapped.observation_space.sample() for _ in range(50)]
     flat = np.stack([env.flattening.observe(obs) for obs in emitted])
@@ -145,14 +146,21 @@ def test_an_exported_actor_takes_the_algorithms_actions(name, arch, tmp_path):
 def test_what_cannot_be_exported_is_refused(kwargs, message):
     kwargs = {"features_extractor_class": CatalogExtractor, **kwargs}
     with pytest.raises(NotServedError, match=message):
-        export(DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu"))
+        to_policy(DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu"))
 
 
 def test_policies_without_our_parts_are_not_exported():
     with pytest.raises(NotServedError, match="ActorCriticPolicy holds no parts of the catalog"):
-        export(PPO("MlpPolicy", "CartPole-v1", device="cpu"))
+        to_policy(PPO("MlpPolicy", "CartPole-v1", device="cpu"))
     with pytest.raises(NotServedError, match="DQNPolicy holds no parts of the catalog"):
-        export(DQN("MlpPolicy", "CartPole-v1", device="cpu"))
+        to_policy(DQN("MlpPolicy", "CartPole-v1", device="cpu"))
+
+
+def test_the_old_name_gives_the_same_policy_with_a_warning():
+    model = PPO(CatalogPolicy, "CartPole-v1", device="cpu")
+    with pytest.warns(DeprecationWarning, match="rlcatalog_sb3.export is now called to_policy") as caught:
+        assert rlcatalog_sb3.export(model) is to_policy(model)
+    assert caught[0].filename == __file__
 
 
 WITHOUT = """
@@ -184,7 +192,7 @@ def test_an_exported_policy_acts_the_same_without_stable_baselines(tmp_path):
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     choice, box, logp = json.loads(found.stdout)
-    step = export(model).act(observations, explore=False)
+    step = to_policy(model).act(observations, explore=False)
     assert choice == step.action[0].tolist()
     np.testing.assert_allclose(box, step.action[1], atol=1e-6)
     np.testing.assert_allclose(logp, step.logp, atol=1e-5)

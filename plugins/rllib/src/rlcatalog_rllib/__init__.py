@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlcatalog_rllib.configuring import configure, spec
     from rlcatalog_rllib.connectors import AdaptActions, EncodeObservations, env_to_module, module_to_env
     from rlcatalog_rllib.envs import CatalogEnv
-    from rlcatalog_rllib.exporting import export
+    from rlcatalog_rllib.exporting import export, to_policy
     from rlcatalog_rllib.q_learning import CatalogQModule
     from rlcatalog_rllib.testing import outputs
 
@@ -31,6 +31,7 @@ _LAZY = {
     "module_to_env": "connectors",
     "outputs": "testing",
     "spec": "configuring",
+    "to_policy": "exporting",
 }
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "module_to_env",
     "outputs",
     "spec",
+    "to_policy",
 ]
 
 

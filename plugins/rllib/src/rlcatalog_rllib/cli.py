@@ -67,7 +67,7 @@ def _train(config: Any, folder: Path, steps: int) -> None:
     """Train to the end; metrics are written as they come, then the policy."""
     import ray
 
-    from rlcatalog_rllib import export
+    from rlcatalog_rllib import to_policy
 
     ours = not ray.is_initialized()
     if ours:
@@ -83,7 +83,7 @@ def _train(config: Any, folder: Path, steps: int) -> None:
                 metrics.write(json_line(row))
                 metrics.flush()
                 print(f"{done} steps, mean return {row['episode_return_mean']}")
-        export(trained).save(folder / "policy")
+        to_policy(trained).save(folder / "policy")
     finally:
         if trained is not None:
             trained.stop()

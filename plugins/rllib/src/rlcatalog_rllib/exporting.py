@@ -1,4 +1,4 @@
-"""Export from a trained algorithm to a policy that needs no Ray."""
+"""From a trained algorithm to a policy that needs no Ray."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from rlcatalog import Policy
+from rlcatalog.config import warn_deprecated
 from rlcatalog.errors import ModelContractError
 from rlcatalog.models import set_weights_of
 from rlcatalog_rllib.recipe import build_policy
 from rlcatalog_rllib.spaces import original_space
 
 
-def export(algo: Any) -> Policy:
+def to_policy(algo: Any) -> Policy:
     """Return the policy an algorithm has learned; `policy.save(directory)` keeps it.
 
     Args:
@@ -26,7 +27,8 @@ def export(algo: Any) -> Policy:
     module = algo.get_module() if is_algorithm else algo  # in one of the runners' processes where this one has none
     if not hasattr(module, "recipe"):
         raise ModelContractError(
-            f"export() takes an algorithm that rlcatalog_rllib.configure set up; its module is {type(module).__name__}."
+            "to_policy() takes an algorithm that rlcatalog_rllib.configure set up; its module is"
+            f" {type(module).__name__}."
         )
     policy = build_policy(module.recipe, original_space(module.observation_space), module.action_space)
     if is_algorithm:
@@ -38,9 +40,19 @@ def export(algo: Any) -> Policy:
     if policy.filter is not None:
         state = _connector_state(algo) if is_algorithm else None
         if state is None:
-            raise ModelContractError("export() needs the algorithm: the filter's statistics are not in the module.")
+            raise ModelContractError("to_policy() needs the algorithm: the filter's statistics are not in the module.")
         policy.filter.set_state(state["filter"])
     return policy
+
+
+def export(algo: Any) -> Policy:
+    """Return what `to_policy` does; the old name.
+
+    Args:
+        algo: The algorithm, or its module.
+    """
+    warn_deprecated("rlcatalog_rllib.export is now called to_policy.")
+    return to_policy(algo)
 
 
 def _connector_state(algo: Any) -> Any:

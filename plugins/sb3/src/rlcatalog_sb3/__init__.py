@@ -1,4 +1,4 @@
-"""Catalog parts under Stable-Baselines3: policies, a features extractor, flat spaces, export."""
+"""Catalog parts under Stable-Baselines3: policies, a features extractor, flat spaces, conversion."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _LAZY = {
     "export": "exporting",
     "for_sb3": "flattening",
     "outputs": "testing",
+    "to_policy": "exporting",
 }
 
 __all__ = [
@@ -29,10 +30,11 @@ __all__ = [
     "export",
     "for_sb3",
     "outputs",
+    "to_policy",
 ]
 
 if TYPE_CHECKING:
-    from rlcatalog_sb3.exporting import export
+    from rlcatalog_sb3.exporting import export, to_policy
     from rlcatalog_sb3.features import CatalogExtractor
     from rlcatalog_sb3.flattening import FlattenSpaces, for_sb3
     from rlcatalog_sb3.maskable import CatalogMaskablePolicy

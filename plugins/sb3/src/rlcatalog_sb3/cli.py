@@ -46,7 +46,7 @@ def train_sb3(
     from stable_baselines3.common.logger import configure
 
     from rlcatalog_sb3.algorithms import make
-    from rlcatalog_sb3.exporting import export
+    from rlcatalog_sb3.exporting import to_policy
     from rlcatalog_sb3.flattening import for_sb3
 
     config, given = key_values(model or [], "--model"), key_values(settings or [], "--set")
@@ -63,7 +63,7 @@ def train_sb3(
             algorithm.learn(steps)
         finally:
             algorithm.logger.close()
-        policy = export(algorithm)
+        policy = to_policy(algorithm)
         write_config(folder, env_id, _resolved(steps, algo, envs, given, seed, policy))
         policy.save(folder / POLICY)
         algorithm.save(folder / ALGORITHM)

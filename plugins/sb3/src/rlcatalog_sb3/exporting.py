@@ -1,4 +1,4 @@
-"""Export from a trained algorithm of Stable-Baselines3 to a policy that acts without it."""
+"""From a trained algorithm of Stable-Baselines3 to a policy that acts without it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlcatalog import Policy
+from rlcatalog.config import warn_deprecated
 from rlcatalog.errors import NotServedError
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog_sb3.features import CatalogExtractor
@@ -25,8 +26,8 @@ _ACTIVATIONS: dict[type, str] = {
 _LOG_STDS = {"gaussian_log_std_min": -20.0, "gaussian_log_std_max": 2.0}
 
 
-def export(model: Any) -> Policy:
-    """Return the rlcatalog policy behind a trained algorithm: `export(model).save(directory)`.
+def to_policy(model: Any) -> Policy:
+    """Return the rlcatalog policy behind a trained algorithm: `to_policy(model).save(directory)`.
 
     It acts on what the environment itself emits, and `rlcatalog.load(directory)` needs no Stable-Baselines3. A
     `CatalogPolicy`'s shares its weights with the algorithm. DQN, SAC and TD3 over a `CatalogExtractor` are copied: the
@@ -61,6 +62,16 @@ def export(model: Any) -> Policy:
     _set_weights(found, extractor, hidden, last)
     _check(found, extractor, head)
     return found
+
+
+def export(model: Any) -> Policy:
+    """Return what `to_policy` does; the old name.
+
+    Args:
+        model: The algorithm.
+    """
+    warn_deprecated("rlcatalog_sb3.export is now called to_policy.")
+    return to_policy(model)
 
 
 Layer = tuple[nn.Linear, nn.Module | None]
