@@ -8,37 +8,37 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 
 from rlcatalog import Policy
 from rlcatalog.config import warn_deprecated
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import ModelContractError, UnknownNameError
 from rlcatalog.models import set_weights_of
 from rlcatalog_rllib.recipe import build_policy
 from rlcatalog_rllib.spaces import original_space
 
 
-def to_policy(algo: Any) -> Policy:
+def to_policy(algo: Any, module_id: str | None = None) -> Policy:
     """Return the policy an algorithm has learned; `policy.save(directory)` keeps it.
 
     Args:
         algo: An algorithm that `configure` set up; or its module, for one without a filter.
+        module_id: With several agents, which of its policies.
 
     Raises:
+        UnknownNameError: `module_id` is none of its policies, or is missing where there are several.
         ModelContractError: Its module is not the catalog's.
     """
     is_algorithm = hasattr(algo, "get_module")
-    module = algo.get_module() if is_algorithm else algo  # in one of the runners' processes where this one has none
+    name = _module_id(algo, module_id) if is_algorithm else DEFAULT_MODULE_ID
+    module = algo.get_module(name) if is_algorithm else algo  # in a runner's process where this one has none
     if not hasattr(module, "recipe"):
         raise ModelContractError(
             "to_policy() takes an algorithm that rlcatalog_rllib.configure set up; its module is"
             f" {type(module).__name__}."
         )
     policy = build_policy(module.recipe, original_space(module.observation_space), module.action_space)
-    if is_algorithm:
-        weights = algo.learner_group.get_weights([DEFAULT_MODULE_ID])[DEFAULT_MODULE_ID]
-    else:
-        weights = module.get_state()
+    weights = algo.learner_group.get_weights([name])[name] if is_algorithm else module.get_state()
     own = {name.removeprefix("model."): value for name, value in weights.items() if name.startswith("model.")}
     set_weights_of(policy.model, own)
     if policy.filter is not None:
-        state = _connector_state(algo) if is_algorithm else None
+        state = _connector_state(algo, name) if is_algorithm else None
         if state is None:
             raise ModelContractError("to_policy() needs the algorithm: the filter's statistics are not in the module.")
         policy.filter.set_state(state["filter"])
@@ -55,8 +55,19 @@ def export(algo: Any) -> Policy:
     return to_policy(algo)
 
 
-def _connector_state(algo: Any) -> Any:
-    """Return the state of the connector that encodes observations, on the driver."""
+def _module_id(algo: Any, asked: str | None) -> str:
+    """Return the id of the policy that is meant."""
+    there = sorted(algo.config.policies) if algo.config.is_multi_agent else [DEFAULT_MODULE_ID]
+    name = there[0] if asked is None and len(there) == 1 else asked
+    if name in there:
+        return str(name)
+    what = "its policies are several" if asked is None else f"it has no policy {asked!r}"
+    raise UnknownNameError(f"to_policy(algo, module_id): {what}. Name one of: {', '.join(map(repr, there))}.")
+
+
+def _connector_state(algo: Any, module_id: str) -> Any:
+    """Return the state of the connector that encodes observations for a module, on the driver."""
     runner = algo.env_runner
     connector = algo.env_to_module_connector if runner is None else runner._env_to_module
-    return connector.get_state().get("EncodeObservations")
+    state = connector.get_state()
+    return state["EncodeAgents"].get(module_id) if "EncodeAgents" in state else state.get("EncodeObservations")
