@@ -9,11 +9,13 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
-#: Agent → its spaces: two alike, one with text and an action of two parts, one with a mask.
+_WRITTEN = (spaces.Text(5), spaces.Tuple([spaces.Discrete(2), spaces.Box(-2, 3, (2,), np.float32)]))
+#: Agent → its spaces: two alike, two with text and an action of two parts, one with a mask.
 AGENTS = {
     "left": (spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(3, start=2)),
     "right": (spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(3, start=2)),
-    "reader": (spaces.Text(5), spaces.Tuple([spaces.Discrete(2), spaces.Box(-2, 3, (2,), np.float32)])),
+    "reader": _WRITTEN,
+    "scribe": _WRITTEN,
     "picker": (
         spaces.Dict({"seen": spaces.Box(0, 9, (2,), np.float32), "action_mask": spaces.MultiBinary(4)}),
         spaces.Discrete(4),

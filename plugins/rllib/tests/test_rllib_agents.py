@@ -22,7 +22,7 @@ from ray.rllib.policy.policy import PolicySpec
 import rlcatalog_rllib
 from rlcatalog.errors import CatalogError, ConfigError, NotServedError, UnknownNameError
 
-MODULES = {"both": ("left", "right"), "reads": ("reader",), "picks": ("picker",)}
+MODULES = {"both": ("left", "right"), "reads": ("reader", "scribe"), "picks": ("picker",)}
 MODULE_OF = {agent: module for module, agents in MODULES.items() for agent in agents}
 MODEL = {"fcnet_hiddens": [8]}
 MODELS = {
@@ -93,16 +93,17 @@ def test_the_environment_is_given_what_the_agents_codec_makes_of_stored_actions(
                 assert adapted[t] == taken
 
 
-def test_views_are_of_the_agents_own_past(sampled):
+@pytest.mark.parametrize("agent", MODULES["reads"])
+def test_views_are_of_the_agents_own_past(sampled, agent):
     """`reader` is left out of every third step: its last action lies two steps back then."""
     _, episodes, noted = sampled
-    for ours, theirs in zip(whole(episodes, "reader"), noted, strict=True):
+    for ours, theirs in zip(whole(episodes, agent), noted, strict=True):
         views = ours.get_observations(slice(0, len(ours)))["views"]
         rewards = np.ravel(views["past_rewards"])
         assert rewards[0] == 0
         assert not views["past_actions"][0].any()
         np.testing.assert_allclose(rewards[1:], ours.get_rewards()[: len(ours) - 1])
-        kinds = [np.eye(2)[int(action[0])] for action in theirs["reader"][1]]
+        kinds = [np.eye(2)[int(action[0])] for action in theirs[agent][1]]
         np.testing.assert_array_equal(views["past_actions"][1:, :2], kinds[: len(ours) - 1])
 
 
@@ -196,7 +197,7 @@ REFUSED = [
     (
         {"modules": ("one",), "models": {}},
         NotServedError,
-        "'one' serves the agents 'left', 'picker', 'reader', 'right', whose spaces",
+        "'one' serves the agents 'left', 'picker', 'reader', 'right', 'scribe', whose spaces",
     ),
     ({"models": {"pics": {}}}, ConfigError, r"there is no policy 'pics'. Did you mean 'picks'"),
     ({"modules": (*MODULES, "idle")}, ConfigError, r"no agent is mapped to 'idle'.*PolicySpec\(observation_space"),

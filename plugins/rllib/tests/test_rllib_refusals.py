@@ -36,11 +36,9 @@ OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
         (lambda: PPOConfig().framework("tf2"), "framework='tf2'.*PyTorch alone"),
         (lambda: PPOConfig().api_stack(enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False),
          "old API stack"),
-        (lambda: PPOConfig().multi_agent(policies={"a", "b"}, policy_mapping_fn=lambda *_, **__: "a"),
-         "several agents are not served"),
         (lambda: DQNConfig().training(noisy=True), "noisy=True"),
     ],
-    ids=["algorithm", "framework", "old stack", "agents", "noisy"],
+    ids=["algorithm", "framework", "old stack", "noisy"],
 )  # fmt: skip
 def test_an_algorithm_or_setting_that_is_not_served_is_named(config, says):
     with pytest.raises(NotServedError, match=says):
@@ -54,12 +52,6 @@ def test_a_wrong_model_config_is_found_where_the_run_begins():
         rlcatalog_rllib.configure(PPOConfig(), "CartPole-v7")
     with pytest.raises(ConfigError, match="expected a Gymnasium id"):
         rlcatalog_rllib.configure(PPOConfig())
-
-
-def test_a_connector_of_the_users_own_is_not_thrown_away():
-    config = PPOConfig().env_runners(env_to_module_connector=lambda env, spaces, device: [])
-    with pytest.raises(ConfigError, match=r"env_to_module_connector is set already.*rlcatalog_rllib\.spec"):
-        rlcatalog_rllib.configure(config, "CartPole-v1")
 
 
 def test_configuring_twice_takes_the_later_model():

@@ -19,6 +19,7 @@ from rlcatalog_rllib.rays_config import engine_defaults, given_in_spec, given_to
 from rlcatalog_rllib.recipe import Recipe, choose_parts
 from rlcatalog_rllib.refusals import check_config
 from rlcatalog_rllib.spaces import encoded_space
+from rlcatalog_rllib.travelling import packed
 
 
 def configure(
@@ -63,7 +64,8 @@ def configure(
     env = config.env if env is None else env
     env_config = dict(config.env_config if env_config is None else env_config)
     if env is CatalogEnv:  # configured before
-        catalog = env_config.get("catalog") if catalog is None else catalog
+        before = env_config.get("catalog")
+        catalog = before if catalog is None and isinstance(before, Catalog) else catalog
         env, env_config = env_config["env"], dict(env_config["env_config"])
     theirs = given_to_ray(config)
     asked = {**theirs, **(model or {})}
@@ -77,9 +79,10 @@ def configure(
         seen = behind(own[0], wrapped, obs_space, action_space)
     finally:
         made.close()
-    if wrapped is not made or not batches_as_arrays(obs_space):
-        env, env_config = CatalogEnv, {"env": env, "env_config": env_config, "model": asked, "catalog": catalog}
     recipe, policy = choose_parts(seen, action_space, asked, catalog, engine_defaults(config))
+    if wrapped is not made or not batches_as_arrays(obs_space):
+        given = {"env": env, "env_config": env_config, "model": packed(asked), "catalog": recipe.catalog}
+        env, env_config = CatalogEnv, given
     spec = _spec(recipe, policy, kind)
     connectors = EnvToModule(recipe, own[0]), ModuleToEnv(own[1])
     return _set_up(config, env, env_config, theirs, [recipe], spec, connectors, CatalogEnvRunner)

@@ -29,6 +29,7 @@ class EpisodeEncoder:
     """
 
     def __init__(self, recipe: Recipe, observation_space: Any, action_space: Any) -> None:
+        self._made_of = recipe, observation_space, action_space
         self._inside = hasattr(observation_space, "original_space")
         own = observation_space.original_space if self._inside else observation_space
         self.policy = build_policy(recipe, own, action_space)
@@ -94,6 +95,9 @@ class EpisodeEncoder:
                 del self._histories[episode.id_]
         return found
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (*self._made_of, self.get_state())
+
     # --- the filter's statistics -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
@@ -118,3 +122,9 @@ class EpisodeEncoder:
         together = merged([known, *(since(state["begun"], state["filter"]) for state in states)])
         self.set_state({"filter": together})  # Ray keeps it nowhere else where the driver has no runner of its own
         return {"filter": together, "begun": together}
+
+
+def _made_again(recipe: Recipe, observation_space: Any, action_space: Any, state: Mapping[str, Any]) -> EpisodeEncoder:
+    made = EpisodeEncoder(recipe, observation_space, action_space)
+    made.set_state(state)
+    return made

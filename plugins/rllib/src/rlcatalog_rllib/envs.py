@@ -17,6 +17,7 @@ from rlcatalog.errors import CatalogError, ConfigError
 from rlcatalog.policy import Encoder
 from rlcatalog_rllib.recipe import this_machine
 from rlcatalog_rllib.spaces import MASK, OBS
+from rlcatalog_rllib.travelling import content_of, unpacked
 
 #: Kinds of spaces whose observations a vector environment batches as arrays.
 _ARRAYS = ("box", "discrete", "multi_discrete", "multi_binary")
@@ -34,11 +35,12 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        catalog = config.get("catalog") or default_catalog()
+        catalog = content_of(config.get("catalog")) or default_catalog()
         try:
-            env = catalog.wrap_env(create_env(config["env"], config.get("env_config"), config), config["model"])
+            model = unpacked(config["model"])
+            env = catalog.wrap_env(create_env(config["env"], config.get("env_config"), config), model)
             if not batches_as_arrays(env.observation_space):
-                env = EncodedInside(env, config["model"], catalog)
+                env = EncodedInside(env, model, catalog)
         except CatalogError as error:
             error.args = (f"{this_machine()}: {error}",)
             raise

@@ -10,6 +10,7 @@ from typing import Any
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.choice import Pins
 from rlcatalog.errors import CatalogError
+from rlcatalog_rllib.travelling import Parcel, content_of, packed, unpacked
 
 #: Under this key a module's `model_config` names the chosen parts.
 PARTS = "_rlcatalog_parts"
@@ -30,13 +31,13 @@ class Recipe:
     Attributes:
         model: The model config.
         pins: The parts that were chosen, or None where each process chooses itself.
-        catalog: The catalog they come from, or None for that of each process.
+        catalog: The catalog they come from, or a parcel of it; None for that of each process.
         defaults: Defaults of the algorithm's own nets, for keys that the model config does not give.
     """
 
     model: Mapping[str, Any]
     pins: Pins | None = None
-    catalog: Catalog | None = None
+    catalog: Catalog | Parcel | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -47,7 +48,7 @@ class Recipe:
         keys = given.pop(KEYS, None)
         if keys is None:  # a config by hand
             keys = [key for key in given if key not in RAYS_OWN | RAYS_DEFAULTS]
-        model = {key: given[key] for key in keys}
+        model = unpacked({key: given[key] for key in keys})
         defaults = {key: given[key] for key in RAYS_DEFAULTS if key in given and key not in model}
         return cls(model, None if pins is None else Pins.from_dict(pins), catalog, defaults)
 
@@ -55,7 +56,10 @@ class Recipe:
         """Return it as a module's `model_config`."""
         catalog = {} if self.catalog is None else {CATALOG: self.catalog}
         pins = None if self.pins is None else self.pins.as_dict()
-        return {**self.model, KEYS: list(self.model), PARTS: pins, **catalog}
+        return {**packed(self.model), KEYS: list(self.model), PARTS: pins, **catalog}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Recipe.of, ({**self.defaults, **self.model_config()},)
 
 
 def choose_parts(
@@ -90,11 +94,13 @@ def choose_parts(
     components = [c for choice in resolution.choices.values() for c in [choice.component] if c is not None]
     components += [component for _, component in resolution.preprocessor.components()]
     components += [node.component for node in resolution.actions.walk()]
-    # A name that the program registered is known elsewhere where its catalog goes along.
-    known = [] if catalog is None else catalog.components()
-    if any(component.in_process and not any(component is c for c in known) for component in components):
-        return Recipe(explicit, None, catalog), policy  # a class goes along
-    return Recipe({**explicit, **resolution.pinned_keys()}, Pins.of(resolution), catalog), policy
+    # What the program registered is known elsewhere where the catalog goes along; a class in the config goes by itself.
+    own = [component for component in components if component.in_process]
+    named = [component for component in own if any(component is c for c in asked.components())]
+    along = Parcel.of_catalog(asked, named) if catalog is None and named else catalog
+    if len(named) < len(own):
+        return Recipe(explicit, None, along), policy
+    return Recipe({**explicit, **resolution.pinned_keys()}, Pins.of(resolution), along), policy
 
 
 def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
@@ -108,7 +114,7 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
     Raises:
         CatalogError: A part cannot be built here; the message names the node, and the package where one is missing.
     """
-    catalog = default_catalog() if recipe.catalog is None else recipe.catalog
+    catalog = default_catalog() if recipe.catalog is None else content_of(recipe.catalog)
     pins = recipe.pins
     try:
         if pins is not None:
