@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import math
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,8 @@ ALGORITHMS = {
     "IMPALA": "ray.rllib.algorithms.impala:IMPALAConfig",
     "DQN": "ray.rllib.algorithms.dqn:DQNConfig",
 }
+#: Folder of Ray's own checkpoint in a run's.
+CHECKPOINT = "checkpoint"
 #: What Ray takes elsewhere than in `config.training()`, and where this command does.
 OPTIONS = {"num_env_runners": "--env-runners", "num_envs_per_env_runner": "--envs", "seed": "--seed"}
 
@@ -43,7 +46,7 @@ def train_rllib(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
 ) -> None:
-    """Train a policy with Ray RLlib; leaves metrics.jsonl, config.json and the saved policy."""
+    """Train a policy with Ray RLlib; leaves metrics.jsonl, config.json, the saved policy and Ray's checkpoint."""
     given, chosen = key_values(settings or [], "--set"), key_values(model or [], "--model")
     for key, option in OPTIONS.items():
         if key in given:
@@ -58,6 +61,8 @@ def train_rllib(
     configure(config, env_id, model=chosen)
     about = {"steps": steps, "seed": seed, "algorithm": {"name": algo, "env_config": {}, **given}, "model": chosen}
     with run_folder(folder, overwrite):
+        if (folder / CHECKPOINT / "rllib_checkpoint.json").is_file():  # of the run that is replaced
+            shutil.rmtree(folder / CHECKPOINT)
         write_config(folder, env_id, about)
         _train(config, folder, steps)
     print(f"policy: {folder / 'policy'}")
@@ -84,6 +89,7 @@ def _train(config: Any, folder: Path, steps: int) -> None:
                 metrics.flush()
                 print(f"{done} steps, mean return {row['episode_return_mean']}")
         to_policy(trained).save(folder / "policy")
+        trained.save_to_path(str((folder / CHECKPOINT).absolute()))
     finally:
         if trained is not None:
             trained.stop()
