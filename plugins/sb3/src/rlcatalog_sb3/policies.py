@@ -15,7 +15,7 @@ from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog_sb3.actor_critic import ActorCritic
 from rlcatalog_sb3.distribution import CatalogDistribution
-from rlcatalog_sb3.refusals import refuse_unused
+from rlcatalog_sb3.refusals import refuse_algorithm, refuse_unused
 
 Array = np.ndarray[Any, Any]
 
@@ -40,6 +40,7 @@ class CatalogBasePolicy(BasePolicy):
 
     Raises:
         CatalogError: The parts do not fit, or the algorithm cannot carry what they need.
+        NotServedError: An algorithm builds it that has other nets or distributions than PPO's.
     """
 
     #: Whether the algorithm carries the states of a memory.
@@ -60,6 +61,7 @@ class CatalogBasePolicy(BasePolicy):
         optimizer_kwargs: dict[str, Any] | None = None,
         **unused: Any,
     ) -> None:
+        refuse_algorithm(self, observation_space)
         refuse_unused(unused, type(self).__name__, _ACCEPTED)
         if use_sde:
             raise ConfigError(
