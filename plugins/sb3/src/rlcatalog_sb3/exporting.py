@@ -15,13 +15,10 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
+from rlcatalog_sb3.translating import ACTIVATIONS
 
 Array = np.ndarray[Any, Any]
 
-_ACTIVATIONS: dict[type, str] = {
-    nn.ReLU: "relu", nn.Tanh: "tanh", nn.ELU: "elu", nn.SiLU: "silu", nn.SELU: "selu", nn.Sigmoid: "sigmoid",
-    nn.Identity: "linear",
-}  # fmt: skip
 #: SAC cuts the log standard deviations off there; TD3 has none, and explores with noise of its own.
 _LOG_STDS = {"gaussian_log_std_min": -20.0, "gaussian_log_std_max": 2.0}
 
@@ -106,7 +103,7 @@ def _pairs(modules: list[nn.Module]) -> list[Layer]:
     for module in modules:
         if isinstance(module, nn.Linear):
             found.append((module, None))
-        elif found and found[-1][1] is None and type(module) in _ACTIVATIONS:
+        elif found and found[-1][1] is None and type(module) in ACTIVATIONS:
             found[-1] = (found[-1][0], module)
         else:
             raise NotServedError(f"a {type(module).__name__} among the layers of Stable-Baselines3 cannot be exported.")
@@ -121,7 +118,7 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
                 f"{key}: the layers behind the trunk are Stable-Baselines3's and end linearly; leave it out."
             )
     if hidden:
-        names = {_ACTIVATIONS[type(activation or nn.Identity())] for _, activation in hidden}
+        names = {ACTIVATIONS[type(activation or nn.Identity())] for _, activation in hidden}
         before = config.get("post_fcnet_hiddens", [])
         if len(names | ({config.get("post_fcnet_activation", "relu")} if before else set())) > 1:
             raise NotServedError(

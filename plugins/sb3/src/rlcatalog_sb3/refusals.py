@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from rlcatalog import Policy
 from rlcatalog.choice import Resolution
-from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, nearest
+from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog_sb3.packing import is_packable
 
 #: Algorithms with nets of their own for actions and values.
@@ -132,16 +132,3 @@ def _adds_to_the_loss(model: Any) -> bool:
         return model.custom_loss(loss, {}) is not loss
     except Exception:  # it computes something
         return True
-
-
-def refuse_unused(arguments: dict[str, Any], name: str, accepted: tuple[str, ...]) -> None:
-    """Refuse policy_kwargs that the catalog's parts have no use for.
-
-    Raises:
-        ConfigError: There are such.
-    """
-    for key in arguments:
-        raise ConfigError(
-            f"policy_kwargs: {name} takes no {key!r}.{nearest(key, accepted)} Accepted: {', '.join(accepted)}. Layers,"
-            " activations and initial values are keys of model_config; rlcatalog.MODEL_DEFAULTS holds them all."
-        )
