@@ -40,7 +40,7 @@ def to_policy(model: Any) -> Policy:
     normalize = model.get_vec_normalize_env()
     if normalize is not None and normalize.norm_obs:
         raise NotServedError(
-            "VecNormalize: the model sees observations normalised by Stable-Baselines3, which an exported policy would"
+            "VecNormalize: the model sees observations normalised by Stable-Baselines3, which a converted policy would"
             " not. Train with norm_obs=False, or normalise in an environment wrapper."
         )
     policy = model.policy
@@ -81,8 +81,13 @@ def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Call
         return _pairs(modules[:-1]), [(modules[-1].weight, modules[-1].bias)], policy.q_net.q_net
     actor = getattr(policy, "actor", None)
     if actor is None or getattr(actor, "use_sde", False):
-        what = "holds no parts of the catalog" if actor is None else "explores by use_sde, which the catalog has not"
-        raise NotServedError(f"{type(policy).__name__} {what}; it cannot be exported.")
+        what = "explores by use_sde, which the catalog has not"
+        if actor is None:
+            ours = any(isinstance(module, CatalogExtractor) for module in policy.modules())
+            what = (
+                "has other layers behind the trunk than DQN, SAC and TD3" if ours else "holds no parts of the catalog"
+            )
+        raise NotServedError(f"{type(policy).__name__} {what}; it cannot be converted.")
     if hasattr(actor, "log_std"):
         latent, mean, log_std = actor.latent_pi, actor.mu, actor.log_std
         both = lambda x: torch.cat([mean(latent(x)), log_std(latent(x))], dim=1)  # noqa: E731
@@ -106,7 +111,9 @@ def _pairs(modules: list[nn.Module]) -> list[Layer]:
         elif found and found[-1][1] is None and type(module) in ACTIVATIONS:
             found[-1] = (found[-1][0], module)
         else:
-            raise NotServedError(f"a {type(module).__name__} among the layers of Stable-Baselines3 cannot be exported.")
+            raise NotServedError(
+                f"a {type(module).__name__} among the layers of Stable-Baselines3 cannot be converted."
+            )
     return found
 
 
@@ -122,8 +129,8 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
         before = config.get("post_fcnet_hiddens", [])
         if len(names | ({config.get("post_fcnet_activation", "relu")} if before else set())) > 1:
             raise NotServedError(
-                f"the layers behind the trunk have the activations {', '.join(sorted(names))}; to be exported, they and"
-                " the trunk's post_fcnet_hiddens must have the same. Set net_arch=[]."
+                f"the layers behind the trunk have the activations {', '.join(sorted(names))}; to be converted, they"
+                " and the trunk's post_fcnet_hiddens must have the same. Set net_arch=[]."
             )
         config["post_fcnet_hiddens"] = [*before, *(layer.out_features for layer, _ in hidden)]
         config["post_fcnet_activation"] = names.pop()
@@ -162,7 +169,7 @@ def _check(policy: Policy, extractor: CatalogExtractor, head: Callable[[Tensor],
 def _not_rebuilt(policy: Policy) -> NotServedError:
     return NotServedError(
         f"{type(policy.model).__name__}: this trunk with Stable-Baselines3's layers behind it has no equal among the"
-        " catalog's models, so it cannot be exported. Save the algorithm itself: model.save(path)."
+        " catalog's models, so it cannot be converted. Save the algorithm itself: model.save(path)."
     )
 
 
