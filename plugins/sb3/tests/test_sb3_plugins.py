@@ -14,6 +14,7 @@ from stable_baselines3 import PPO
 
 import rlcatalog
 from rlcatalog.errors import MissingPluginError, UnknownConfigKeyError
+from rlcatalog_sb3 import CatalogPolicy
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "example"
 
@@ -78,3 +79,48 @@ def test_loading_the_plugin_imports_neither_torch_nor_stable_baselines():
     """
     found = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+ORDERS = {
+    "ours last": "import stable_baselines3, sb3_contrib\nimport rlcatalog_sb3",
+    "ours first, by a name": "from rlcatalog_sb3 import for_sb3\nimport stable_baselines3, sb3_contrib",
+}
+BY_NAME = """
+    def made(algorithm, policy, **model_config):
+        kwargs = {"model_config": model_config}
+        print(type(algorithm(policy, "CartPole-v1", policy_kwargs=kwargs, device="cpu").policy).__name__)
+
+    made(stable_baselines3.PPO, "CatalogPolicy")
+    made(stable_baselines3.A2C, "CatalogPolicy")
+    made(sb3_contrib.RecurrentPPO, "CatalogRecurrentPolicy", use_lstm=True)
+    made(sb3_contrib.MaskablePPO, "CatalogMaskablePolicy")
+    import rlcatalog_sb3
+    made(rlcatalog_sb3.RecurrentPPO, "CatalogRecurrentPolicy", use_lstm=True)
+"""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_policies_are_found_by_name_in_either_order(order):
+    pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    found = subprocess.run(
+        [sys.executable, "-c", ORDERS[order] + textwrap.dedent(BY_NAME)], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    plain, memory, masked = "CatalogPolicy", "CatalogRecurrentPolicy", "CatalogMaskablePolicy"
+    assert found.stdout.split() == [plain, plain, memory, masked, memory]
+
+
+def test_the_package_alone_imports_neither_torch_nor_stable_baselines():
+    script = """
+        import sys
+        import rlcatalog_sb3
+        print([name for name in ("torch", "stable_baselines3", "sb3_contrib") if name in sys.modules])
+    """
+    found = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_an_algorithm_found_by_name_comes_back(tmp_path):
+    model = PPO("CatalogPolicy", "CartPole-v1", device="cpu")
+    model.save(tmp_path / "model.zip")
+    assert type(PPO.load(tmp_path / "model.zip", device="cpu").policy) is type(model.policy) is CatalogPolicy

@@ -11,8 +11,8 @@ pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
 
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
-from sb3_contrib import RecurrentPPO
-from stable_baselines3 import A2C, DQN, PPO
+from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, RecurrentPPO
+from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_vec_env
 
 from rlcatalog import ActionCodecSpec
@@ -20,7 +20,7 @@ from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog.torch import TorchModelV2
-from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, CatalogRecurrentPolicy, for_sb3
+from rlcatalog_sb3 import CatalogExtractor, CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, for_sb3
 
 
 class Still(gym.Env):
@@ -124,9 +124,10 @@ def test_states_that_are_no_vectors_of_zeros_are_refused(states, shapes):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"net_arch": [8]}, "CatalogPolicy takes no 'net_arch'.*keys of model_config"),
+        ({"net_arc": [8]}, "CatalogPolicy takes no 'net_arc'. Did you mean 'net_arch'.*keys of model_config"),
         ({"model_confg": {}}, "CatalogPolicy takes no 'model_confg'. Did you mean 'model_config'?"),
-        ({"ortho_init": False}, "CatalogPolicy takes no 'ortho_init'"),
+        ({"ortho_init": False}, "CatalogPolicy takes no 'ortho_init'.*fcnet_weights_initializer='orthogonal'"),
+        ({"share_features_extractor": False}, "takes no 'share_features_extractor': vf_share_layers"),
     ],
 )
 def test_policy_kwargs_without_a_use_are_refused(kwargs, message):
@@ -241,3 +242,47 @@ def test_features_extractors_refuse_actions_no_algorithm_takes():
     space = for_sb3(Still(BOX, Tuple([Discrete(2), BOX]))).observation_space
     with pytest.raises(NotServedError, match="DQN takes a Discrete, SAC and TD3 take a Box of floats"):
         CatalogExtractor(space)
+
+
+class Moving(Still):
+    """Steps without end."""
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+class Own(CatalogPolicy):
+    """A policy of the user's, with a constructor of its own."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+POLICIES = [CatalogPolicy, CatalogMaskablePolicy, CatalogRecurrentPolicy, Own]
+OTHERS = {DQN: Discrete(3), SAC: BOX, TD3: BOX, DDPG: BOX, QRDQN: Discrete(3), TQC: BOX, CrossQ: BOX, TRPO: BOX}
+OFF_POLICY, TRUST_REGION = {"buffer_size": 10, "learning_starts": 2}, {"n_steps": 16, "batch_size": 16}
+
+
+@pytest.mark.parametrize("algorithm", OTHERS)
+@pytest.mark.parametrize("space", [BOX, Dict({"a": BOX})], ids=["MlpPolicy", "MultiInputPolicy"])
+def test_algorithms_with_nets_of_their_own_refuse_our_policies_and_show_the_call(algorithm, space):
+    env, settings = Moving(space, OTHERS[algorithm]), TRUST_REGION if algorithm is TRPO else OFF_POLICY
+    for policy in [*POLICIES, "CatalogPolicy"]:
+        name = policy if isinstance(policy, str) else policy.__name__
+        with pytest.raises(NotServedError, match=rf"^{algorithm.__name__} takes no {name}: ") as caught:
+            algorithm(policy, env, device="cpu", **settings)
+    call = str(caught.value).partition("catalog: ")[2].partition(", with CatalogExtractor")[0]
+    call = call.replace("{...}", '{"fcnet_hiddens": [8]}').replace(
+        ", policy_kwargs", ', device="cpu", **settings, policy_kwargs'
+    )
+    made = eval(call, {**globals(), "env": env, "settings": settings})  # what the message shows is what works
+    (trunk, *_) = (module for module in made.policy.modules() if isinstance(module, CatalogExtractor))
+    before = [weight.detach().clone() for weight in trunk.parameters()]
+    made.learn(16)
+    assert not all(torch.equal(old, new) for old, new in zip(before, trunk.parameters(), strict=True))
+
+
+def test_a_policy_made_elsewhere_is_not_refused():
+    model = PPO(Own, Still(BOX, Discrete(3)), device="cpu")
+    assert not [name for name in ("q_net", "actor", "critic", "quantile_net") if hasattr(model.policy, name)]
+    assert CatalogPolicy(BOX, Discrete(3), lambda _: 1e-3).catalog_policy.has_value

@@ -1,4 +1,4 @@
-"""What is trained is kept: Stable-Baselines3's own files, and exported policies that need it no more."""
+"""What is trained is kept: Stable-Baselines3's own files, and policies that need it no more."""
 
 import json
 import subprocess
@@ -143,17 +143,23 @@ def test_an_exported_actor_takes_the_algorithms_actions(name, arch, tmp_path):
         ({"features_extractor_kwargs": {"model_config": {"no_final_linear": True}}}, "no_final_linear"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_exported_is_refused(kwargs, message):
+def test_what_cannot_be_converted_is_refused(kwargs, message):
     kwargs = {"features_extractor_class": CatalogExtractor, **kwargs}
     with pytest.raises(NotServedError, match=message):
         to_policy(DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu"))
 
 
-def test_policies_without_our_parts_are_not_exported():
+def test_policies_without_our_parts_are_not_converted():
     with pytest.raises(NotServedError, match="ActorCriticPolicy holds no parts of the catalog"):
         to_policy(PPO("MlpPolicy", "CartPole-v1", device="cpu"))
     with pytest.raises(NotServedError, match="DQNPolicy holds no parts of the catalog"):
         to_policy(DQN("MlpPolicy", "CartPole-v1", device="cpu"))
+
+
+def test_another_algorithm_over_our_trunk_is_not_converted():
+    kwargs = {"features_extractor_class": CatalogExtractor}
+    with pytest.raises(NotServedError, match="ActorCriticPolicy has other layers behind the trunk than DQN, SAC"):
+        to_policy(A2C("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu"))
 
 
 def test_the_old_name_gives_the_same_policy_with_a_warning():

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.frameworks import before_tensorflow
+from rlcatalog_sb3.naming import enter_names
 
 _LAZY = {
     "CatalogExtractor": "features",
@@ -50,8 +51,12 @@ def __getattr__(name: str) -> Any:
     before_tensorflow()  # Stable-Baselines3 imports TensorBoard where it is installed, and TensorBoard TensorFlow
     value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     globals()[name] = value
+    enter_names(importing=True)
     return value
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+enter_names(importing=False)

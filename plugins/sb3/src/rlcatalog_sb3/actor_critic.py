@@ -12,12 +12,14 @@ from torch import Tensor
 
 from rlcatalog import Catalog, Policy
 from rlcatalog.actions import ActionCodec, entropy_of
+from rlcatalog.choice import Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.torch import flat_sample, values_of
 from rlcatalog_sb3.flattening import check_encoding
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.refusals import refuse_filter, refuse_model
 from rlcatalog_sb3.spaces import catalog_for, engine_defaults, origin_of, untransposed
+from rlcatalog_sb3.translating import translated
 
 Array = np.ndarray[Any, Any]
 
@@ -32,10 +34,12 @@ class ActorCritic:
         recurrent: Whether the algorithm carries the states of a memory.
         adapts: Whether the algorithm lets actions of a Box pass through `adapt`, instead of clipping them.
         catalog: The catalog the parts come from; that of the flattened environment, or the process's, when None.
+        keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
+        name: Name of the policy, for messages.
 
     Attributes:
         policy: The rlcatalog policy, for the environment's own spaces.
-        given: The model config as it was given.
+        given: The model config as it was given; with what the keyword arguments stand for, where there are any.
         given_catalog: The catalog as it was given.
         observer: Encodes observations and finds their masks.
         adapts: Whether `adapt` stands between raw actions and the environment.
@@ -53,6 +57,8 @@ class ActorCritic:
         recurrent: bool = False,
         adapts: bool = True,
         catalog: Catalog | None = None,
+        keywords: Mapping[str, Any] | None = None,
+        name: str = "CatalogPolicy",
     ) -> None:
         origin = origin_of(observation_space, action_space)
         self.given_catalog = catalog
@@ -66,7 +72,13 @@ class ActorCritic:
             layout = catalog.parse_config(config).values.get("image_layout", "hwc")
             observations, actions = untransposed(observation_space, layout), action_space
         defaults = engine_defaults(observations)
-        refuse_filter(catalog.resolve(observations, actions, config, "torch", defaults=defaults))
+
+        def resolve(config: Mapping[str, Any] | None) -> Resolution:
+            return catalog.resolve(observations, actions, config, "torch", defaults=defaults)
+
+        if keywords:
+            config = self.given = translated(keywords, config, resolve, policy=name, recurrent=recurrent)
+        refuse_filter(resolve(config))
         self.policy: Policy = catalog.build(observations, actions, config, "torch", defaults=defaults)
         refuse_model(self.policy, recurrent=recurrent)
         if origin is not None:

@@ -15,13 +15,10 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
+from rlcatalog_sb3.translating import ACTIVATIONS
 
 Array = np.ndarray[Any, Any]
 
-_ACTIVATIONS: dict[type, str] = {
-    nn.ReLU: "relu", nn.Tanh: "tanh", nn.ELU: "elu", nn.SiLU: "silu", nn.SELU: "selu", nn.Sigmoid: "sigmoid",
-    nn.Identity: "linear",
-}  # fmt: skip
 #: SAC cuts the log standard deviations off there; TD3 has none, and explores with noise of its own.
 _LOG_STDS = {"gaussian_log_std_min": -20.0, "gaussian_log_std_max": 2.0}
 
@@ -43,7 +40,7 @@ def to_policy(model: Any) -> Policy:
     normalize = model.get_vec_normalize_env()
     if normalize is not None and normalize.norm_obs:
         raise NotServedError(
-            "VecNormalize: the model sees observations normalised by Stable-Baselines3, which an exported policy would"
+            "VecNormalize: the model sees observations normalised by Stable-Baselines3, which a converted policy would"
             " not. Train with norm_obs=False, or normalise in an environment wrapper."
         )
     policy = model.policy
@@ -84,8 +81,13 @@ def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Call
         return _pairs(modules[:-1]), [(modules[-1].weight, modules[-1].bias)], policy.q_net.q_net
     actor = getattr(policy, "actor", None)
     if actor is None or getattr(actor, "use_sde", False):
-        what = "holds no parts of the catalog" if actor is None else "explores by use_sde, which the catalog has not"
-        raise NotServedError(f"{type(policy).__name__} {what}; it cannot be exported.")
+        what = "explores by use_sde, which the catalog has not"
+        if actor is None:
+            ours = any(isinstance(module, CatalogExtractor) for module in policy.modules())
+            what = (
+                "has other layers behind the trunk than DQN, SAC and TD3" if ours else "holds no parts of the catalog"
+            )
+        raise NotServedError(f"{type(policy).__name__} {what}; it cannot be converted.")
     if hasattr(actor, "log_std"):
         latent, mean, log_std = actor.latent_pi, actor.mu, actor.log_std
         both = lambda x: torch.cat([mean(latent(x)), log_std(latent(x))], dim=1)  # noqa: E731
@@ -106,10 +108,12 @@ def _pairs(modules: list[nn.Module]) -> list[Layer]:
     for module in modules:
         if isinstance(module, nn.Linear):
             found.append((module, None))
-        elif found and found[-1][1] is None and type(module) in _ACTIVATIONS:
+        elif found and found[-1][1] is None and type(module) in ACTIVATIONS:
             found[-1] = (found[-1][0], module)
         else:
-            raise NotServedError(f"a {type(module).__name__} among the layers of Stable-Baselines3 cannot be exported.")
+            raise NotServedError(
+                f"a {type(module).__name__} among the layers of Stable-Baselines3 cannot be converted."
+            )
     return found
 
 
@@ -121,12 +125,12 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
                 f"{key}: the layers behind the trunk are Stable-Baselines3's and end linearly; leave it out."
             )
     if hidden:
-        names = {_ACTIVATIONS[type(activation or nn.Identity())] for _, activation in hidden}
+        names = {ACTIVATIONS[type(activation or nn.Identity())] for _, activation in hidden}
         before = config.get("post_fcnet_hiddens", [])
         if len(names | ({config.get("post_fcnet_activation", "relu")} if before else set())) > 1:
             raise NotServedError(
-                f"the layers behind the trunk have the activations {', '.join(sorted(names))}; to be exported, they and"
-                " the trunk's post_fcnet_hiddens must have the same. Set net_arch=[]."
+                f"the layers behind the trunk have the activations {', '.join(sorted(names))}; to be converted, they"
+                " and the trunk's post_fcnet_hiddens must have the same. Set net_arch=[]."
             )
         config["post_fcnet_hiddens"] = [*before, *(layer.out_features for layer, _ in hidden)]
         config["post_fcnet_activation"] = names.pop()
@@ -165,7 +169,7 @@ def _check(policy: Policy, extractor: CatalogExtractor, head: Callable[[Tensor],
 def _not_rebuilt(policy: Policy) -> NotServedError:
     return NotServedError(
         f"{type(policy.model).__name__}: this trunk with Stable-Baselines3's layers behind it has no equal among the"
-        " catalog's models, so it cannot be exported. Save the algorithm itself: model.save(path)."
+        " catalog's models, so it cannot be converted. Save the algorithm itself: model.save(path)."
     )
 
 

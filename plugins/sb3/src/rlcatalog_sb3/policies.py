@@ -15,11 +15,9 @@ from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog_sb3.actor_critic import ActorCritic
 from rlcatalog_sb3.distribution import CatalogDistribution
-from rlcatalog_sb3.refusals import refuse_unused
+from rlcatalog_sb3.refusals import refuse_algorithm
 
 Array = np.ndarray[Any, Any]
-
-_ACCEPTED = ("model_config", "catalog", "optimizer_class", "optimizer_kwargs")
 
 
 class CatalogBasePolicy(BasePolicy):
@@ -36,10 +34,12 @@ class CatalogBasePolicy(BasePolicy):
         optimizer_class: Class of the optimiser.
         optimizer_kwargs: Its keyword arguments but the learning rate; `eps=1e-5` for Adam when missing, as
             Stable-Baselines3's own policies have it.
-        unused: Keyword arguments of Stable-Baselines3's own policies; refused.
+        keywords: Keyword arguments of Stable-Baselines3's own policies: `net_arch`, `activation_fn` and `log_std_init`
+            are translated to keys of the model config where one means the same; all else is refused.
 
     Raises:
         CatalogError: The parts do not fit, or the algorithm cannot carry what they need.
+        NotServedError: An algorithm builds it that has other nets or distributions than PPO's.
     """
 
     #: Whether the algorithm carries the states of a memory.
@@ -58,9 +58,9 @@ class CatalogBasePolicy(BasePolicy):
         use_sde: bool = False,
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
-        **unused: Any,
+        **keywords: Any,
     ) -> None:
-        refuse_unused(unused, type(self).__name__, _ACCEPTED)
+        refuse_algorithm(self, observation_space)
         if use_sde:
             raise ConfigError(
                 "use_sde=True: state-dependent exploration draws from Stable-Baselines3's own distribution; the"
@@ -76,7 +76,7 @@ class CatalogBasePolicy(BasePolicy):
         self.use_sde = False
         self.actor_critic = ActorCritic(
             observation_space, action_space, model_config, recurrent=self._recurrent, adapts=self._adapts,
-            catalog=catalog,
+            catalog=catalog, keywords=keywords, name=type(self).__name__,
         )  # fmt: skip
         # "Squashed" actions are unscaled by the policy, which is where the action codec belongs.
         self._squash_output = self.actor_critic.adapts and self._adapts

@@ -2,12 +2,57 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
+
+from gymnasium import spaces
 
 from rlcatalog import Policy
 from rlcatalog.choice import Resolution
-from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, nearest
+from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog_sb3.packing import is_packable
+
+#: Algorithms with nets of their own for actions and values.
+_OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})
+
+
+def refuse_algorithm(policy: Any, observation_space: Any) -> None:
+    """Refuse to be built by an algorithm that acts or learns otherwise than PPO and A2C do.
+
+    Stable-Baselines3 does not tell a policy who builds it, and finds out what it lacks after a buffer is filled; so the
+    caller of the constructor is looked at.
+
+    Args:
+        policy: The policy, in its constructor.
+        observation_space: The observation space it shows.
+
+    Raises:
+        NotServedError: Such an algorithm builds it.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_locals.get("self") is policy:
+        frame = frame.f_back
+    builder = type(frame.f_locals.get("self"))
+    theirs = {
+        cls.__name__ for cls in builder.__mro__ if cls.__module__.startswith(("stable_baselines3.", "sb3_contrib."))
+    }
+    name, own = builder.__name__, type(policy).__name__
+    shown, env = "MlpPolicy", "env"
+    if isinstance(observation_space, spaces.Dict):
+        known = "MultiInputPolicy" in getattr(builder, "policy_aliases", {})
+        shown, env = ("MultiInputPolicy", env) if known else (shown, "for_sb3(env)")
+    way = (
+        f'give it a trunk of the catalog: {name}("{shown}", {env}, policy_kwargs={{"features_extractor_class":'
+        ' CatalogExtractor, "features_extractor_kwargs": {"model_config": {...}}}), with CatalogExtractor from'
+        " rlcatalog_sb3."
+    )
+    if theirs & _OWN_NETS:
+        raise NotServedError(f"{name} takes no {own}: its nets for actions and values are its own. Instead, {way}")
+    if "TRPO" in theirs:
+        raise NotServedError(
+            f"TRPO takes no {own}: it needs distributions of torch.distributions, and the catalog's are none. Take"
+            f" PPO(CatalogPolicy, env, target_kl=0.01), which bounds the divergence as well, or {way}"
+        )
 
 
 def refuse_filter(resolution: Resolution) -> None:
@@ -87,16 +132,3 @@ def _adds_to_the_loss(model: Any) -> bool:
         return model.custom_loss(loss, {}) is not loss
     except Exception:  # it computes something
         return True
-
-
-def refuse_unused(arguments: dict[str, Any], name: str, accepted: tuple[str, ...]) -> None:
-    """Refuse policy_kwargs that the catalog's parts have no use for.
-
-    Raises:
-        ConfigError: There are such.
-    """
-    for key in arguments:
-        raise ConfigError(
-            f"policy_kwargs: {name} takes no {key!r}.{nearest(key, accepted)} Accepted: {', '.join(accepted)}. Layers,"
-            " activations and initial values are keys of model_config; rlcatalog.MODEL_DEFAULTS holds them all."
-        )

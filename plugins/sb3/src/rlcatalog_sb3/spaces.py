@@ -96,8 +96,12 @@ def engine_defaults(observation_space: Any) -> dict[str, Any]:
 
     Actor and critic have a net each for vectors, and share the one for images (`ActorCriticPolicy`, `net_arch`).
     """
-    leaves = SpaceInfo.read(observation_space).walk()
-    return {"vf_share_layers": any(leaf.kind == "box" and len(leaf.shape or ()) == 3 for leaf in leaves)}
+    return {"vf_share_layers": has_images(SpaceInfo.read(observation_space))}
+
+
+def has_images(info: SpaceInfo) -> bool:
+    """Whether a Box of three axes is in a space."""
+    return any(leaf.kind == "box" and len(leaf.shape or ()) == 3 for leaf in info.walk())
 
 
 def is_transposed(space: Any, layout: str) -> bool:

@@ -1,0 +1,215 @@
+"""Keyword arguments of Stable-Baselines3's own policies as keys of the model config, where a key means the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from rlcatalog.choice import Resolution
+from rlcatalog.config import activation_name, same
+from rlcatalog.errors import ConfigError, nearest, shown
+from rlcatalog_sb3.spaces import has_images
+
+#: Modules of PyTorch, as they are without arguments → the catalog's names of activations.
+ACTIVATIONS: dict[type, str] = {
+    nn.Identity: "linear", nn.ReLU: "relu", nn.Tanh: "tanh", nn.ELU: "elu", nn.SiLU: "silu", nn.GELU: "gelu",
+    nn.Sigmoid: "sigmoid", nn.Softplus: "softplus", nn.LeakyReLU: "leaky_relu", nn.SELU: "selu",
+}  # fmt: skip
+
+_MODEL = (
+    "the whole net is the catalog's model. Name one with custom_model in model_config, or take a policy of"
+    " Stable-Baselines3 with a CatalogExtractor."
+)
+_SDE = (
+    "it belongs to use_sde, which the catalog has not. A distribution within the bounds is"
+    " custom_action_dist='squashed_gaussian' in model_config."
+)
+_MEMORIES = "vf_share_layers in model_config says whether actor and critic have one memory (True) or one each (False)."
+#: Arguments that have no key of the same meaning → what there is in their place.
+_REFUSED = {
+    "ortho_init": "it is about all layers, and the catalog's output layers always begin small (normc of std 0.01), the"
+    " value's as well. For hidden layers as Stable-Baselines3's with ortho_init=True, set"
+    " fcnet_weights_initializer='orthogonal' and fcnet_weights_initializer_config={'gain': 2**0.5} in model_config;"
+    " PyTorch's own initial values (ortho_init=False) have no name there.",
+    "features_extractor_class": _MODEL,
+    "features_extractor_kwargs": _MODEL,
+    "share_features_extractor": "vf_share_layers in model_config says whether actor and critic share their layers.",
+    "normalize_images": "image_scale in model_config says how images are scaled.",
+    "full_std": _SDE,
+    "use_expln": _SDE,
+    "squash_output": _SDE,
+    "lstm_hidden_size": "it is lstm_cell_size in model_config, beside use_lstm.",
+    "n_lstm_layers": "the catalog's LSTM has one layer; put a memory of your own into custom_model.",
+    "shared_lstm": _MEMORIES,
+    "enable_critic_lstm": _MEMORIES,
+    "lstm_kwargs": "keys of model_config that begin with lstm_ are there for the LSTM.",
+}
+
+
+def translated(
+    keywords: Mapping[str, Any],
+    config: Mapping[str, Any] | None,
+    resolve: Callable[[Mapping[str, Any] | None], Resolution],
+    *,
+    policy: str,
+    recurrent: bool,
+) -> dict[str, Any]:
+    """Return the model config with the keys that keyword arguments of Stable-Baselines3's policies stand for.
+
+    `net_arch` gives `fcnet_hiddens` and `vf_share_layers=False`, `activation_fn` gives `fcnet_activation`, and
+    `log_std_init=0.0` gives `free_log_std=True`.
+
+    Args:
+        keywords: The arguments.
+        config: The model config beside them.
+        resolve: Looks up the parts for a model config.
+        policy: Name of the policy, for messages.
+        recurrent: Whether the policy has a memory.
+
+    Raises:
+        ConfigError: An argument has no key of the same meaning here, or the model config says otherwise.
+    """
+    refuse_unknown(keywords, policy)
+    found = resolve(config)
+    asked = found.config.asked
+    wanted: dict[str, Any] = {**(config or {})}
+    for name, value in keywords.items():
+        if value is None:  # what net_arch is where nobody sets it
+            continue
+        for key, meant in _TRANSLATIONS[name](value, found, recurrent).items():
+            if key not in asked:
+                wanted[key] = meant
+            elif not same(_neutral(key, asked[key]), meant):
+                raise ConfigError(
+                    f"policy_kwargs: {name}={_said(value)} means {key}={shown(meant)}, and model_config says"
+                    f" {key}={shown(asked[key])}. Keep one of them."
+                )
+    return wanted
+
+
+#: Keyword arguments of the policies here.
+_OWN = ("model_config", "catalog", "optimizer_class", "optimizer_kwargs")
+
+
+def refuse_unknown(keywords: Mapping[str, Any], policy: str) -> None:
+    """Refuse keyword arguments that no key of the model config stands for.
+
+    Raises:
+        ConfigError: There are such; the message says what there is in their place.
+    """
+    accepted = (*_OWN, *_TRANSLATIONS)
+    for name in keywords:
+        if name in _REFUSED:
+            raise ConfigError(f"policy_kwargs: {policy} takes no {name!r}: {_REFUSED[name]}")
+        if name not in _TRANSLATIONS:
+            raise ConfigError(
+                f"policy_kwargs: {policy} takes no {name!r}.{nearest(name, accepted)} Accepted: {', '.join(accepted)}."
+                " Layers, activations and initial values are keys of model_config; rlcatalog.MODEL_DEFAULTS holds them"
+                " all."
+            )
+
+
+def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
+    """Return the keys for `net_arch`: a stack of layers for the actor, and one like it for the critic."""
+    what = f"net_arch={_said(value)}"
+    _refuse_elsewhere(
+        what, "fcnet_hiddens", found, recurrent,
+        image="Layers behind the convolutions are post_fcnet_hiddens in model_config, the convolutions conv_filters.",
+    )  # fmt: skip
+    if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], Mapping):
+        (value,) = value  # as it was written before Stable-Baselines3 1.8
+    if isinstance(value, Mapping):
+        actor, critic = value.get("pi", []), value.get("vf", [])
+        if set(value) - {"pi", "vf"} or not same(list(actor), list(critic)):
+            raise ConfigError(
+                f"policy_kwargs: {what}: the catalog's actor and critic have layers of the same widths. Give both the"
+                " same list, or set fcnet_hiddens in model_config; other nets are a custom_model."
+            )
+        value = actor
+    if not isinstance(value, list | tuple) or not all(_is_width(width) for width in value):
+        raise ConfigError(f"policy_kwargs: {what}: expected widths, as in [64, 64] or dict(pi=[64, 64], vf=[64, 64]).")
+    return {"fcnet_hiddens": [int(width) for width in value], "vf_share_layers": False}
+
+
+def _activation(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
+    """Return the key for `activation_fn`."""
+    what = f"activation_fn={_said(value)}"
+    _refuse_elsewhere(
+        what, "fcnet_activation", found, recurrent,
+        image="The activation of convolutions is conv_activation in model_config, that of the layers behind them"
+        " post_fcnet_activation.",
+    )  # fmt: skip
+    name = ACTIVATIONS.get(value) if isinstance(value, type) else None
+    if name is None:
+        raise ConfigError(
+            f"policy_kwargs: {what} has no name in the catalog. Those that have one:"
+            f" {', '.join(cls.__name__ for cls in ACTIVATIONS)}. Others go into model_config: fcnet_activation takes a"
+            " callable."
+        )
+    return {"fcnet_activation": name}
+
+
+def _log_std(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
+    """Return the key for `log_std_init`: trained log standard deviations that do not see the observation."""
+    what = f"log_std_init={_said(value)}"
+    info, dist = found.request.action, found.component("action_dist")
+    single = info is not None and info.kind == "box" and np.issubdtype(info.dtype, np.floating)
+    if not single or not (dist.undeclared or "free_log_std" in found.config_keys(dist)):
+        where = "here" if info is None else f"for {info.describe()}"
+        raise ConfigError(
+            f"policy_kwargs: {what}: {dist.name}, the distribution {where}, has no log standard deviations of its own"
+            " (free_log_std). Leave it out."
+        )
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != 0:
+        raise ConfigError(
+            f"policy_kwargs: {what}: the catalog's begin at 0, with free_log_std=True in model_config. For another"
+            " beginning set that, and change the weight 'outputs.free_log_std.log_std' of the algorithm's"
+            " policy.model with get_weights and set_weights."
+        )
+    return {"free_log_std": True}
+
+
+_TRANSLATIONS: dict[str, Callable[[Any, Resolution, bool], dict[str, Any]]] = {
+    "net_arch": _layers,
+    "activation_fn": _activation,
+    "log_std_init": _log_std,
+}
+
+
+def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *, image: str) -> None:
+    """Refuse layers of Stable-Baselines3's that stand elsewhere than the catalog's dense ones.
+
+    Raises:
+        ConfigError: They do, or the model has no dense layers of that kind.
+    """
+    if recurrent:
+        raise ConfigError(
+            f"policy_kwargs: {what}: Stable-Baselines3's layers stand behind the memory, the catalog's in front of it."
+            f" Set {key} in model_config."
+        )
+    if has_images(found.request.obs):
+        raise ConfigError(f"policy_kwargs: {what}: there are images in the observation. {image}")
+    trunk = found.component("trunk")
+    if not trunk.undeclared and key not in (keys := found.config_keys(trunk)):
+        raise ConfigError(
+            f"policy_kwargs: {what}: {trunk.name}, the model here, reads no {key}. Set keys of its own in model_config:"
+            f" {', '.join(keys) or 'it has none'}."
+        )
+
+
+def _is_width(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) > 0
+
+
+def _neutral(key: str, value: Any) -> Any:
+    """Return a value of the model config as a translation would write it."""
+    if key != "fcnet_activation":
+        return value
+    return ACTIVATIONS.get(value, value) if isinstance(value, type) else activation_name(value, key)
+
+
+def _said(value: Any) -> str:
+    return value.__name__ if isinstance(value, type) else shown(value)
