@@ -184,9 +184,11 @@ def test_the_command_trains_and_leaves_a_policy(local_ray, tmp_path, capsys):
     assert about["env"] == "CartPole-v1"
     assert about["algorithm"]["name"] == "PPO"
     assert "mean return" in run("evaluate", str(tmp_path), "--episodes", "2")[1]
-    restored = PPO.from_checkpoint(str(tmp_path / "checkpoint"))
+    restored = Algorithm.from_checkpoint(str(tmp_path / "checkpoint"))
     obs = np.full((1, 4), 0.1, np.float32)
-    ours, theirs = (one.act(obs, explore=False).value for one in (rlcatalog.load(tmp_path / "policy"), to_policy(restored)))
+    ours, theirs = (
+        one.act(obs, explore=False).value for one in (rlcatalog.load(tmp_path / "policy"), to_policy(restored))
+    )
     np.testing.assert_array_equal(ours, theirs)
     restored.stop()
     code, said = run("train-rllib", "CartPole-v1", "--set", "num_env_runners=0")
