@@ -124,3 +124,17 @@ def test_an_algorithm_found_by_name_comes_back(tmp_path):
     model = PPO("CatalogPolicy", "CartPole-v1", device="cpu")
     model.save(tmp_path / "model.zip")
     assert type(PPO.load(tmp_path / "model.zip", device="cpu").policy) is type(model.policy) is CatalogPolicy
+
+
+def test_an_sb3_contrib_that_cannot_be_imported_is_no_hindrance(tmp_path):
+    (tmp_path / "sb3_contrib.py").write_text("raise RuntimeError('broken')\n", encoding="utf-8")
+    script = """
+        from rlcatalog_sb3 import for_sb3
+        from stable_baselines3 import PPO
+        print(type(PPO("CatalogPolicy", for_sb3("CartPole-v1"), device="cpu").policy).__name__)
+    """
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.stdout.strip() == "CatalogPolicy", found.stderr

@@ -37,6 +37,6 @@ def _imported(package: str, importing: bool) -> Any:
     if importing and package not in sys.modules:
         try:
             return importlib.import_module(package)
-        except ImportError:  # sb3-contrib is an extra
+        except Exception:  # sb3-contrib is an extra, and whoever uses it sees what is wrong with it
             return None
     return sys.modules.get(package)
