@@ -15,9 +15,10 @@ from rlcatalog_rllib.agents import AgentsToModule, ModuleToAgents, spaces_of_age
 from rlcatalog_rllib.connectors import EnvToModule, ModuleToEnv, behind, module_to_env
 from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner
 from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env
+from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
 from rlcatalog_rllib.rays_config import engine_defaults, given_in_spec, given_to_ray, is_the_users, spec_of
 from rlcatalog_rllib.recipe import Recipe, choose_parts
-from rlcatalog_rllib.refusals import check_config
+from rlcatalog_rllib.refusals import check_config, learns_offline
 from rlcatalog_rllib.spaces import encoded_space
 from rlcatalog_rllib.travelling import packed
 
@@ -38,7 +39,8 @@ def configure(
     given stay: theirs come first on the way to the module, and before ours on the way to the environment.
 
     Args:
-        config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()` or `DQNConfig()`, or a subclass's; changed and returned.
+        config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()`, `DQNConfig()`, `BCConfig()` or `MARWILConfig()`, or a
+            subclass's; changed and returned. BC and MARWIL encode what they read: data as the environment has it.
             After `multi_agent(...)` each policy has parts of its own.
         env: A Gymnasium id, a name registered with Ray Tune, or a class; the config's own when missing.
         model: The flat model config of rlcatalog; its keys go before those that `config` was given in
@@ -83,6 +85,10 @@ def configure(
     if wrapped is not made or not batches_as_arrays(obs_space):
         given = {"env": env, "env_config": env_config, "model": packed(asked), "catalog": recipe.catalog}
         env, env_config = CatalogEnv, given
+    if learns_offline(config):
+        refuse_filter(policy)
+        config.training(learner_connector=EpisodesToLearner(_own(config._learner_connector)))
+        config.environment(observation_space=obs_space, action_space=action_space)  # no runner is there to ask
     spec = _spec(recipe, policy, kind)
     connectors = EnvToModule(recipe, own[0]), ModuleToEnv(own[1])
     return _set_up(config, env, env_config, theirs, [recipe], spec, connectors, CatalogEnvRunner)
@@ -143,7 +149,7 @@ def _for_module(name: str) -> Iterator[None]:
 
 def _own(make: Any) -> Any:
     """Return what the user gave Ray for a pipeline, also where configure() was called before."""
-    if isinstance(make, EnvToModule | ModuleToEnv | AgentsToModule | ModuleToAgents):
+    if isinstance(make, EnvToModule | ModuleToEnv | AgentsToModule | ModuleToAgents | EpisodesToLearner):
         return make.own
     return None if make is module_to_env else make
 

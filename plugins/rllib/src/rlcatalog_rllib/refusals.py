@@ -67,10 +67,10 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
         NotServedError: The algorithm, or a setting of it, is not served; the message names it.
         ConfigError: A model config is for no policy.
     """
-    names = {cls.__name__ for cls in type(config).__mro__}
-    found = next((kind for name, kind in _KINDS.items() if name in names), None)
+    known = (_KINDS[cls.__name__] for cls in type(config).__mro__ if cls.__name__ in _KINDS)
+    found = next(known, None)
     if found is None:
-        raise NotServedError(f"{type(config).__name__}: served are PPO, APPO, IMPALA and DQN.")
+        raise NotServedError(f"{type(config).__name__}: served are PPO, APPO, IMPALA, DQN, BC and MARWIL.")
     if config.framework_str != "torch":
         raise NotServedError(f"framework={config.framework_str!r}: RLlib's new API stack runs PyTorch alone.")
     if not (config.enable_rl_module_and_learner and config.enable_env_runner_and_connector_v2):
@@ -89,5 +89,17 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
     return found
 
 
-#: Name of a config class of Ray's → the kind of module it needs; a subclass needs the same.
-_KINDS = {"DQNConfig": "q_learning", "PPOConfig": "actor_critic", "IMPALAConfig": "actor_critic"}
+def learns_offline(config: Any) -> bool:
+    """Whether an algorithm learns from recorded data: BC and MARWIL.
+
+    Args:
+        config: Ray's AlgorithmConfig.
+    """
+    return any(cls.__name__ == "MARWILConfig" for cls in type(config).__mro__)
+
+
+#: Name of a config class of Ray's → the kind of module it needs, or None; a subclass needs the same.
+_KINDS = {
+    "DQNConfig": "q_learning", "SACConfig": None, "IQLConfig": None,
+    **dict.fromkeys(("PPOConfig", "IMPALAConfig", "MARWILConfig"), "actor_critic"),
+}  # fmt: skip

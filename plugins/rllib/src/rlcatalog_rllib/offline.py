@@ -1,0 +1,128 @@
+"""Recorded episodes: encoded for the learners of BC and MARWIL as an environment runner would have encoded them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tree  # type: ignore[import-untyped]
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+from rlcatalog.errors import NotServedError
+from rlcatalog_rllib.connectors import Pieces, pieces_of
+from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, rows_of
+
+Array = np.ndarray[Any, Any]
+
+
+class EncodeEpisodes(ConnectorV2):
+    """Encodes all observations of recorded episodes, and turns their actions into raw ones; in the learner's pipeline.
+
+    Episodes hold what the environment emitted and took. One that was recorded with the catalog's own connectors holds
+    encoded observations and raw actions already, and is left as it is.
+
+    The module that is trained holds the policy that says how.
+    """
+
+    def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
+        """Put encoded episodes into the list in the place of recorded ones."""
+        module: Any = rl_module[DEFAULT_MODULE_ID] if isinstance(rl_module, MultiRLModule) else rl_module
+        self._policy: Any = module.policy
+        self._space: Any = module.observation_space
+        for number, episode in enumerate(episodes):
+            if not isinstance(episode, SingleAgentEpisode):
+                raise NotServedError("EncodeEpisodes: found episodes of several agents; BC and MARWIL train one.")
+            observations = _items(episode.get_observations())
+            if not self._is_encoded(observations[0]):
+                episodes[number] = self._encoded(episode, observations)
+        return batch
+
+    def _is_encoded(self, obs: Any) -> bool:
+        return not self._policy.observation_space.contains(obs) and bool(self._space.contains(obs))
+
+    def _encoded(self, episode: Any, observations: list[Any]) -> SingleAgentEpisode:
+        policy = self._policy
+        actions, rewards = _items(episode.get_actions()), list(map(float, episode.get_rewards()))
+        raw = policy.raw_action(_stacked(actions)) if actions else np.zeros((0, policy.action_codec.width))
+        raw = np.asarray(raw).reshape(len(actions), -1)
+        scalar = policy.action_codec.scalar
+        made = SingleAgentEpisode(
+            id_=episode.id_, observations=self._rows(observations, raw, rewards, episode.is_done),
+            actions=list(raw[:, 0] if scalar else raw), rewards=[*rewards], infos=episode.get_infos(),
+            terminated=episode.is_terminated, truncated=episode.is_truncated, len_lookback_buffer=0,
+            extra_model_outputs={name: _items(value[:]) for name, value in episode.extra_model_outputs.items()},
+            observation_space=self._space, action_space=policy.action_space, t_started=episode.t_started,
+        )  # fmt: skip
+        return made.to_numpy() if episode.is_numpy else made
+
+    def _rows(self, observations: list[Any], raw: Array, rewards: list[float], done: bool) -> list[Any]:
+        policy = self._policy
+        encoded = policy.preprocess(observations)
+        if not hasattr(self._space, "spaces"):
+            return list(encoded)
+        found: list[dict[str, Any]] = [{OBS: row} for row in encoded]
+        if policy.masks.key is not None:
+            last = len(observations) - 1
+            for t, (one, obs) in enumerate(zip(found, observations, strict=True)):
+                one[MASK] = policy.encoder.mask_of(obs, over=done and t == last).astype(np.int8)
+        if VIEWS in self._space.spaces:
+            history = policy.views.start(1)
+            for t, one in enumerate(found):
+                if t:
+                    history = policy.views.after(history, encoded[t - 1 : t], raw[t - 1 : t])
+                    if policy.views.reads_rewards:
+                        history = policy.views.rewarded(history, [rewards[t - 1]])
+                (one[VIEWS],) = rows_of(policy.views.see(history, encoded[t : t + 1]), 1)
+        return found
+
+
+@dataclass(frozen=True)
+class EpisodesToLearner:
+    """Makes the first pieces of the learner's pipeline: the user's own, then ours, which encode what those leave.
+
+    Attributes:
+        own: What the user gave Ray for this pipeline, or None.
+    """
+
+    own: Pieces | None = None
+
+    def __call__(self, observation_space: Any = None, action_space: Any = None) -> list[ConnectorV2]:
+        encode = EncodeEpisodes()
+        return [*pieces_of(self.own, observation_space, action_space), encode]
+
+
+def refuse_filter(policy: Any) -> None:
+    """Refuse filters whose statistics recorded data would have to give.
+
+    Raises:
+        NotServedError: There is one.
+    """
+    if policy.filter is not None:
+        raise NotServedError(
+            "observation_filter: BC and MARWIL read data in processes of their own, whose statistics nobody puts"
+            " together. Leave it out, or normalise the recorded observations beforehand."
+        )
+
+
+def _items(column: Any) -> list[Any]:
+    """Return what a column holds step by step: Ray has it as a list, or as arrays in the structure of one step."""
+    if isinstance(column, list):
+        return column
+    if isinstance(column, np.ndarray):
+        return list(column)
+    return rows_of(column, len(tree.flatten(column)[0]))
+
+
+def _stacked(items: list[Any]) -> Any:
+    """Return the batch of some actions, in their structure."""
+    first = items[0]
+    if isinstance(first, Mapping):
+        return {key: _stacked([item[key] for item in items]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_stacked([item[i] for item in items]) for i in range(len(first)))
+    return np.stack([np.asarray(item) for item in items])
