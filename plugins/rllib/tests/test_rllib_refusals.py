@@ -32,7 +32,7 @@ OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (SACConfig, "SACConfig: served are PPO, APPO, IMPALA and DQN"),
+        (SACConfig, "SACConfig: served are PPO, APPO, IMPALA, DQN, BC and MARWIL"),
         (lambda: PPOConfig().framework("tf2"), "framework='tf2'.*PyTorch alone"),
         (lambda: PPOConfig().api_stack(enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False),
          "old API stack"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +11,7 @@ from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.errors import CatalogError
+from rlcatalog.errors import CatalogError, UnreadKeysWarning
 from rlcatalog_rllib.agents import AgentsToModule, ModuleToAgents, spaces_of_agents, spaces_of_modules
 from rlcatalog_rllib.connectors import EnvToModule, ModuleToEnv, behind, module_to_env
 from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner
@@ -19,6 +20,7 @@ from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
 from rlcatalog_rllib.rays_config import engine_defaults, given_in_spec, given_to_ray, is_the_users, spec_of
 from rlcatalog_rllib.recipe import Recipe, choose_parts
 from rlcatalog_rllib.refusals import check_config, learns_offline
+from rlcatalog_rllib.searching import check_encoding, searched
 from rlcatalog_rllib.spaces import encoded_space
 from rlcatalog_rllib.travelling import packed
 
@@ -45,7 +47,8 @@ def configure(
         env: A Gymnasium id, a name registered with Ray Tune, or a class; the config's own when missing.
         model: The flat model config of rlcatalog; its keys go before those that `config` was given in
             `training(model=...)` and `rl_module(model_config=...)`. Keys that are in neither have the catalog's
-            defaults, but `vf_share_layers`, which has that of the algorithm's own nets.
+            defaults, but `vf_share_layers`, which has that of the algorithm's own nets. With one agent a value may be
+            `tune.grid_search([...])` or a distribution of Ray Tune's.
         models: With several agents, the model configs of policies by their ids; their keys go before those of `model`.
         env_config: The environment's config; the config's own when missing.
         catalog: The catalog the parts come from, with what is registered in it; each process's own when None. Ray
@@ -74,23 +77,33 @@ def configure(
     own = _own(config._env_to_module_connector), _own(config._module_to_env_connector)
     if config.is_multi_agent:
         return _configure_agents(config, kind, env, env_config, theirs, asked, models or {}, catalog, own)
+    options = searched(asked)  # drawn once
+    first = {**asked, **{key: values[0] for key, values in options.items()}}
     made = create_env(env, env_config)
     try:
-        wrapped = (default_catalog() if catalog is None else catalog).wrap_env(made, asked)
+        wrapped = (default_catalog() if catalog is None else catalog).wrap_env(made, first)
         obs_space, action_space = wrapped.observation_space, wrapped.action_space
         seen = behind(own[0], wrapped, obs_space, action_space)
     finally:
         made.close()
-    recipe, policy = choose_parts(seen, action_space, asked, catalog, engine_defaults(config))
+    defaults = engine_defaults(config)
+    with warnings.catch_warnings():
+        if options:  # what one value has no use for, another may read
+            warnings.simplefilter("ignore", UnreadKeysWarning)
+        recipe, policy = choose_parts(seen, action_space, first, catalog, defaults)
+        check_encoding(
+            options, policy, lambda other: choose_parts(seen, action_space, {**first, **other}, catalog, defaults)[1]
+        )
     if wrapped is not made or not batches_as_arrays(obs_space):
-        given = {"env": env, "env_config": env_config, "model": packed(asked), "catalog": recipe.catalog}
+        given = {"env": env, "env_config": env_config, "model": packed(first), "catalog": recipe.catalog}
         env, env_config = CatalogEnv, given
     if learns_offline(config):
         refuse_filter(policy)
         config.training(learner_connector=EpisodesToLearner(_own(config._learner_connector)))
         config.environment(observation_space=obs_space, action_space=action_space)  # no runner is there to ask
-    spec = _spec(recipe, policy, kind)
+    spec = _spec(recipe, policy, kind, options)
     connectors = EnvToModule(recipe, own[0]), ModuleToEnv(own[1])
+    theirs |= {key: asked[key] for key in options}
     return _set_up(config, env, env_config, theirs, [recipe], spec, connectors, CatalogEnvRunner)
 
 
@@ -126,7 +139,7 @@ def _set_up(
     config.environment(env, env_config=env_config)
     # Ray's DQN looks for max_seq_len here; what the user gave stays for a second configure().
     longest = max((recipe.model["max_seq_len"] for recipe in recipes), default=20)
-    config.rl_module(rl_module_spec=spec, model_config={**theirs, "max_seq_len": longest})
+    config.rl_module(rl_module_spec=spec, model_config={"max_seq_len": longest, **theirs})
     if config.env_runner_cls is None and config.output is None:
         config.env_runners(env_runner_cls=runner)
     to_module, to_env = connectors
@@ -178,12 +191,12 @@ def spec(
     return _spec(*choose_parts(obs_space, action_space, model, catalog), kind)
 
 
-def _spec(recipe: Recipe, policy: Policy, kind: str) -> RLModuleSpec:
+def _spec(recipe: Recipe, policy: Policy, kind: str, searched: Collection[str] = ()) -> RLModuleSpec:
     from rlcatalog_rllib import CatalogQModule, CatalogRLModule
 
     return RLModuleSpec(
         module_class=CatalogQModule if kind == "q_learning" else CatalogRLModule,
         observation_space=encoded_space(policy),
         action_space=policy.action_space,
-        model_config=recipe.model_config(),
+        model_config=recipe.model_config(searched),
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+import warnings
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.choice import Pins
-from rlcatalog.errors import CatalogError
+from rlcatalog.errors import CatalogError, UnreadKeysWarning
 from rlcatalog_rllib.travelling import Parcel, content_of, packed, unpacked
 
 #: Under this key a module's `model_config` names the chosen parts.
@@ -33,12 +34,14 @@ class Recipe:
         pins: The parts that were chosen, or None where each process chooses itself.
         catalog: The catalog they come from, or a parcel of it; None for that of each process.
         defaults: Defaults of the algorithm's own nets, for keys that the model config does not give.
+        warned: Whether keys that nothing reads were spoken of where the run began.
     """
 
     model: Mapping[str, Any]
     pins: Pins | None = None
     catalog: Catalog | Parcel | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    warned: bool = False
 
     @classmethod
     def of(cls, model_config: Mapping[str, Any] | None) -> Recipe:
@@ -46,17 +49,24 @@ class Recipe:
         given = dict(model_config or {})
         pins, catalog = given.pop(PARTS, None), given.pop(CATALOG, None)
         keys = given.pop(KEYS, None)
-        if keys is None:  # a config by hand
+        by_hand = keys is None
+        if by_hand:
             keys = [key for key in given if key not in RAYS_OWN | RAYS_DEFAULTS]
         model = unpacked({key: given[key] for key in keys})
         defaults = {key: given[key] for key in RAYS_DEFAULTS if key in given and key not in model}
-        return cls(model, None if pins is None else Pins.from_dict(pins), catalog, defaults)
+        return cls(model, None if pins is None else Pins.from_dict(pins), catalog, defaults, not by_hand)
 
-    def model_config(self) -> dict[str, Any]:
-        """Return it as a module's `model_config`."""
+    def model_config(self, searched: Collection[str] = ()) -> dict[str, Any]:
+        """Return it as a module's `model_config`.
+
+        Args:
+            searched: Keys that Tune is to search over: their values come from the config of the trial, whose processes
+                choose the parts.
+        """
         catalog = {} if self.catalog is None else {CATALOG: self.catalog}
-        pins = None if self.pins is None else self.pins.as_dict()
-        return {**packed(self.model), KEYS: list(self.model), PARTS: pins, **catalog}
+        pins = None if self.pins is None or searched else self.pins.as_dict()
+        model = {key: value for key, value in self.model.items() if key not in searched}
+        return {**packed(model), KEYS: list(self.model), PARTS: pins, **catalog}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Recipe.of, ({**self.defaults, **self.model_config()},)
@@ -99,8 +109,8 @@ def choose_parts(
     named = [component for component in own if any(component is c for c in asked.components())]
     along = Parcel.of_catalog(asked, named) if catalog is None and named else catalog
     if len(named) < len(own):
-        return Recipe(explicit, None, along), policy
-    return Recipe({**explicit, **resolution.pinned_keys()}, Pins.of(resolution), along), policy
+        return Recipe(explicit, None, along, warned=True), policy
+    return Recipe({**explicit, **resolution.pinned_keys()}, Pins.of(resolution), along, warned=True), policy
 
 
 def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
@@ -119,7 +129,10 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
     try:
         if pins is not None:
             pins.check(catalog.registry)  # a missing package is named before its config keys are
-        return catalog.build(obs_space, action_space, recipe.model, "torch", pins=pins, defaults=recipe.defaults)
+        with warnings.catch_warnings():
+            if recipe.warned:
+                warnings.simplefilter("ignore", UnreadKeysWarning)
+            return catalog.build(obs_space, action_space, recipe.model, "torch", pins=pins, defaults=recipe.defaults)
     except CatalogError as error:
         versions = ", ".join(f"{name} {version}" for name, version in (pins.versions if pins else {}).items())
         chosen = f" (They were chosen with {versions}.)" if versions else ""
