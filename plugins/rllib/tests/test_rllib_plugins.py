@@ -1,4 +1,4 @@
-"""A third party's plugin, found by its entry point: in Ray's workers, missing there, and missing at a checkpoint."""
+"""A third party's plugin, found by its entry point: on the nodes of a cluster, missing on one, and at a checkpoint."""
 
 import json
 import os
@@ -20,24 +20,29 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "example" / "src" / "compass_age
 SCRIPT = """
 import json, sys
 import ray
+from ray.cluster_utils import Cluster
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 import rlcatalog_rllib
 
-ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False,
-         logging_level="ERROR")
-config = PPOConfig().env_runners(num_env_runners=1, num_envs_per_env_runner=2)
+cluster = Cluster()
+for resources, environ in (({}, {}), ({}, {}), ({"bare": 1}, {"RLCATALOG_DISABLE_PLUGINS": "compass-agents"})):
+    cluster.add_node(num_cpus=0 if resources else 1, resources=resources, env_vars=environ, include_dashboard=False,
+                     object_store_memory=100 * 2**20)
+ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+config = PPOConfig().env_runners(num_env_runners=2, num_envs_per_env_runner=1)
 config.training(train_batch_size_per_learner=100, minibatch_size=50, num_epochs=1)
 rlcatalog_rllib.configure(config, "CartPole-v1", model={"custom_model": "glu", "compass_width": 12})
 algo = config.build_algo()
 algo.train()
 here = "compass_agents" in sys.modules["__main__"].__dict__
 models = algo.env_runner_group.foreach_env_runner(
-    lambda r: [type(r.module.model).__module__, r.module.model.gated.out_features], local_env_runner=False
+    lambda r: [type(r.module.model).__module__, r.module.model.gated.out_features,
+               ray.get_runtime_context().get_node_id()], local_env_runner=False
 )
 path = algo.save_to_path(sys.argv[1])
 
-@ray.remote(runtime_env={"env_vars": {"RLCATALOG_DISABLE_PLUGINS": "compass-agents"}})
+@ray.remote(num_cpus=0, resources={"bare": 1})
 def without():
     try:
         SingleAgentEnvRunner(config=config)
@@ -46,6 +51,8 @@ def without():
 
 missing = ray.get(without.remote())
 algo.stop()
+ray.shutdown()
+cluster.shutdown()
 print(json.dumps({"imported here": here, "models": models, "missing": missing}))
 """
 
@@ -68,17 +75,19 @@ def run(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1]), folder / "checkpoint"
 
 
-def test_a_plugins_model_is_used_by_name_in_the_workers(run):
+def test_a_plugins_model_is_used_by_name_on_each_node(run):
     found, _ = run
-    assert found["models"] == [["compass_agents.torch", 24]]
+    assert [model[:2] for model in found["models"]] == [["compass_agents.torch", 24]] * 2
+    assert len({node for *_, node in found["models"]}) == 2
     assert not found["imported here"]
 
 
-def test_a_worker_without_the_plugin_names_the_package_and_the_node(run):
+def test_a_node_without_the_plugin_is_named_with_the_package(run):
     kind, text, node = run[0]["missing"]
     assert kind == "MissingPluginError"
     assert "compass-agents" in text
-    assert node in text
+    assert f"Ray node {node}" in text
+    assert node not in {other for *_, other in run[0]["models"]}
 
 
 def test_a_checkpoint_whose_plugin_is_missing_is_refused(run, local_ray):
