@@ -30,9 +30,9 @@ endif
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
-test test-one quick lowest learn attack sweep: export OMP_NUM_THREADS ?= 1
+test test-one quick lowest learn attack sweep compare: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check mutate lowest generate clean
+.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check compare mutate lowest generate clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -83,6 +83,9 @@ bench: $(VENV)/.dev  ## speed, as ratios to hand-written floors measured in the 
 bench-check: $(VENV)/.dev  ## measure, and say what got slower or faster than benchmarks/ratios.json
 	$(BIN)/python -m benchmarks --check $(BENCH_ARGS)
 
+compare: $(VENV)/.compare  ## learning: engines with their own nets and with ours, over paired seeds; COMPARE_ARGS=--help
+	$(BIN)/python -m benchmarks.learning $(COMPARE_ARGS)
+
 mutate: N = 100
 mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its tests notice? `make mutate P=plugins/ppo`
 	$(BIN)/python tools/mutate.py $(P) --n $(N) --seed $(SEED) $(MUTATE_ARGS)
@@ -119,6 +122,10 @@ $(VENV)/.torch: requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)
 $(VENV)/.dev: requirements/dev.txt requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@ $(VENV)/.torch $(VENV)/.demo
+
+$(VENV)/.compare: requirements/compare.txt $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
 
 # The lowest Python too; the oldest wheels are for no later one. The packages are built apart, so that what builds them
 # asks for nothing newer here.
