@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
+from ray.rllib.algorithms.cql import CQLConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
-from ray.rllib.algorithms.sac import SACConfig
 
 import rlcatalog_rllib
 from rlcatalog import ViewRequirement
@@ -32,7 +32,7 @@ OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (SACConfig, "SACConfig: served are PPO, APPO, IMPALA, DQN, BC and MARWIL"),
+        (CQLConfig, "CQLConfig: served are PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL"),
         (lambda: PPOConfig().framework("tf2"), "framework='tf2'.*PyTorch alone"),
         (lambda: PPOConfig().api_stack(enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False),
          "old API stack"),

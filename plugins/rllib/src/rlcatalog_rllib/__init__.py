@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlcatalog_rllib.envs import CatalogEnv
     from rlcatalog_rllib.exporting import export, to_policy
     from rlcatalog_rllib.q_learning import CatalogQModule
+    from rlcatalog_rllib.soft_actor_critic import CatalogSACModule
     from rlcatalog_rllib.testing import outputs
 
 _LAZY = {
@@ -24,6 +25,7 @@ _LAZY = {
     "CatalogEnv": "envs",
     "CatalogQModule": "q_learning",
     "CatalogRLModule": "actor_critic",
+    "CatalogSACModule": "soft_actor_critic",
     "EncodeObservations": "connectors",
     "configure": "configuring",
     "env_to_module": "connectors",
@@ -39,6 +41,7 @@ __all__ = [
     "CatalogEnv",
     "CatalogQModule",
     "CatalogRLModule",
+    "CatalogSACModule",
     "EncodeObservations",
     "configure",
     "env_to_module",

@@ -20,6 +20,7 @@ ALGORITHMS = {
     "APPO": "ray.rllib.algorithms.appo:APPOConfig",
     "IMPALA": "ray.rllib.algorithms.impala:IMPALAConfig",
     "DQN": "ray.rllib.algorithms.dqn:DQNConfig",
+    "SAC": "ray.rllib.algorithms.sac:SACConfig",
 }
 #: Folder of Ray's own checkpoint in a run's.
 CHECKPOINT = "checkpoint"
@@ -29,7 +30,7 @@ OPTIONS = {"num_env_runners": "--env-runners", "num_envs_per_env_runner": "--env
 
 def train_rllib(
     env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
-    algo: Annotated[str, typer.Option(help="PPO, APPO, IMPALA or DQN.")] = "PPO",
+    algo: Annotated[str, typer.Option(help="PPO, APPO, IMPALA, DQN or SAC.")] = "PPO",
     model: Annotated[
         list[str] | None, typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; repeatable.")
     ] = None,

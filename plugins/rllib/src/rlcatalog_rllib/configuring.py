@@ -41,8 +41,9 @@ def configure(
     given stay: theirs come first on the way to the module, and before ours on the way to the environment.
 
     Args:
-        config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()`, `DQNConfig()`, `BCConfig()` or `MARWILConfig()`, or a
-            subclass's; changed and returned. BC and MARWIL encode what they read: data as the environment has it.
+        config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()`, `DQNConfig()`, `SACConfig()`, `BCConfig()` or
+            `MARWILConfig()`, or a subclass's; changed and returned. BC and MARWIL encode what they read: data as the
+            environment has it.
             After `multi_agent(...)` each policy has parts of its own.
         env: A Gymnasium id, a name registered with Ray Tune, or a class; the config's own when missing.
         model: The flat model config of rlcatalog; its keys go before those that `config` was given in
@@ -86,7 +87,7 @@ def configure(
         seen = behind(own[0], wrapped, obs_space, action_space)
     finally:
         made.close()
-    defaults = engine_defaults(config)
+    defaults = engine_defaults(config, action_space)
     with warnings.catch_warnings():
         if options:  # what one value has no use for, another may read
             warnings.simplefilter("ignore", UnreadKeysWarning)
@@ -125,7 +126,9 @@ def _configure_agents(
             continue
         model = {**asked, **given_in_spec(config, given), **models.get(name, {})}
         with _for_module(name):
-            recipes[name], policy = choose_parts(obs_space, action_space, model, catalog, engine_defaults(config))
+            recipes[name], policy = choose_parts(
+                obs_space, action_space, model, catalog, engine_defaults(config, action_space)
+            )
         specs[name] = _spec(recipes[name], policy, kind)
     settings = {"normalize_actions": config.normalize_actions, "clip_actions": config.clip_actions}
     connectors = AgentsToModule(recipes, module_spaces, own[0]), ModuleToAgents(settings, own[1])
@@ -192,10 +195,11 @@ def spec(
 
 
 def _spec(recipe: Recipe, policy: Policy, kind: str, searched: Collection[str] = ()) -> RLModuleSpec:
-    from rlcatalog_rllib import CatalogQModule, CatalogRLModule
+    from rlcatalog_rllib import CatalogQModule, CatalogRLModule, CatalogSACModule
 
+    classes = {"actor_critic": CatalogRLModule, "q_learning": CatalogQModule, "soft_actor_critic": CatalogSACModule}
     return RLModuleSpec(
-        module_class=CatalogQModule if kind == "q_learning" else CatalogRLModule,
+        module_class=classes[kind],
         observation_space=encoded_space(policy),
         action_space=policy.action_space,
         model_config=recipe.model_config(searched),

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from gymnasium.spaces import Box
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
@@ -20,14 +21,18 @@ _FIELDS = frozenset(field.name for field in dataclasses.fields(DefaultModelConfi
 _WITHOUT_EQUAL = ("fcnet_use_layernorm", "head_fcnet_use_layernorm", "fusionnet_")
 
 
-def engine_defaults(config: Any) -> dict[str, Any]:
+def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
     """Return the model config's defaults that an algorithm's own nets have.
 
     Args:
         config: Ray's AlgorithmConfig.
+        action_space: The action space, for the distribution that SAC has for numbers.
     """
     own: Mapping[str, Any] = config._model_config_auto_includes
-    return {key: own[key] for key in sorted(RAYS_DEFAULTS & own.keys())}
+    found = {key: own[key] for key in sorted(RAYS_DEFAULTS & own.keys())}
+    if any(cls.__name__ == "SACConfig" for cls in type(config).__mro__) and isinstance(action_space, Box):
+        found["custom_action_dist"] = "squashed_gaussian"
+    return found
 
 
 def given_to_ray(config: Any) -> dict[str, Any]:

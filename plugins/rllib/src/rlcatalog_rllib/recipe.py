@@ -20,7 +20,7 @@ CATALOG = "_rlcatalog_catalog"
 #: Under this one stand the names of the keys that are the catalog's; the others are Ray's.
 KEYS = "_rlcatalog_keys"
 #: What Ray's algorithms put into a module's `model_config` of themselves; none of it is ours.
-RAYS_OWN = frozenset({"double_q", "dueling", "epsilon", "num_atoms", "std_init", "v_max", "v_min"})
+RAYS_OWN = frozenset({"double_q", "dueling", "epsilon", "num_atoms", "std_init", "twin_q", "v_max", "v_min"})
 #: What they put there as the default of their own nets.
 RAYS_DEFAULTS = frozenset({"vf_share_layers"})
 
@@ -99,7 +99,7 @@ def choose_parts(
     policy = asked.build(obs_space, action_space, model, "torch", defaults=defaults)
     resolution = policy.resolution
     # Ray's connectors look for max_seq_len.
-    decided = {"max_seq_len"} if defaults is None else {"max_seq_len", *RAYS_DEFAULTS}
+    decided = {"max_seq_len"} if defaults is None else {"max_seq_len", *RAYS_DEFAULTS, *defaults}
     explicit = {**resolution.config.asked, **{key: resolution.config.values[key] for key in decided}}
     components = [c for choice in resolution.choices.values() for c in [choice.component] if c is not None]
     components += [component for _, component in resolution.preprocessor.components()]

@@ -56,8 +56,31 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
         )
 
 
+def check_soft_served(policy: Policy) -> None:
+    """Raise where SAC asks for something else than actions it can weigh by their values.
+
+    Args:
+        policy: The parts.
+
+    Raises:
+        NotServedError: It does; the message names what.
+    """
+    if policy.memory or policy.views:
+        raise NotServedError(f"SAC weighs single steps; {policy.model_name} has a memory, or views of the past.")
+    codec, dist = policy.action_codec, policy.resolution.actions.component.name
+    if codec.scalar and policy.resolution.num_outputs == policy.resolution.request.action.n:  # type: ignore[union-attr]
+        return
+    alone = policy.resolution.choices["head"].component is None
+    if codec.scalar or codec.raw_kind != "bounded" or not hasattr(policy.dist_class, "rsample") or not alone:
+        raise NotServedError(
+            "SAC needs a Discrete, or a Box of floats with bounds and draws within them that have gradients; found"
+            f" {policy.action_space} with the distribution {dist!r}. For a Box take"
+            " custom_action_dist='squashed_gaussian' (rlcatalog-bounded)."
+        )
+
+
 def check_config(config: Any, models: Mapping[str, Any]) -> str:
-    """Return the kind of module an algorithm needs: `"actor_critic"` or `"q_learning"`.
+    """Return the kind of module an algorithm needs: `"actor_critic"`, `"q_learning"` or `"soft_actor_critic"`.
 
     Args:
         config: Ray's AlgorithmConfig.
@@ -70,7 +93,7 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
     known = (_KINDS[cls.__name__] for cls in type(config).__mro__ if cls.__name__ in _KINDS)
     found = next(known, None)
     if found is None:
-        raise NotServedError(f"{type(config).__name__}: served are PPO, APPO, IMPALA, DQN, BC and MARWIL.")
+        raise NotServedError(f"{type(config).__name__}: served are PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL.")
     if config.framework_str != "torch":
         raise NotServedError(f"framework={config.framework_str!r}: RLlib's new API stack runs PyTorch alone.")
     if not (config.enable_rl_module_and_learner and config.enable_env_runner_and_connector_v2):
@@ -100,6 +123,7 @@ def learns_offline(config: Any) -> bool:
 
 #: Name of a config class of Ray's → the kind of module it needs, or None; a subclass needs the same.
 _KINDS = {
-    "DQNConfig": "q_learning", "SACConfig": None, "IQLConfig": None,
+    "DQNConfig": "q_learning", "SACConfig": "soft_actor_critic",
+    **dict.fromkeys(("CQLConfig", "TQCConfig", "IQLConfig")),
     **dict.fromkeys(("PPOConfig", "IMPALAConfig", "MARWILConfig"), "actor_critic"),
 }  # fmt: skip

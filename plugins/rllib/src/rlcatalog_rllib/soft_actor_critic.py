@@ -1,0 +1,220 @@
+"""The RLModule for SAC: an actor of the catalog's, and critics over trunks of its own kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.algorithms.sac.sac_learner import (
+    ACTION_LOG_PROBS,
+    ACTION_LOG_PROBS_NEXT,
+    ACTION_PROBS,
+    ACTION_PROBS_NEXT,
+    QF_PREDS,
+    QF_TARGET_NEXT,
+    QF_TWIN_PREDS,
+)
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.utils import make_target_network
+from ray.rllib.core.rl_module.apis import QNetAPI
+from torch import Tensor, nn
+
+from rlcatalog import Policy
+from rlcatalog.torch import flat_sample
+from rlcatalog_rllib.refusals import check_soft_served
+from rlcatalog_rllib.rl_module import CatalogModule, Rows
+
+
+class ChoiceCritic(nn.Module):
+    """The values of all choices: a model like the actor's, whose outputs they are, with weights of its own.
+
+    Args:
+        policy: The policy, whose model is built once more.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.model: Any = policy.make_model()
+
+    def forward(self, obs: Tensor, actions: Tensor | None = None) -> Tensor:
+        """Return the values `[B, n]`."""
+        values: Tensor = self.model({"obs": obs, "is_training": True}, [], None)[0]
+        return values
+
+
+class NumberCritic(nn.Module):
+    """The value of an action of numbers: it joins a trunk's features, in front of one more hidden layer.
+
+    Args:
+        policy: The policy, whose trunk is built once more.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        found, space = policy.resolution, policy.preprocessor.observation_space
+        parts = {"trunk": found.component("trunk")}
+        trunk: Any = policy.catalog.model(parts, space, None, None, found.config, "torch")
+        self.trunk = trunk
+        width, codec = int(trunk.num_outputs), policy.action_codec
+        low, high = (torch.as_tensor(np.asarray(bound, np.float32)) for bound in codec.limits)
+        self.register_buffer("middle", (high + low) / 2, persistent=False)
+        self.register_buffer("reach", (high - low) / 2, persistent=False)
+        self.joint = nn.Sequential(nn.Linear(width + codec.width, width), nn.ReLU(), nn.Linear(width, 1))
+
+    def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """Return the values `[B]` of raw actions `[B, width]`, which are brought to -1 to 1."""
+        features = self.trunk({"obs": obs, "is_training": True}, [], None)[0].flatten(1)
+        scaled = (actions.reshape(len(features), -1) - self.get_buffer("middle")) / self.get_buffer("reach")
+        values: Tensor = self.joint(torch.cat([features, scaled], 1))[:, 0]
+        return values
+
+
+class CatalogSACModule(CatalogModule, QNetAPI):
+    """An actor and one or two critics for SAC (Haarnoja et al. 2018; for choices, Christodoulou 2019).
+
+    The actor is the catalog's model with its distribution, which must lie within the bounds; the model's value branch
+    is not used. Densities are those of actions between -1 and 1, as in RLlib's own module, so that its target entropy
+    means the same.
+    """
+
+    def setup(self) -> None:
+        """Build the parts; called by Ray."""
+        super().setup()
+        check_soft_served(self.policy)
+        self.twin_q = bool(self.model_config.get("twin_q", True))
+        # The names under which Ray's learner takes the parameters for its optimisers.
+        self.pi, self.qf, self.qf_twin = nn.Identity(), nn.Identity(), nn.Identity()
+        self._log_scale = 0.0
+        if not self.policy.action_codec.scalar:
+            low, high = (np.asarray(bound, np.float64) for bound in self.policy.action_codec.limits)
+            self._log_scale = float(np.log((high - low) / 2).sum())
+        if not self.inference_only:
+            critic = ChoiceCritic if self.policy.action_codec.scalar else NumberCritic
+            self.critics = nn.ModuleList(critic(self.policy) for _ in range(1 + self.twin_q))
+
+    @property
+    def pi_encoder(self) -> Any:
+        """The actor, under the name that Ray's learner looks for."""
+        return _Trained(self.model)
+
+    @property
+    def qf_encoder(self) -> Any:
+        """The first critic, likewise."""
+        return _Trained(self.critics[0])
+
+    @property
+    def qf_twin_encoder(self) -> Any:
+        """The second critic, likewise."""
+        return _Trained(self.critics[1])
+
+    # --- acting ----------------------------------------------------------------------------------------------------
+
+    def _forward_inference(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return self._act(batch, explore=False)
+
+    def _forward_exploration(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return self._act(batch, explore=True)
+
+    @torch.inference_mode()
+    def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
+        dist = self._dist(self.rows(batch), training=False)
+        actions = flat_sample(dist.sample() if explore else dist.deterministic_sample())
+        if actions.ndim == 1 and not self.policy.action_codec.scalar:
+            actions = actions[:, None]
+        return {Columns.ACTIONS: actions}
+
+    def _dist(self, rows: Rows, training: bool) -> Any:
+        outputs, _ = self.run_model(self.model, rows, training)
+        return self.policy.dist_class(outputs, self.model)
+
+    # --- training --------------------------------------------------------------------------------------------------
+
+    def _forward_train(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
+        now, later = self.rows(batch), self.rows(batch, batch[Columns.NEXT_OBS])
+        forward = self._choices if self.policy.action_codec.scalar else self._numbers
+        return forward(batch, now, later)
+
+    def _numbers(self, batch: Mapping[str, Any], now: Rows, later: Rows) -> dict[str, Any]:
+        found = dict(zip((QF_PREDS, QF_TWIN_PREDS), self._each(now.obs, batch[Columns.ACTIONS]), strict=False))
+        dist = self._dist(now, training=True)
+        drawn = flat_sample(dist.rsample())
+        found["logp_resampled"] = dist.logp(drawn) + self._log_scale
+        with _frozen(self.critics):  # the actor's gradient goes through the values, not into their weights
+            found["q_curr"] = _smallest(self._each(now.obs, drawn))
+        with torch.no_grad():
+            dist = self._dist(later, training=True)
+            following = flat_sample(dist.sample())
+            found["logp_next_resampled"] = dist.logp(following) + self._log_scale
+            found["q_target_next"] = _smallest(self._each(later.obs, following, target=True))
+        return found
+
+    def _choices(self, batch: Mapping[str, Any], now: Rows, later: Rows) -> dict[str, Any]:
+        found = dict(zip((QF_PREDS, QF_TWIN_PREDS), self._each(now.obs), strict=False))
+        found[ACTION_LOG_PROBS] = self._log_probs(now)
+        found[ACTION_PROBS] = found[ACTION_LOG_PROBS].exp()
+        with torch.no_grad():
+            found[ACTION_LOG_PROBS_NEXT] = self._log_probs(later)
+            found[ACTION_PROBS_NEXT] = found[ACTION_LOG_PROBS_NEXT].exp()
+            found[QF_TARGET_NEXT] = _smallest(self._each(later.obs, target=True))
+        return found
+
+    def _log_probs(self, rows: Rows) -> Tensor:
+        outputs, _ = self.run_model(self.model, rows, training=True)
+        # Masks are baked in as the lowest finite number, so that what they forbid has probability 0 and no NaN.
+        return torch.log_softmax(outputs, -1)
+
+    def _each(self, obs: Tensor, actions: Tensor | None = None, target: bool = False) -> list[Tensor]:
+        return [critic(obs, actions) for critic in (self.target if target else self.critics)]
+
+    def compute_q_values(self, batch: Mapping[str, Any]) -> Any:
+        """Return the smaller of the critics' values: `[B]` of the batch's actions, or `[B, n]` of all choices."""
+        actions = None if self.policy.action_codec.scalar else batch[Columns.ACTIONS]
+        return _smallest(self._each(self.rows(batch).obs, actions))
+
+    def forward_target(self, batch: Mapping[str, Any]) -> Any:
+        """Return what `compute_q_values` does, by the target networks."""
+        actions = None if self.policy.action_codec.scalar else batch[Columns.ACTIONS]
+        return _smallest(self._each(self.rows(batch).obs, actions, target=True))
+
+    def make_target_networks(self) -> None:
+        """Copy the critics; called by Ray's learner."""
+        self.target = nn.ModuleList(make_target_network(critic) for critic in self.critics)
+
+    def get_target_network_pairs(self) -> list[tuple[Any, Any]]:
+        """Return the critics and their copies."""
+        return list(zip(self.critics, self.target, strict=True))
+
+    def get_non_inference_attributes(self) -> list[str]:
+        """Return what acting does not need."""
+        return ["target", "critics"]
+
+
+class _Trained:
+    """The parameters of a net but those of its value branch, as Ray's learner asks for them."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        for name, weight in self._model.named_parameters():
+            if "value" not in name.split("."):
+                yield weight
+
+
+def _smallest(values: list[Tensor]) -> Tensor:
+    return values[0] if len(values) == 1 else torch.minimum(*values)
+
+
+@contextmanager
+def _frozen(modules: nn.ModuleList) -> Iterator[None]:
+    weights = list(modules.parameters())
+    for weight in weights:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in weights:
+            weight.requires_grad_(True)
