@@ -37,6 +37,7 @@ def ported(code):
             "from rlcatalog_compat.rllib.models.torch.misc import SlimFC, \\\n    normc_initializer as normc",
         ),
         ("from ray.rllib.utils.annotations import *", "from rlcatalog_compat.rllib.utils.annotations import *"),
+        ("from ray.rllib import SampleBatch", "from rlcatalog_compat.rllib import SampleBatch"),
         ("import gym", "import gymnasium as gym"),
         ("import gym as g", "import gymnasium as g"),
         ("import gym.spaces", "import gymnasium as gym"),
@@ -74,6 +75,11 @@ def test_imports(old, new):
         ("y = tf.keras.layers.LSTM(3, name='l')(inputs=x, mask=m)", "y = tf.keras.layers.LSTM(3, name='l')(x, mask=m)"),
         ("out = model([input_dict])", "out = model(input_dict)"),
         ("out = model([a, b])", "out = model([a, b])"),
+        ("n = x.get_shape()[-1].value", "n = x.shape[-1]"),
+        ("n = f(x).shape[1].value * 2", "n = f(x).shape[1] * 2"),
+        ("b, *rest = x.get_shape().as_list()", "b, *rest = list(x.shape)"),
+        ("n = x.shape.as_list()[1]", "n = list(x.shape)[1]"),
+        ("n = enum[0].value, env.get_shape()", "n = enum[0].value, env.get_shape()"),
     ],
 )  # fmt: skip
 def test_lines(old, new):

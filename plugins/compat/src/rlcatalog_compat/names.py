@@ -81,6 +81,11 @@ _OLD_MODEL = "the first model interface, which RLlib itself has given up; derive
 
 #: Modules, `ray.` left out.
 MODULES: dict[str, Module] = {
+    "rllib": _served(
+        "0.8–2.60",
+        (_OWN + "batches", "SampleBatch"),
+        refused={_POLICY: "Policy TFPolicy TorchPolicy RolloutWorker", _AGENTS: "MultiAgentEnv"},
+    ),
     # --- models ---
     "rllib.models": _served(
         "0.8–2.60",
@@ -185,6 +190,9 @@ MODULES: dict[str, Module] = {
     ),
     "rllib.models.tf.tf_modelv2": _served("0.8–2.60", (_TF, "TFModelV2"), ("rlcatalog", "ModelV2")),
     "rllib.models.tf.visionnet": _served("0.8–2.60", (_TF, "VisionNetwork"), refused={"Keras_VisionNetwork": _KERAS}),
+    "rllib.models.tf.visionnet_v1": _served(
+        "0.8–0.8", (_OWN + "frameworks", "_get_filter_config=get_filter_config"), refused={"VisionNetwork": _OLD_MODEL}
+    ),
     "rllib.models.tf.visionnet_v2": _served("0.8–0.8", (_TF, "VisionNetwork")),
     # --- policy and evaluation: what models read ---
     "rllib.policy": _served("0.8–2.60"),

@@ -56,6 +56,38 @@ def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
     return name_node(f"{root}.{_RENAMED[name]}").with_changes(lpar=node.lpar, rpar=node.rpar)
 
 
+def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return a tensor's size or shape as both TensorFlow 2 and Keras' symbolic tensors give it.
+
+    Sizes have no `value`, and symbolic tensors neither `get_shape` nor `as_list`.
+
+    Args:
+        context: What is known of the file.
+        node: An attribute, a subscript or a call, its parts rewritten.
+    """
+    if not any(module in _TENSORFLOWS for module in context.modules.values()):
+        return node
+    if isinstance(node, cst.Attribute) and node.attr.value == "value" and isinstance(node.value, cst.Subscript):
+        is_size = isinstance(node.value.value, cst.Attribute) and node.value.value.attr.value == "shape"
+        return node.value.with_changes(lpar=node.lpar, rpar=node.rpar) if is_size else node
+    if isinstance(node, cst.Subscript) and (tensor := _shaped(node.value)) is not None:
+        return node.with_changes(value=cst.Attribute(tensor, cst.Name("shape")))
+    if isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute):
+        of = node.func.value
+        tensor = _shaped(of) or (of.value if isinstance(of, cst.Attribute) and of.attr.value == "shape" else None)
+        if node.func.attr.value == "as_list" and tensor is not None:
+            return cst.Call(cst.Name("list"), [cst.Arg(cst.Attribute(tensor, cst.Name("shape")))])
+    return node
+
+
+def _shaped(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return the tensor whose shape `tensor.get_shape()` gives; None of anything else."""
+    is_call = isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute)
+    if not is_call or node.func.attr.value != "get_shape":  # type: ignore[attr-defined]
+        return None
+    return node.func.value  # type: ignore[attr-defined,no-any-return]
+
+
 def kept(context: Context, node: cst.Call) -> cst.BaseExpression | None:
     """Return a call of a layer of TensorFlow 1 as one of a layer that the model keeps.
 

@@ -10,4 +10,5 @@ from . import recurrent_tf_modelv2 as recurrent_tf_modelv2
 from . import tf_action_dist as tf_action_dist
 from . import tf_modelv2 as tf_modelv2
 from . import visionnet as visionnet
+from . import visionnet_v1 as visionnet_v1
 from . import visionnet_v2 as visionnet_v2
