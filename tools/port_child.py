@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dis
 import importlib
 import json
 import re
@@ -100,7 +101,7 @@ def alone(path: Path, name: str) -> Any:
         for place, node in enumerate(tree.body):
             if place not in kept and bound(node) & wanted:
                 kept.add(place)
-                wanted |= {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+                wanted |= read(compile(ast.Module([node], []), str(path), "exec"))
         if len(kept) == before:
             break
     tree.body = [narrowed(node, wanted) for place, node in enumerate(tree.body) if place in kept]
@@ -109,6 +110,12 @@ def alone(path: Path, name: str) -> Any:
     sys.modules[path.stem] = module
     exec(compile(tree, str(path), "exec"), module.__dict__)
     return getattr(module, name)
+
+
+def read(code: types.CodeType) -> set[str]:
+    """Return the names that a statement and the functions in it read of their module."""
+    found = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_NAME", "LOAD_GLOBAL")}
+    return found.union(*(read(inner) for inner in code.co_consts if isinstance(inner, types.CodeType)))
 
 
 def narrowed(node: ast.stmt, wanted: set[str]) -> ast.stmt:

@@ -123,6 +123,12 @@ def test_operations_on_keras_inputs_become_layers():
     assert "    # the memory\n" in found
 
 
+def test_operations_of_keras_backend_become_layers_too():
+    build = "def build():\n    x = tf.keras.layers.Input((3,))\n    return tf.keras.backend.cast(x, tf.int32)\n"
+    found, _ = ported(HEAD + build)
+    assert "return tf.keras.layers.Lambda(lambda x: tf.keras.backend.cast(x, tf.int32))(x)" in found
+
+
 def test_a_mask_as_long_as_the_padding_runs():
     tf = pytest.importorskip("tensorflow")
     found, _ = ported(HEAD + MASK)

@@ -149,7 +149,11 @@ MODULES: dict[str, Module] = {
     "rllib.models.torch.torch_modelv2": _served("0.8–2.60", (_TORCH, "TorchModelV2"), ("rlcatalog", "ModelV2")),
     "rllib.models.torch.visionnet": _served("0.8–2.60", (_TORCH, "VisionNetwork")),
     # --- models, TensorFlow ---
-    "rllib.models.tf": _served("0.8–2.60"),
+    "rllib.models.tf": _served(
+        "0.8–2.60",
+        (_TF, "TFModelV2 RecurrentNetwork VisionNetwork"),
+        (_OWN + "nets.tf", "FullyConnectedNetwork"),
+    ),
     "rllib.models.tf.attention_net": _served(
         "0.8–2.60",
         (_TF, "GTrXLNet AttentionWrapper"),
@@ -290,6 +294,9 @@ MODULES: dict[str, Module] = {
     "rllib.agents.a3c": _served("0.8–1.13", (_OWN + "algorithms", "A2CTrainer A3CTrainer DEFAULT_CONFIG")),
     "rllib.agents.a3c.a2c": _served("0.8–1.13", (_OWN + "algorithms", "A2CTrainer")),
     "rllib.agents.dqn": _served("0.8–1.13"),
+    "rllib.agents.dqn.distributional_q_model": _served(
+        "0.8–0.8", (_Q_TF, "DistributionalQModel=DistributionalQTFModel")
+    ),
     "rllib.agents.dqn.distributional_q_tf_model": _served("0.8–1.13", (_Q_TF, "DistributionalQTFModel")),
     "rllib.agents.dqn.dqn_torch_model": _served("0.8–1.13", (_Q_TORCH, "DQNTorchModel")),
     "rllib.agents.ppo": _served("0.8–1.13", (_OWN + "algorithms", "PPOTrainer PPOConfig DEFAULT_CONFIG")),
