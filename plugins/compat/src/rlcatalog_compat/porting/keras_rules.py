@@ -55,7 +55,7 @@ def on_symbolic(context: Context, node: cst.Call) -> bool:
 
 
 def is_operation(name: str) -> bool:
-    """Return whether a name of TensorFlow's is one of an operation; what is below `keras` takes symbolic tensors itself."""
+    """Return whether a name of TensorFlow's is an operation's; what is below `keras` takes symbolic tensors itself."""
     return not name.startswith("keras.") or name.startswith("keras.backend.")
 
 

@@ -88,6 +88,8 @@ class _Porter(cst.CSTTransformer):
                 updated_node = updated_node.with_changes(body=self._with(updated_node, place, new))
                 lines = [updated_node]
             elif isinstance(statement, cst.ImportFrom):
+                if self.context.pads_as_before:
+                    statement = imports.padding_as_before(statement)
                 found, stays = imports.ported_from(statement)
                 if len(found) > 1 and len(updated_node.body) > 1:
                     continue
@@ -166,6 +168,7 @@ class _Porter(cst.CSTTransformer):
             return listed
         changed = tensorflow_rules.call(self.context, original_node, updated_node)
         if isinstance(changed, cst.Call):
+            changed = tensorflow_rules.rows(self.context, changed)
             changed = keras_rules.model_call(self.context, keras_rules.call(changed))
         inside = self.context.inside
         if inside and inside[-1] is original_node:

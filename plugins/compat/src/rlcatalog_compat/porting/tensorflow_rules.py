@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from rlcatalog_compat.porting.context import TENSORFLOW, TENSORFLOW_1, Context, dotted, keyword, name_node
+from rlcatalog_compat.porting.context import TENSORFLOW, TENSORFLOW_1, Context, code, dotted, keyword, name_node
 
 _TENSORFLOWS = (TENSORFLOW, TENSORFLOW_1)
 #: Name → TensorFlow's name today.
@@ -78,6 +78,26 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
         if node.func.attr.value == "as_list" and tensor is not None:
             return cst.Call(cst.Name("list"), [cst.Arg(cst.Attribute(tensor, cst.Name("shape")))])
     return node
+
+
+def rows(context: Context, node: cst.Call) -> cst.Call:
+    """Return `tf.reshape(x, (y.shape[0], n))` with `tf.shape(y)[0]`: a traced function knows no size of batches."""
+    if context.stands_for(node.func) != (TENSORFLOW, "reshape") or len(node.args) != 2:
+        return node
+    to = node.args[1].value
+    if not isinstance(to, cst.Tuple | cst.List) or not isinstance(to.elements[0].value, cst.Subscript):
+        return node
+    size = to.elements[0].value
+    whole = size.value
+    is_first = len(size.slice) == 1 and code(size.slice[0]) == "0"
+    if not is_first or not isinstance(whole, cst.Attribute) or whole.attr.value != "shape":
+        return node
+    if context.symbolic and dotted(whole.value) in context.symbolic[-1]:
+        return node
+    root = dotted(node.func).partition(".")[0]
+    first = size.with_changes(value=cst.Call(name_node(f"{root}.shape"), [cst.Arg(whole.value)]))
+    elements = [to.elements[0].with_changes(value=first), *to.elements[1:]]
+    return node.with_changes(args=[node.args[0], node.args[1].with_changes(value=to.with_changes(elements=elements))])
 
 
 def _shaped(node: cst.BaseExpression) -> cst.BaseExpression | None:
