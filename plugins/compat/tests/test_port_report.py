@@ -1,8 +1,10 @@
 """`tools/port_report.py` on two small models: one runs after the command alone, one is bound to its algorithm."""
 
+import importlib
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,17 @@ def test_the_report_tells_what_runs_from_what_is_bound(tmp_path):
     assert "HIDDEN" not in target.read_text()
     assert "SlimFC" in (tmp_path / "items/runs/code/models/runs.py").read_text()
     assert "from ray import tune" in (tmp_path / "items/runs/code/models/runs.py").read_text()
+
+
+def test_the_page_holds_the_results_and_no_code(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    tool = importlib.import_module("port_report")
+    results = json.loads(tool.DATA.read_text(encoding="utf-8"))
+    text = tool.PAGE.read_text(encoding="utf-8")
+    assert tool.page(text, results) == text, "python tools/port_report.py --write"
+    assert len(results) >= 60
+    assert sum(found["framework"] == "tf" for found in results) >= 20
+    assert sum(found["memory"] for found in results) >= 10
+    per_repository = Counter(found["repository"] for found in results)
+    assert max(per_repository.values()) <= 3
+    assert not any("traceback" in found for found in results)
