@@ -1,5 +1,6 @@
 """Layers, tensors and helpers under RLlib's names, against hand computations and against RLlib's own."""
 
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -226,3 +227,12 @@ def test_structures_of_spaces():
     joined = batch(rows)
     assert joined["a"].tolist() == [[1], [3]]
     assert [row["b"][0] for row in unbatch(joined)] == [2, 4]
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 3), (3, 3, 2, 4)])
+def test_keras_initialiser_fills_tensors_of_any_rank(shape):
+    pytest.importorskip("tensorflow")
+    normc = importlib.import_module("rlcatalog_compat.rllib.models.tf.misc").normc_initializer
+    value = np.asarray(normc(0.5)(shape, dtype="float32"))
+    assert value.shape == shape
+    assert np.allclose(np.square(value).sum(0), 0.25)

@@ -37,6 +37,7 @@ def ported(code):
             "from rlcatalog_compat.rllib.models.torch.misc import SlimFC, \\\n    normc_initializer as normc",
         ),
         ("from ray.rllib.utils.annotations import *", "from rlcatalog_compat.rllib.utils.annotations import *"),
+        ("from ray.rllib import SampleBatch", "from rlcatalog_compat.rllib import SampleBatch"),
         ("import gym", "import gymnasium as gym"),
         ("import gym as g", "import gymnasium as g"),
         ("import gym.spaces", "import gymnasium as gym"),
@@ -74,6 +75,14 @@ def test_imports(old, new):
         ("y = tf.keras.layers.LSTM(3, name='l')(inputs=x, mask=m)", "y = tf.keras.layers.LSTM(3, name='l')(x, mask=m)"),
         ("out = model([input_dict])", "out = model(input_dict)"),
         ("out = model([a, b])", "out = model([a, b])"),
+        ("n = x.get_shape()[-1].value", "n = x.shape[-1]"),
+        ("n = f(x).shape[1].value * 2", "n = f(x).shape[1] * 2"),
+        ("b, *rest = x.get_shape().as_list()", "b, *rest = list(x.shape)"),
+        ("x = tf.reshape(y, (y.shape[0], 4))", "x = tf.reshape(y, (tf.shape(y)[0], 4))"),
+        ("x = tf.reshape(y, [z.shape[0] * 2, 4])", "x = tf.reshape(y, [z.shape[0] * 2, 4])"),
+        ("x = tf.reshape(y, [z.shape[1], 4])", "x = tf.reshape(y, [z.shape[1], 4])"),
+        ("n = x.shape.as_list()[1]", "n = list(x.shape)[1]"),
+        ("n = enum[0].value, env.get_shape()", "n = enum[0].value, env.get_shape()"),
     ],
 )  # fmt: skip
 def test_lines(old, new):
@@ -115,6 +124,21 @@ def test_operations_on_keras_inputs_become_layers():
     assert f"        inputs,\n        mask={mask},  # hides padding\n" in found
     assert layer.format("tf.expand_dims(tf.concat([x[0], x[1]], axis=1), 1)", "[out, h]") in found
     assert "    # the memory\n" in found
+
+
+def test_the_older_valid_padding_is_todays_same_padding():
+    old = "from ray.rllib.models.torch.misc import SlimFC, valid_padding\n"
+    new = "from rlcatalog_compat.rllib.models.torch.misc import SlimFC, {}\n"
+    uses = "padding, out_size = valid_padding(in_size, kernel, [2, 2])\n"
+    assert ported(old + uses) == (new.format("same_padding as valid_padding") + uses, [])
+    uses = "height, width = valid_padding(in_size, kernel, [2, 2])\n"
+    assert ported(old + uses) == (new.format("valid_padding") + uses, [])
+
+
+def test_operations_of_keras_backend_become_layers_too():
+    build = "def build():\n    x = tf.keras.layers.Input((3,))\n    return tf.keras.backend.cast(x, tf.int32)\n"
+    found, _ = ported(HEAD + build)
+    assert "return tf.keras.layers.Lambda(lambda x: tf.keras.backend.cast(x, tf.int32))(x)" in found
 
 
 def test_a_mask_as_long_as_the_padding_runs():

@@ -91,10 +91,17 @@ def initial_value(shape: Sequence[int], value: Any, config: Mapping[str, Any]) -
 
 
 def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
-    """Return RLlib's initialiser in Keras' form: called with a shape `[in, out]`, columns get the L2 norm `std`."""
+    """Return RLlib's initialiser in Keras' form: what lies along the first axis of a shape gets the L2 norm `std`.
+
+    Of a dense layer's `[in, out]` these are the columns.
+    """
 
     def initialize(shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> Any:
-        value = tf.transpose(_normc((int(shape[1]), int(shape[0])), std))
+        if len(shape) == 2:
+            value = tf.transpose(_normc((int(shape[1]), int(shape[0])), std))
+        else:
+            value = tf.random.normal(shape)
+            value *= std / tf.sqrt(tf.reduce_sum(tf.square(value), axis=0, keepdims=True))
         return value if dtype is None else tf.cast(value, dtype)
 
     return initialize

@@ -81,6 +81,11 @@ _OLD_MODEL = "the first model interface, which RLlib itself has given up; derive
 
 #: Modules, `ray.` left out.
 MODULES: dict[str, Module] = {
+    "rllib": _served(
+        "0.8–2.60",
+        (_OWN + "batches", "SampleBatch"),
+        refused={_POLICY: "Policy TFPolicy TorchPolicy RolloutWorker", _AGENTS: "MultiAgentEnv"},
+    ),
     # --- models ---
     "rllib.models": _served(
         "0.8–2.60",
@@ -144,7 +149,11 @@ MODULES: dict[str, Module] = {
     "rllib.models.torch.torch_modelv2": _served("0.8–2.60", (_TORCH, "TorchModelV2"), ("rlcatalog", "ModelV2")),
     "rllib.models.torch.visionnet": _served("0.8–2.60", (_TORCH, "VisionNetwork")),
     # --- models, TensorFlow ---
-    "rllib.models.tf": _served("0.8–2.60"),
+    "rllib.models.tf": _served(
+        "0.8–2.60",
+        (_TF, "TFModelV2 RecurrentNetwork VisionNetwork"),
+        (_OWN + "nets.tf", "FullyConnectedNetwork"),
+    ),
     "rllib.models.tf.attention_net": _served(
         "0.8–2.60",
         (_TF, "GTrXLNet AttentionWrapper"),
@@ -185,6 +194,9 @@ MODULES: dict[str, Module] = {
     ),
     "rllib.models.tf.tf_modelv2": _served("0.8–2.60", (_TF, "TFModelV2"), ("rlcatalog", "ModelV2")),
     "rllib.models.tf.visionnet": _served("0.8–2.60", (_TF, "VisionNetwork"), refused={"Keras_VisionNetwork": _KERAS}),
+    "rllib.models.tf.visionnet_v1": _served(
+        "0.8–0.8", (_OWN + "frameworks", "_get_filter_config=get_filter_config"), refused={"VisionNetwork": _OLD_MODEL}
+    ),
     "rllib.models.tf.visionnet_v2": _served("0.8–0.8", (_TF, "VisionNetwork")),
     # --- policy and evaluation: what models read ---
     "rllib.policy": _served("0.8–2.60"),
@@ -282,6 +294,9 @@ MODULES: dict[str, Module] = {
     "rllib.agents.a3c": _served("0.8–1.13", (_OWN + "algorithms", "A2CTrainer A3CTrainer DEFAULT_CONFIG")),
     "rllib.agents.a3c.a2c": _served("0.8–1.13", (_OWN + "algorithms", "A2CTrainer")),
     "rllib.agents.dqn": _served("0.8–1.13"),
+    "rllib.agents.dqn.distributional_q_model": _served(
+        "0.8–0.8", (_Q_TF, "DistributionalQModel=DistributionalQTFModel")
+    ),
     "rllib.agents.dqn.distributional_q_tf_model": _served("0.8–1.13", (_Q_TF, "DistributionalQTFModel")),
     "rllib.agents.dqn.dqn_torch_model": _served("0.8–1.13", (_Q_TORCH, "DQNTorchModel")),
     "rllib.agents.ppo": _served("0.8–1.13", (_OWN + "algorithms", "PPOTrainer PPOConfig DEFAULT_CONFIG")),

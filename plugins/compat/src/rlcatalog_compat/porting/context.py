@@ -69,6 +69,7 @@ class Context:
         loops: Number of loops around the place, inside the function.
         inside: Calls of TensorFlow's on symbolic tensors around the place.
         keeps: Whether any model of the file keeps layers, by `rlcatalog_compat.kept`.
+        pads_as_before: Whether the file calls RLlib 0.8's `valid_padding`, which returns the padding.
     """
 
     modules: dict[str, str] = field(default_factory=dict)
@@ -81,6 +82,7 @@ class Context:
     loops: int = 0
     inside: list[cst.Call] = field(default_factory=list)
     keeps: bool = False
+    pads_as_before: bool = False
 
     def stands_for(self, node: cst.CSTNode) -> tuple[str, str]:
         """Return the module that a dotted name begins with, and the rest of it; twice `""` of others."""

@@ -79,6 +79,21 @@ def ported_from(node: cst.ImportFrom) -> tuple[list[cst.ImportFrom], list[tuple[
     return [_moved(_only(node, goes), target), _only(node, rest)], stays
 
 
+def padding_as_before(node: cst.ImportFrom) -> cst.ImportFrom:
+    """Return an import with RLlib 0.8's `valid_padding` under the name that it has had since."""
+    if isinstance(node.names, cst.ImportStar):
+        return node
+    space = cst.SimpleWhitespace(" ")
+    called = cst.AsName(cst.Name("valid_padding"), space, space)
+    names = [
+        alias.with_changes(name=cst.Name("same_padding"), asname=called)
+        if dotted(alias.name) == "valid_padding" and alias.asname is None
+        else alias
+        for alias in node.names
+    ]
+    return node.with_changes(names=names)
+
+
 def _moved(node: cst.ImportFrom, path: str) -> cst.ImportFrom:
     return node if dotted(node.module) == path else node.with_changes(module=name_node(path))
 

@@ -49,9 +49,14 @@ def model_call(context: Context, node: cst.Call) -> cst.Call:
 def on_symbolic(context: Context, node: cst.Call) -> bool:
     """Return whether a call is one of TensorFlow's operations on Keras' symbolic tensors."""
     module, name = context.stands_for(node.func)
-    if module not in (TENSORFLOW, TENSORFLOW_1) or name.startswith("keras.") or not context.symbolic:
+    if module not in (TENSORFLOW, TENSORFLOW_1) or not is_operation(name) or not context.symbolic:
         return False
     return any(is_symbolic(arg.value, context.symbolic[-1], context) for arg in node.args)
+
+
+def is_operation(name: str) -> bool:
+    """Return whether a name of TensorFlow's is an operation's; what is below `keras` takes symbolic tensors itself."""
+    return not name.startswith("keras.") or name.startswith("keras.backend.")
 
 
 def in_lambda(context: Context, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
@@ -132,7 +137,7 @@ def _atoms(node: cst.BaseExpression, context: Context) -> list[str]:
     if dotted(node) in known:
         return [dotted(node)]
     if isinstance(node, cst.Call):
-        if context.stands_for(node.func)[0] and not context.stands_for(node.func)[1].startswith("keras."):
+        if context.stands_for(node.func)[0] and is_operation(context.stands_for(node.func)[1]):
             return [atom for arg in node.args for atom in _atoms(arg.value, context)]
         return [code(node)] if is_symbolic(node, known, context) else []
     if isinstance(node, cst.List | cst.Tuple):

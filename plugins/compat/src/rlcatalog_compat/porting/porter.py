@@ -88,6 +88,8 @@ class _Porter(cst.CSTTransformer):
                 updated_node = updated_node.with_changes(body=self._with(updated_node, place, new))
                 lines = [updated_node]
             elif isinstance(statement, cst.ImportFrom):
+                if self.context.pads_as_before:
+                    statement = imports.padding_as_before(statement)
                 found, stays = imports.ported_from(statement)
                 if len(found) > 1 and len(updated_node.body) > 1:
                     continue
@@ -117,13 +119,16 @@ class _Porter(cst.CSTTransformer):
             self.note(node, code(node), why)
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        if updated_node is not original_node and not isinstance(updated_node.value, cst.Name | cst.Attribute):
-            return updated_node
+        if not isinstance(updated_node.value, cst.Name | cst.Attribute):
+            return tensorflow_rules.shape(self.context, updated_node)
         for rule in (numpy_rules.attribute, tensorflow_rules.attribute):
             changed = rule(self.context, updated_node)
             if changed is not updated_node:
                 return changed
         return updated_node
+
+    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
+        return tensorflow_rules.shape(self.context, updated_node)
 
     def _check_mirrored(self, node: cst.Attribute) -> None:
         """Note a name of a module of RLlib's that is not served."""
@@ -159,8 +164,11 @@ class _Porter(cst.CSTTransformer):
                 return kept
         if in_loop and tensorflow_rules.is_batch_norm(self.context, original_node):
             return self._batch_norm(original_node, updated_node)
+        if (listed := tensorflow_rules.shape(self.context, updated_node)) is not updated_node:
+            return listed
         changed = tensorflow_rules.call(self.context, original_node, updated_node)
         if isinstance(changed, cst.Call):
+            changed = tensorflow_rules.rows(self.context, changed)
             changed = keras_rules.model_call(self.context, keras_rules.call(changed))
         inside = self.context.inside
         if inside and inside[-1] is original_node:

@@ -59,9 +59,14 @@ class Reader(cst.CSTVisitor):
             self._mirrored(bound, path)
 
     def visit_Assign(self, node: cst.Assign) -> None:
-        if not isinstance(node.value, cst.Call) or dotted(node.value.func).rpartition(".")[2] != "try_import_tf":
+        if not isinstance(node.value, cst.Call):
             return
+        function = dotted(node.value.func).rpartition(".")[2]
         targets = [dotted(name) for name in names_of(node.targets[0].target)]
+        # Today's returns no padding, only the size behind it: height and width.
+        self.context.pads_as_before |= function == "valid_padding" and "pad" in targets[0]
+        if function != "try_import_tf":
+            return
         found = [TENSORFLOW_1, TENSORFLOW] if len(targets) > 1 else [TENSORFLOW]
         self.context.modules |= {name: module for name, module in zip(targets, found, strict=False) if name != "_"}
 

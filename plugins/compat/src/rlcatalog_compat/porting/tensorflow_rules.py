@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from rlcatalog_compat.porting.context import TENSORFLOW, TENSORFLOW_1, Context, dotted, keyword, name_node
+from rlcatalog_compat.porting.context import TENSORFLOW, TENSORFLOW_1, Context, code, dotted, keyword, name_node
 
 _TENSORFLOWS = (TENSORFLOW, TENSORFLOW_1)
 #: Name → TensorFlow's name today.
@@ -54,6 +54,58 @@ def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
         return node
     root = dotted(node).partition(".")[0]
     return name_node(f"{root}.{_RENAMED[name]}").with_changes(lpar=node.lpar, rpar=node.rpar)
+
+
+def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return a tensor's size or shape as both TensorFlow 2 and Keras' symbolic tensors give it.
+
+    Sizes have no `value`, and symbolic tensors neither `get_shape` nor `as_list`.
+
+    Args:
+        context: What is known of the file.
+        node: An attribute, a subscript or a call, its parts rewritten.
+    """
+    if not any(module in _TENSORFLOWS for module in context.modules.values()):
+        return node
+    if isinstance(node, cst.Attribute) and node.attr.value == "value" and isinstance(node.value, cst.Subscript):
+        is_size = isinstance(node.value.value, cst.Attribute) and node.value.value.attr.value == "shape"
+        return node.value.with_changes(lpar=node.lpar, rpar=node.rpar) if is_size else node
+    if isinstance(node, cst.Subscript) and (tensor := _shaped(node.value)) is not None:
+        return node.with_changes(value=cst.Attribute(tensor, cst.Name("shape")))
+    if isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute):
+        of = node.func.value
+        tensor = _shaped(of) or (of.value if isinstance(of, cst.Attribute) and of.attr.value == "shape" else None)
+        if node.func.attr.value == "as_list" and tensor is not None:
+            return cst.Call(cst.Name("list"), [cst.Arg(cst.Attribute(tensor, cst.Name("shape")))])
+    return node
+
+
+def rows(context: Context, node: cst.Call) -> cst.Call:
+    """Return `tf.reshape(x, (y.shape[0], n))` with `tf.shape(y)[0]`: a traced function knows no size of batches."""
+    if context.stands_for(node.func) != (TENSORFLOW, "reshape") or len(node.args) != 2:
+        return node
+    to = node.args[1].value
+    if not isinstance(to, cst.Tuple | cst.List) or not isinstance(to.elements[0].value, cst.Subscript):
+        return node
+    size = to.elements[0].value
+    whole = size.value
+    is_first = len(size.slice) == 1 and code(size.slice[0]) == "0"
+    if not is_first or not isinstance(whole, cst.Attribute) or whole.attr.value != "shape":
+        return node
+    if context.symbolic and dotted(whole.value) in context.symbolic[-1]:
+        return node
+    root = dotted(node.func).partition(".")[0]
+    first = size.with_changes(value=cst.Call(name_node(f"{root}.shape"), [cst.Arg(whole.value)]))
+    elements = [to.elements[0].with_changes(value=first), *to.elements[1:]]
+    return node.with_changes(args=[node.args[0], node.args[1].with_changes(value=to.with_changes(elements=elements))])
+
+
+def _shaped(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return the tensor whose shape `tensor.get_shape()` gives; None of anything else."""
+    is_call = isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute)
+    if not is_call or node.func.attr.value != "get_shape":  # type: ignore[attr-defined]
+        return None
+    return node.func.value  # type: ignore[attr-defined,no-any-return]
 
 
 def kept(context: Context, node: cst.Call) -> cst.BaseExpression | None:

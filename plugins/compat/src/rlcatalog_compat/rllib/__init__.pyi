@@ -1,3 +1,4 @@
+from rlcatalog_compat.batches import SampleBatch as SampleBatch
 from . import agents as agents
 from . import algorithms as algorithms
 from . import env as env

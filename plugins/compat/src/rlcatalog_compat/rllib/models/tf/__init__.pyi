@@ -1,3 +1,7 @@
+from rlcatalog.tf import RecurrentNetwork as RecurrentNetwork
+from rlcatalog.tf import TFModelV2 as TFModelV2
+from rlcatalog.tf import VisionNetwork as VisionNetwork
+from rlcatalog_compat.nets.tf import FullyConnectedNetwork as FullyConnectedNetwork
 from . import attention_net as attention_net
 from . import complex_input_net as complex_input_net
 from . import fcnet as fcnet
@@ -10,4 +14,5 @@ from . import recurrent_tf_modelv2 as recurrent_tf_modelv2
 from . import tf_action_dist as tf_action_dist
 from . import tf_modelv2 as tf_modelv2
 from . import visionnet as visionnet
+from . import visionnet_v1 as visionnet_v1
 from . import visionnet_v2 as visionnet_v2

@@ -1,0 +1,1 @@
+from rlcatalog_compat.q_models.tf import DistributionalQTFModel as DistributionalQModel

@@ -1,0 +1,1 @@
+from rlcatalog_compat.frameworks import get_filter_config as _get_filter_config
