@@ -36,6 +36,12 @@ def test_every_name_stands_for_what_the_table_says(framework):
     assert found > 30
 
 
+def test_every_name_of_the_table_is_one():
+    for path, module in MODULES.items():
+        for name in (*module.names, *module.refused):
+            assert name.isidentifier(), (path, name)
+
+
 def test_importing_modules_imports_no_framework():
     code = (
         "import sys, rlcatalog_compat as ray\n"

@@ -84,7 +84,7 @@ MODULES: dict[str, Module] = {
     "rllib": _served(
         "0.8–2.60",
         (_OWN + "batches", "SampleBatch"),
-        refused={_POLICY: "Policy TFPolicy TorchPolicy RolloutWorker", _AGENTS: "MultiAgentEnv"},
+        refused={"Policy TFPolicy TorchPolicy RolloutWorker": _POLICY, "MultiAgentEnv": _AGENTS},
     ),
     # --- models ---
     "rllib.models": _served(
