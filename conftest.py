@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import os
+import sys
 from importlib import import_module
 
 import pytest
@@ -37,3 +38,17 @@ def _tables_as_before(monkeypatch):
     for name in ("rlcatalog.frameworks.table", "rlcatalog.spaces.action_codecs"):
         module = import_module(name)
         monkeypatch.setattr(module, "_TABLE", module._TABLE)
+
+
+@pytest.fixture(autouse=True)
+def _ray_is_the_fixtures():
+    """Ray is started by the fixture `local_ray` alone: a test that starts it unasked breaks whichever asks next."""
+    before = _ray_runs()
+    yield
+    if _ray_runs() and not before:
+        sys.modules["ray"].shutdown()
+        pytest.fail("this test started Ray: let it use the fixture local_ray")
+
+
+def _ray_runs():
+    return "ray" in sys.modules and sys.modules["ray"].is_initialized()
