@@ -41,8 +41,8 @@ class Bench:
     """Makes what Ray runs, one piece at a time and in this process."""
 
     @staticmethod
-    def config(env, model=None, algo="ppo", *, envs=2, fragment=12, runners=0, seed=None, **training):
-        """Return a small, configured algorithm config."""
+    def config(env, model=None, algo="ppo", *, envs=2, fragment=12, runners=0, seed=0, **training):
+        """Return a small, configured algorithm config; seeded, so that each run shows the same."""
         from ray.rllib.algorithms.appo import APPOConfig
         from ray.rllib.algorithms.dqn import DQNConfig
         from ray.rllib.algorithms.impala import IMPALAConfig
