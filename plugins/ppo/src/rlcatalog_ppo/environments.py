@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from typing import Any
 
-import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlcatalog import Catalog
 from rlcatalog.cli import make_env
 from rlcatalog.errors import ConfigError
+from rlcatalog.policy import Manifest
+from rlcatalog_ppo.env_state import Resumable
 
 
 def maker(
@@ -39,30 +39,24 @@ def maker(
     return make
 
 
-class KeepsLast(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Hands out a copy of an episode's last observation, which a reset may write over before anyone has read it.
-
-    Args:
-        env: The environment.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self.metadata = dict(env.metadata)  # vector environments write their mode into it
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a step."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return deepcopy(obs) if terminated or truncated else obs, reward, terminated, truncated, info
-
-
 def vector(make: Callable[[], Any], n: int) -> SyncVectorEnv:
     """Return `n` environments stepped side by side.
 
     An episode's last observation stands in `info["final_obs"]`; the observation returned is the next episode's first.
     """
     # Observations are encoded at once, so the environments may write the next ones over them.
-    return SyncVectorEnv([lambda: KeepsLast(make())] * n, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    made = [lambda i=i: Resumable(make(), i) for i in range(n)]
+    return SyncVectorEnv(made, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def unwritten_spaces(manifest: Manifest, make: Callable[[], Any]) -> dict[str, Any]:
+    """Return the environment's spaces that a saved policy could not write down, as `load` takes them."""
+    names = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
+    if not names:
+        return {}
+    env = make()
+    env.close()
+    return {"obs_space" if name == "observation_space" else name: getattr(env, name) for name in names}
 
 
 def _takes_config(env: Callable[..., Any], required: bool) -> bool:

@@ -93,6 +93,15 @@ class Learner:
         model = {name: float(_detached(value)) for name, value in metrics.items()}
         return {**dict(zip(FIGURES, means, strict=True)), **self._adapted(means), "lr": lr, "model": model}
 
+    def get_state(self) -> dict[str, Any]:
+        """Return what changes from update to update beside the weights, for `trees.take_apart`."""
+        return {"kl_coeff": self.kl_coeff, "optimizer": self.optimizer.get_state()._asdict()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` returned."""
+        self.kl_coeff = state["kl_coeff"]
+        self.optimizer.set_state(Moments(**state["optimizer"]))
+
     def _adapted(self, means: list[float]) -> dict[str, float]:
         """Adapt the weight of the divergence (Schulman et al. 2017, section 4); return the one that was used."""
         used = self.kl_coeff
