@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -26,11 +27,14 @@ class Moments(NamedTuple):
         step: Steps taken.
         first: Running means of the gradients, by name of the weight, in the layout of the model's `get_weights`.
         second: Those of their squares.
+        behind: Steps taken by the weights that took fewer, having had no gradient at times (in PyTorch; in TensorFlow
+            a missing gradient is a gradient of zeros).
     """
 
     step: int
     first: dict[str, Array]
     second: dict[str, Array]
+    behind: Mapping[str, int] = MappingProxyType({})
 
 
 class Optimizer(Protocol):
