@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, NonFiniteError, SavedPolicyError
 from rlcatalog.policy import Manifest, read_manifest
 from rlcatalog_ppo.learning_curve import draw
+from rlcatalog_ppo.progress import Display
 
 #: What a run's folder holds beside its config.
 METRICS, CURVE, POLICY = "metrics.jsonl", "learning_curve.png", "policy"
@@ -101,12 +103,20 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the environments.")] = 10_000,
     explore: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,
+    video: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Film the first episodes into FILE.mp4 or FILE.gif.")
+    ] = None,
+    render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window, one after another.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the result alone.")] = False,
 ) -> None:
     """Play episodes with a saved policy and print the mean return."""
-    from rlcatalog_ppo.environments import maker
-    from rlcatalog_ppo.evaluation import play
+    from rlcatalog_ppo.environments import maker, vector
+    from rlcatalog_ppo.evaluation import SIDE_BY_SIDE, play
     from rlcatalog_ppo.ppo import set_threads
+    from rlcatalog_ppo.video import Film, filmed, windowed
 
+    if video is not None and render:
+        raise ConfigError("--video and --render: an environment renders frames or a window, not both; give one.")
     source = directory / POLICY if (directory / POLICY).is_dir() else directory
     import_modules(modules or [])
     manifest, env_config = read_manifest(source), {}
@@ -117,18 +127,30 @@ def evaluate(
             )
         saved = read_config(directory, modules or [])
         env, env_config = saved["env"], saved["algorithm"]["env_config"]
-    make = maker(env, env_config, manifest.config, rlcatalog.default_catalog())
-    set_threads(manifest.framework, threads)
-    policy = rlcatalog.load(source, **_unwritten_spaces(manifest, make))
+
+    def make(mode: str | None = None) -> Any:
+        config = env_config if mode is None else {**env_config, "render_mode": mode}
+        return maker(env, config, manifest.config, rlcatalog.default_catalog())()
+
+    film = None if video is None else Film(video)
+    if film is not None:
+        envs = filmed(make, env, film, episodes)
+    else:
+        envs = windowed(make, env) if render else vector(make, min(episodes, SIDE_BY_SIDE))
     returns: list[float] = []
-    with _progress() as progress:
-        task = progress.add_task(f"playing {env}", total=episodes, value="-")
+    with closing(envs):
+        set_threads(manifest.framework, threads)
+        policy = rlcatalog.load(source, **_unwritten_spaces(manifest, make))
+        with Display(f"playing {env}", episodes, unit="episodes", quiet=quiet) as display:
 
-        def note(value: float) -> None:
-            returns.append(value)
-            progress.update(task, advance=1, value=f"{statistics.fmean(returns):.1f}")
+            def note(value: float) -> None:
+                returns.append(value)
+                display.update(len(returns), statistics.fmean(returns))
 
-        play(policy, make, episodes, seed=seed, explore=explore, on_episode=note)
+            play(policy, envs, episodes, seed=seed, explore=explore, on_episode=note)
+    if film is not None:
+        film.write()
+        print(f"video: {film.path} (episodes: {film.episodes}, frames: {film.frames:,})")
     print(f"mean return {statistics.fmean(returns):.2f}")
 
 

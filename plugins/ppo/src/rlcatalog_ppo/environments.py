@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -56,13 +57,19 @@ class KeepsLast(gymnasium.Wrapper[Any, Any, Any, Any]):
         return deepcopy(obs) if terminated or truncated else obs, reward, terminated, truncated, info
 
 
-def vector(make: Callable[[], Any], n: int) -> SyncVectorEnv:
+def vector(make: Callable[[], Any], n: int, first: Callable[[], Any] | None = None) -> SyncVectorEnv:
     """Return `n` environments stepped side by side.
 
+    `first` makes the first of them, where that is another one.
     An episode's last observation stands in `info["final_obs"]`; the observation returned is the next episode's first.
     """
     # Observations are encoded at once, so the environments may write the next ones over them.
-    return SyncVectorEnv([lambda: KeepsLast(make())] * n, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    makes = [partial(_keeping, one) for one in (first or make, *[make] * (n - 1))]
+    return SyncVectorEnv(makes, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def _keeping(make: Callable[[], Any]) -> KeepsLast:
+    return KeepsLast(make())
 
 
 def _takes_config(env: Callable[..., Any], required: bool) -> bool:
