@@ -106,7 +106,8 @@ def test_the_rest_of_a_run_is_what_it_would_have_been(framework, model, tmp_path
     rest = [timeless(whole.train()) for _ in range(3)]
     random.seed(99), np.random.seed(99)  # of another process
     gone_on = PPO.restore(tmp_path / "checkpoint", Drift)
-    assert gone_on.iterations == 2 and gone_on.begun_anew == {}
+    assert gone_on.iterations == 2
+    assert gone_on.begun_anew == {}
     assert [timeless(gone_on.train()) for _ in range(3)] == rest
     same(gone_on, whole)
 
@@ -130,11 +131,12 @@ def test_the_environment_that_tells_nothing_begins_its_next_episode(tmp_path):
     algo = PPO(Mute, {**SMALL, "model": MODELS["lstm"], "framework": "torch"})
     algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
-    with pytest.warns(ResumeWarning, match=r"3 of 3 environments .* played again, its episode shows another observation"):
+    with pytest.warns(ResumeWarning, match=r"3 of 3 environments .* shows another observation"):
         gone_on = PPO.restore(tmp_path / "checkpoint", Mute)
     assert sorted(gone_on.begun_anew) == [0, 1, 2]
     collector = gone_on._collector
-    assert not collector._lengths.any() and not collector._returns.any()
+    assert not collector._lengths.any()
+    assert not collector._returns.any()
     assert not any(part.any() for part in collector._state.memory)
     for env, encoded in zip(gone_on._envs.envs, collector._encoded, strict=True):
         np.testing.assert_array_equal(encoded, env.unwrapped.x)
@@ -251,24 +253,28 @@ def test_callbacks_are_told_in_order():
     algo = PPO(Drift, {**SMALL, "model": NET, "framework": "torch"}, callbacks=[Tells()])
     algo.learn(10_000)
     assert told == ["start", *(["step"] * 10 + ["rollout", "update"]) * 2, "end None"]
-    assert algo.stopping == "that will do" and algo.steps == 60
+    assert algo.stopping == "that will do"
+    assert algo.steps == 60
 
 
 def test_a_run_stops_at_its_target():
-    by_training = PPO("CartPole-v1", {"num_envs": 4, "rollout_length": 600, "num_epochs": 1, "seed": 0,
-                                      "model": NET, "framework": "torch"}, callbacks=[callbacks.StopAt(5, False)])  # fmt: skip
+    config = {"num_envs": 4, "rollout_length": 600, "num_epochs": 1, "seed": 0, "model": NET, "framework": "torch"}
+    by_training = PPO("CartPole-v1", config, callbacks=[callbacks.StopAt(5, False)])
     by_training.learn(100_000)
-    assert by_training.steps == 2400 and "the mean return of 100 episodes" in by_training.stopping
+    assert by_training.steps == 2400
+    assert "the mean return of 100 episodes" in by_training.stopping
     found = [callbacks.Evaluation(30, 1), callbacks.StopAt(-1e9, True)]
     by_evaluation = PPO(Drift, {**SMALL, "model": NET, "framework": "torch"}, callbacks=found)
     by_evaluation.learn(10_000)
-    assert by_evaluation.steps == 30 and "of an evaluation" in by_evaluation.stopping
+    assert by_evaluation.steps == 30
+    assert "of an evaluation" in by_evaluation.stopping
 
 
 def damaged(folder):
     about = json.loads((folder / "training.json").read_text())
-    yield "checksum differs", lambda: (folder / "training.json").write_text(
-        json.dumps({**about, "state": {**about["state"], "steps": 7}})
+    yield (
+        "checksum differs",
+        lambda: (folder / "training.json").write_text(json.dumps({**about, "state": {**about["state"], "steps": 7}})),
     )
     yield "format version 9", lambda: (folder / "training.json").write_text(json.dumps({**about, "format_version": 9}))
     yield "truncated or changed", lambda: next(folder.glob("*.safetensors")).write_bytes(b"\0" * 100)
@@ -321,7 +327,8 @@ def test_trees_come_back_as_they_were():
     found = put_together(json.loads(json.dumps(take_apart(tree, arrays), allow_nan=False)), arrays)
     assert found.keys() == tree.keys()
     np.testing.assert_array_equal(found["b"][0], np.arange(3))
-    assert found["b"][1:] == (float("inf"), -0.0) and found["f"].dtype == np.float32
+    assert found["b"][1:] == (float("inf"), -0.0)
+    assert found["f"].dtype == np.float32
     assert {k: v for k, v in found.items() if k not in "bf"} == {k: v for k, v in tree.items() if k not in "bf"}
     with pytest.raises(TypeError, match="a/1/b: set cannot be written down"):
         take_apart({"a": [0, {"b": {1}}]}, {})

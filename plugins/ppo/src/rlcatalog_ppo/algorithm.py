@@ -285,7 +285,8 @@ class OnPolicy(ABC):
         source = folder / checkpoints.POLICY
         manifest = read_manifest(source)
         make = maker(env, state["config"]["env_config"], manifest.config, catalog)
-        policy = load(catalog, source, **unwritten_spaces(manifest, make))
+        spaces = unwritten_spaces(manifest, make)
+        policy = load(catalog, source, spaces.get("observation_space"), spaces.get("action_space"))
         numbers = _numbers(policy)  # before environments are reset: the filter learns from what they show
         if "model" in (config or {}):
             raise ConfigError("restore: the model is the saved one; its config cannot be changed.")

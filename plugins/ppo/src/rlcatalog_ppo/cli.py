@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+import sys
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import rlcatalog
-from rlcatalog.cli import (
-    import_modules,
-    json_line,
-    key_values,
-    read_config,
-    refuse_taken,
-    run_folder,
-    write_config,
-)
-from rlcatalog.config import plain
-from rlcatalog.errors import ConfigError, NonFiniteError, SavedPolicyError
-from rlcatalog.policy import Manifest, read_manifest
-from rlcatalog_ppo.learning_curve import draw
-
-#: What a run's folder holds beside its config.
-METRICS, CURVE, POLICY = "metrics.jsonl", "learning_curve.png", "policy"
+from rlcatalog.cli import default_folder, import_modules, key_values, read_config, refuse_taken
+from rlcatalog.errors import ConfigError, SavedPolicyError
+from rlcatalog.policy import read_manifest
+from rlcatalog_ppo.algorithms import ALGORITHMS, algorithm_class
+from rlcatalog_ppo.interrupts import Interrupted
+from rlcatalog_ppo.logs import LOGS, log_names
+from rlcatalog_ppo.progress import Display
+from rlcatalog_ppo.training import CURVE, POLICY, RunOptions, fresh_options, run, run_of, run_options
 
 
 def train(
@@ -44,9 +37,12 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A key of the algorithm, such as lr=0.0003; repeatable."),
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Environment steps to train for; 100,000 when missing.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Environment steps to train for; 100,000 when missing.")
+    ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, max=2**32 - 1, help="Seed of environments, weights and sampling; 0 when missing.")
+        int | None,
+        typer.Option(min=0, max=2**32 - 1, help="Of environments, weights and sampling; 0 when missing."),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="Where the model computes: cpu, cuda, cuda:1, …, or auto; cpu when missing.")
@@ -57,7 +53,7 @@ def train(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Go on with the run in this folder, from its last checkpoint, or from a checkpoint."),
+        typer.Option(metavar="DIR", help="Go on with the run in this folder, or from this checkpoint of one."),
     ] = None,
     modules: Annotated[
         list[str] | None,
@@ -70,13 +66,15 @@ def train(
     keep_checkpoints: Annotated[int | None, typer.Option(min=1, help="How many stay; 2 when missing.")] = None,
     eval_every: Annotated[
         int | None,
-        typer.Option(min=0, metavar="STEPS", help="Steps between evaluations in environments of their own; 0: none."),
+        typer.Option(min=0, metavar="STEPS", help="Steps between evaluations, in other environments; 0: none."),
     ] = None,
-    eval_episodes: Annotated[int | None, typer.Option(min=1, help="Episodes of an evaluation; 10 when missing.")] = None,
+    eval_episodes: Annotated[int | None, typer.Option(min=1, help="Episodes of each; 10 when missing.")] = None,
     stop_at: Annotated[
         float | None, typer.Option(metavar="RETURN", help="End at this mean return, of evaluations if there are any.")
     ] = None,
-    log: Annotated[str | None, typer.Option(metavar="NAMES", help=f"Logs beside metrics.jsonl: {', '.join(LOGS)}.")] = None,
+    log: Annotated[
+        str | None, typer.Option(metavar="NAMES", help=f"Logs beside metrics.jsonl: {', '.join(LOGS)}.")
+    ] = None,
     record: Annotated[Path | None, typer.Option(help="Folder to write all experience into, for a Reader.")] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")
@@ -84,6 +82,8 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Train a policy; its folder holds the policy, the best one, checkpoints to go on from, metrics and a picture."""
+    from rlcatalog_ppo.algorithm import set_threads
+
     import_modules(modules or [])
     given = key_values(settings or [], "--set")
     if clash := sorted(set(given) & {"model", "framework", "seed", "device"}):
@@ -123,6 +123,8 @@ def _resume(
     directory: Path, given: dict[str, Any], chosen: dict[str, Any], modules: list[str], record: Path | None, quiet: bool
 ) -> None:
     """Go on with a run."""
+    from rlcatalog_ppo.algorithm import set_threads
+
     folder = run_of(directory)
     saved = read_config(folder, modules)
     options = run_options(saved, chosen, folder)
@@ -130,7 +132,6 @@ def _resume(
         given["total_steps"] = options.steps  # schedules were over the whole run, and are again
     set_threads(saved["framework"], options.threads)
     cls = algorithm_class(saved["algorithm"].get("name", "PPO"))
-    record = Path(saved["record"]) if record is None and saved.get("record") else record
     algo = cls.restore(directory, saved["env"], config=given, record=record)
     if algo.steps >= options.steps:
         raise ConfigError(
@@ -150,7 +151,10 @@ def _run(algo: Any, env_id: str, folder: Path, options: RunOptions, quiet: bool,
 
             run(algo, env_id, folder, options, show, **how)
     except Interrupted as interrupt:
-        print(f"{interrupt}: stopped after {algo.steps} steps. Go on with: rlcatalog train --resume {folder}", file=sys.stderr)
+        print(
+            f"{interrupt}: stopped after {algo.steps} steps. Go on with: rlcatalog train --resume {folder}",
+            file=sys.stderr,
+        )
         raise typer.Exit(interrupt.exit_status) from None
     if algo.stopping is not None:
         print(f"ended after {algo.steps} steps: {algo.stopping}")
@@ -169,12 +173,20 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the environments.")] = 10_000,
     explore: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,
+    video: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Film the first episodes into FILE.mp4 or FILE.gif.")
+    ] = None,
+    render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window, one after another.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the result alone.")] = False,
 ) -> None:
     """Play episodes with a saved policy and print the mean return."""
-    from rlcatalog_ppo.environments import maker
-    from rlcatalog_ppo.evaluation import play
+    from rlcatalog_ppo.environments import maker, unwritten_spaces, vector
+    from rlcatalog_ppo.evaluation import SIDE_BY_SIDE, play
     from rlcatalog_ppo.ppo import set_threads
+    from rlcatalog_ppo.video import Film, filmed, windowed
 
+    if video is not None and render:
+        raise ConfigError("--video and --render: an environment renders frames or a window, not both; give one.")
     source = directory / POLICY if (directory / POLICY).is_dir() else directory
     import_modules(modules or [])
     manifest, env_config = read_manifest(source), {}
@@ -185,26 +197,28 @@ def evaluate(
             )
         saved = read_config(directory, modules or [])
         env, env_config = saved["env"], saved["algorithm"]["env_config"]
-    make = maker(env, env_config, manifest.config, rlcatalog.default_catalog())
-    set_threads(manifest.framework, threads)
-    policy = rlcatalog.load(source, **_unwritten_spaces(manifest, make))
+
+    def make(mode: str | None = None) -> Any:
+        config = env_config if mode is None else {**env_config, "render_mode": mode}
+        return maker(env, config, manifest.config, rlcatalog.default_catalog())()
+
+    film = None if video is None else Film(video)
+    if film is not None:
+        envs = filmed(make, env, film, episodes)
+    else:
+        envs = windowed(make, env) if render else vector(make, min(episodes, SIDE_BY_SIDE))
     returns: list[float] = []
-    with _progress() as progress:
-        task = progress.add_task(f"playing {env}", total=episodes, value="-")
+    with closing(envs):
+        set_threads(manifest.framework, threads)
+        policy = rlcatalog.load(source, **unwritten_spaces(manifest, make))
+        with Display(f"playing {env}", episodes, unit="episodes", quiet=quiet) as display:
 
-        def note(value: float) -> None:
-            returns.append(value)
-            progress.update(task, advance=1, value=f"{statistics.fmean(returns):.1f}")
+            def note(value: float) -> None:
+                returns.append(value)
+                display.update(len(returns), statistics.fmean(returns))
 
-        play(policy, make, episodes, seed=seed, explore=explore, on_episode=note)
+            play(policy, envs, episodes, seed=seed, explore=explore, on_episode=note)
+    if film is not None:
+        film.write()
+        print(f"video: {film.path} (episodes: {film.episodes}, frames: {film.frames:,})")
     print(f"mean return {statistics.fmean(returns):.2f}")
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("mean return {task.fields[value]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )

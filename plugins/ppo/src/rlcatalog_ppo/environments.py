@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -39,24 +40,29 @@ def maker(
     return make
 
 
-def vector(make: Callable[[], Any], n: int) -> SyncVectorEnv:
+def vector(make: Callable[[], Any], n: int, first: Callable[[], Any] | None = None) -> SyncVectorEnv:
     """Return `n` environments stepped side by side.
 
+    `first` makes the first of them, where that is another one.
     An episode's last observation stands in `info["final_obs"]`; the observation returned is the next episode's first.
     """
     # Observations are encoded at once, so the environments may write the next ones over them.
-    made = [lambda i=i: Resumable(make(), i) for i in range(n)]
-    return SyncVectorEnv(made, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    makes = [partial(_resumable, one, i) for i, one in enumerate((first or make, *[make] * (n - 1)))]
+    return SyncVectorEnv(makes, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def _resumable(make: Callable[[], Any], index: int) -> Resumable:
+    return Resumable(make(), index)
 
 
 def unwritten_spaces(manifest: Manifest, make: Callable[[], Any]) -> dict[str, Any]:
-    """Return the environment's spaces that a saved policy could not write down, as `load` takes them."""
+    """Return the environment's spaces that a saved policy could not write down, by name."""
     names = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
     if not names:
         return {}
     env = make()
     env.close()
-    return {"obs_space" if name == "observation_space" else name: getattr(env, name) for name in names}
+    return {name: getattr(env, name) for name in names}
 
 
 def _takes_config(env: Callable[..., Any], required: bool) -> bool:

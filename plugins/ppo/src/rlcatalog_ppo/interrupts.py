@@ -45,13 +45,11 @@ def interruptible() -> Iterator[None]:
             signal.signal(each, note)
         raise Interrupted(number)
 
-    before: dict[int, Any] = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.getsignal(number)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        for number in before:
-            signal.signal(number, interrupt)
+        for each in before:
+            signal.signal(each, interrupt)
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        for each, handler in before.items():
+            signal.signal(each, handler if handler is not None else signal.SIG_DFL)

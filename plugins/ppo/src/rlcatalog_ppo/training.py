@@ -89,7 +89,12 @@ def run(
         Interrupted: A signal has asked for the end; the run is kept.
         NonFiniteError: See `OnPolicy.train`; the run is kept as it was before.
     """
-    with run_folder(folder, overwrite, resume=resumed), recorded(folder, resumed=resumed), ExitStack() as stack, interruptible():
+    with (
+        run_folder(folder, overwrite, resume=resumed),
+        recorded(folder, resumed=resumed),
+        ExitStack() as stack,
+        interruptible(),
+    ):
         if resumed:
             checkpoints.prune(folder, options.keep_checkpoints, algo.steps)
         about = resolved(algo, options)
@@ -154,8 +159,10 @@ def run_options(config: Mapping[str, Any], given: Mapping[str, Any], where: Path
 def fresh_options(given: Mapping[str, Any]) -> RunOptions:
     """Return the options of a new run: ten checkpoints, unless another number is given."""
     options = RunOptions(**given)
-    return options if "checkpoint_every" in given else msgspec.structs.replace(
-        options, checkpoint_every=max(options.steps // 10, 1)
+    return (
+        options
+        if "checkpoint_every" in given
+        else msgspec.structs.replace(options, checkpoint_every=max(options.steps // 10, 1))
     )
 
 
