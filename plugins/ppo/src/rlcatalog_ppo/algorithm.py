@@ -22,9 +22,11 @@ from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import maker, vector
 from rlcatalog_ppo.evaluation import play
 from rlcatalog_ppo.learner import Learner
+from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.rollout import Collector, Rollout, check_policy
 from rlcatalog_ppo.rollout_columns import Postprocess
+from rlcatalog_ppo.schedules import value_at
 
 
 class OnPolicy(ABC):
@@ -47,8 +49,12 @@ class OnPolicy(ABC):
         CatalogError: The config or a space is not served; see `rlcatalog.errors`.
     """
 
-    #: The config's struct; a subclass sets its own.
+    #: The config's struct, what is minimised, and what does that; a subclass sets its own.
     config_class: ClassVar[type[OnPolicyConfig]]
+    objective: ClassVar[Objective]
+    learner_class: ClassVar[type[Learner]] = Learner
+    #: Whether it learns from value estimates; a model without any is refused then.
+    uses_values: ClassVar[bool] = True
 
     config: OnPolicyConfig
 
@@ -69,8 +75,11 @@ class OnPolicy(ABC):
         self._envs = vector(self._make_env, self.config.num_envs)
         spaces = self._envs.single_observation_space, self._envs.single_action_space
         self.policy: Policy = self._build(catalog, spaces)
-        check_policy(self.policy)
-        self._collector = Collector(self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn)
+        if self.uses_values:
+            check_policy(self.policy, self.config.algorithm)
+        self._collector = Collector(
+            self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn, values=self.uses_values
+        )
         self._learner = self._make_learner()
         self._recorder = Recorder(record) if record is not None else None
         self._steps = self._iterations = 0
@@ -88,7 +97,7 @@ class OnPolicy(ABC):
         rollout = self._collector.collect(config.rollout_length)
         if self._recorder is not None:
             self._recorder.write(rollout)
-        learned = self._learner.update(self._batch(rollout), self._lr())
+        learned = self._learn(rollout)
         self._steps += rollout.steps
         self._iterations += 1
         seconds = time.perf_counter() - start
@@ -113,9 +122,13 @@ class OnPolicy(ABC):
             backend(framework).seed(self.config.seed)
         return catalog.build(*spaces, self.config.model, self.config.framework)
 
-    @abstractmethod
     def _make_learner(self) -> Learner:
-        """Return what improves the policy."""
+        optimizer = backend(self.policy.framework).Optimizer(self.policy, self.config, self.objective)
+        return self.learner_class(self.policy, self.config, self._rng, optimizer)
+
+    def _learn(self, rollout: Rollout) -> dict[str, Any]:
+        """Improve the policy on a rollout; return the learner's figures."""
+        return self._learner.update(self._batch(rollout), self._lr())
 
     @abstractmethod
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
@@ -123,6 +136,8 @@ class OnPolicy(ABC):
 
     def _lr(self) -> float:
         config = self.config
+        if config.lr_schedule is not None:
+            return value_at(config.lr_schedule, self._steps)
         if not config.anneal_lr or config.total_steps is None:
             return config.lr
         return config.lr * max(0.0, 1.0 - self._steps / config.total_steps)
@@ -149,11 +164,11 @@ def set_threads(framework: str | None, count: int) -> None:
 
 
 def backend(framework: str) -> Any:
-    """Return the module with PPO's part in a framework.
+    """Return the module with the algorithms' part in a framework.
 
     Raises:
         NotServedError: There is none.
     """
     if find_spec(f"rlcatalog_ppo.{framework}") is None:
-        raise NotServedError(f"PPO has no code for framework={framework!r}; it serves: torch, tf.")
+        raise NotServedError(f"rlcatalog-ppo has no code for framework={framework!r}; it serves: torch, tf.")
     return import_module(f"rlcatalog_ppo.{framework}")
