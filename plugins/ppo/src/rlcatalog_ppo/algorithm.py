@@ -31,10 +31,12 @@ from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import maker, unwritten_spaces, vector
 from rlcatalog_ppo.evaluation import play
 from rlcatalog_ppo.learner import Learner
+from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.randomness import get_state, kept, set_state
 from rlcatalog_ppo.rollout import Collector, Rollout, check_policy
 from rlcatalog_ppo.rollout_columns import Postprocess
+from rlcatalog_ppo.schedules import value_at
 
 
 class OnPolicy(ABC):
@@ -63,8 +65,12 @@ class OnPolicy(ABC):
         CatalogError: The config or a space is not served; see `rlcatalog.errors`.
     """
 
-    #: The config's struct; a subclass sets its own.
+    #: The config's struct, what is minimised, and what does that; a subclass sets its own.
     config_class: ClassVar[type[OnPolicyConfig]]
+    objective: ClassVar[Objective]
+    learner_class: ClassVar[type[Learner]] = Learner
+    #: Whether it learns from value estimates; a model without any is refused then.
+    uses_values: ClassVar[bool] = True
 
     config: OnPolicyConfig
 
@@ -91,8 +97,11 @@ class OnPolicy(ABC):
         self._envs = vector(self._make_env, self.config.num_envs)
         spaces = self._envs.single_observation_space, self._envs.single_action_space
         self.policy: Policy = self._build(catalog, spaces) if policy is None else _fitting(policy, spaces)
-        check_policy(self.policy)
-        self._collector = Collector(self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn)
+        if self.uses_values:
+            check_policy(self.policy, self.config.algorithm)
+        self._collector = Collector(
+            self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn, values=self.uses_values
+        )
         self._learner = self._make_learner()
         self._recorder = Recorder(record) if record is not None else None
         self.steps = self.iterations = 0
@@ -121,7 +130,7 @@ class OnPolicy(ABC):
             callback.on_rollout(self, rollout)
         if self._recorder is not None:
             self._recorder.write(rollout)
-        learned = self._learner.update(self._batch(rollout), self._lr())
+        learned = self._learn(rollout)
         self.steps += rollout.steps
         self.iterations += 1
         seconds = time.perf_counter() - start
@@ -302,9 +311,13 @@ class OnPolicy(ABC):
             backend(framework).seed(self.config.seed)
         return catalog.build(*spaces, self.config.model, self.config.framework)
 
-    @abstractmethod
     def _make_learner(self) -> Learner:
-        """Return what improves the policy."""
+        optimizer = backend(self.policy.framework).Optimizer(self.policy, self.config, self.objective)
+        return self.learner_class(self.policy, self.config, self._rng, optimizer)
+
+    def _learn(self, rollout: Rollout) -> dict[str, Any]:
+        """Improve the policy on a rollout; return the learner's figures."""
+        return self._learner.update(self._batch(rollout), self._lr())
 
     @abstractmethod
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
@@ -312,6 +325,8 @@ class OnPolicy(ABC):
 
     def _lr(self) -> float:
         config = self.config
+        if config.lr_schedule is not None:
+            return value_at(config.lr_schedule, self.steps)
         if not config.anneal_lr or config.total_steps is None:
             return config.lr
         return config.lr * max(0.0, 1.0 - self.steps / config.total_steps)
@@ -368,11 +383,11 @@ def set_threads(framework: str | None, count: int) -> None:
 
 
 def backend(framework: str) -> Any:
-    """Return the module with PPO's part in a framework.
+    """Return the module with the algorithms' part in a framework.
 
     Raises:
         NotServedError: There is none.
     """
     if find_spec(f"rlcatalog_ppo.{framework}") is None:
-        raise NotServedError(f"PPO has no code for framework={framework!r}; it serves: torch, tf.")
+        raise NotServedError(f"rlcatalog-ppo has no code for framework={framework!r}; it serves: torch, tf.")
     return import_module(f"rlcatalog_ppo.{framework}")

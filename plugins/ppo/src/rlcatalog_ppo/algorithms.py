@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rlcatalog_ppo.algorithm import OnPolicy
 
 #: Name → where its class is; imported when it is asked for.
-ALGORITHMS = {"PPO": "rlcatalog_ppo.ppo:PPO"}
+ALGORITHMS = {"PPO": "rlcatalog_ppo.ppo:PPO", "A2C": "rlcatalog_ppo.a2c:A2C", "PG": "rlcatalog_ppo.pg:PG"}
 
 
 def algorithm_class(name: str) -> type[OnPolicy]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -9,12 +10,14 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog.config import convert, keys_of, plain, warn_deprecated
-from rlcatalog.errors import ConfigError, UnknownConfigKeyError, nearest
+from rlcatalog.errors import CatalogWarning, ConfigError, UnknownConfigKeyError, nearest
+from rlcatalog_ppo.schedules import check_schedule
 
 _Positive = Annotated[int, Meta(ge=1)]
 _Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # what all that draw take
 _Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 _NotNegative = Annotated[float, Meta(ge=0.0)]
+_Schedule = tuple[tuple[Annotated[int, Meta(ge=0)], _NotNegative], ...]
 
 
 class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +45,10 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     total_steps: Annotated[
         _Positive | None, Meta(description="environment steps the learning rate is lowered over")
     ] = None
+    lr_schedule: Annotated[
+        _Schedule | None,
+        Meta(description="[step, value] pairs the learning rate goes along, linear between, instead of the two above"),
+    ] = None
     gamma: Annotated[_Fraction, Meta(description="discount per step")] = 0.99
     entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
     eager_tracing: Annotated[
@@ -51,6 +58,7 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise a ConfigError where keys do not go together."""
+        check_schedule("lr_schedule", self.lr_schedule)
 
 
 class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
@@ -68,6 +76,9 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     minibatch_size: Annotated[_Positive, Meta(description="steps per optimiser step")] = 256
     lambda_: Annotated[_Fraction, Meta(description="lambda of the advantage estimate (GAE)")] = 0.95
     clip_param: Annotated[_NotNegative, Meta(description="how far the probability ratio may move from 1")] = 0.2
+    clip_schedule: Annotated[
+        _Schedule | None, Meta(description="[step, value] pairs that clip_param goes along, linear between")
+    ] = None
     vf_loss_coeff: Annotated[
         _NotNegative, Meta(description="weight of the value loss; large, it spoils shared layers")
     ] = 0.1
@@ -79,7 +90,9 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     ] = 0.01
 
     def check(self) -> None:
-        """Raise a ConfigError where keys do not go together."""
+        """Raise a ConfigError where keys do not go together, and warn where one is without effect."""
+        super().check()
+        check_schedule("clip_schedule", self.clip_schedule)
         size = self.num_envs * self.rollout_length
         for name, rows in (("minibatch_size", self.minibatch_size), ("num_envs * rollout_length", size)):
             if rows < 2:
@@ -88,10 +101,59 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
                     " or more."
                 )
         if self.minibatch_size > size:
-            raise ConfigError(
+            warnings.warn(
                 f"minibatch_size={self.minibatch_size} is larger than a rollout: num_envs * rollout_length ="
-                f" {size}. Lower it, or lengthen the rollout."
+                f" {size}. The whole rollout is one minibatch.",
+                CatalogWarning,
+                stacklevel=4,
             )
+
+
+class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
+    """Keys of A2C."""
+
+    algorithm: ClassVar[str] = "A2C"
+    aliases: ClassVar[Mapping[str, str]] = {"lambda": "lambda_", **OnPolicyConfig.aliases}
+
+    rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 5
+    lambda_: Annotated[
+        _Fraction,
+        Meta(description="lambda of the advantage estimate (GAE); 1: all rewards of the rollout, then the value"),
+    ] = 1.0
+    vf_loss_coeff: Annotated[_NotNegative, Meta(description="weight of the value loss")] = 0.5
+    normalize_advantage: Annotated[
+        bool, Meta(description="bring each rollout's advantages to mean 0 and deviation 1")
+    ] = False
+
+    def check(self) -> None:
+        """Raise a ConfigError where keys do not go together."""
+        super().check()
+        _check_rows(self, self.normalize_advantage)
+
+
+class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
+    """Keys of plain policy gradient."""
+
+    algorithm: ClassVar[str] = "PG"
+
+    rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 200
+    normalize_advantage: Annotated[
+        bool, Meta(description="bring each rollout's returns to go to mean 0 and deviation 1")
+    ] = False
+
+    def check(self) -> None:
+        """Raise a ConfigError where keys do not go together."""
+        super().check()
+        _check_rows(self, self.normalize_advantage)
+
+
+def _check_rows(config: OnPolicyConfig, normalised: bool) -> None:
+    size = config.num_envs * config.rollout_length
+    if normalised and size < 2:
+        raise ConfigError(
+            f"num_envs * rollout_length = {size}: advantages are normalised by their deviation, which a single step has"
+            " not. Set 2 or more, or normalize_advantage to false."
+        )
 
 
 Config = TypeVar("Config", bound=OnPolicyConfig)

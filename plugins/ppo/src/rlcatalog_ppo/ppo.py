@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog.config import warn_deprecated
-from rlcatalog_ppo.algorithm import OnPolicy, backend, set_threads
+from rlcatalog_ppo.algorithm import OnPolicy, set_threads
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.learner import Learner
+from rlcatalog_ppo.learner import PPOLearner
+from rlcatalog_ppo.loss import PPO_OBJECTIVE
 from rlcatalog_ppo.rollout import Rollout
+from rlcatalog_ppo.schedules import value_at
 
 __all__ = ["PPO", "PPOTrainer", "set_threads"]
 
@@ -22,11 +24,17 @@ class PPO(OnPolicy):
     """
 
     config_class = PPOConfig
+    objective = PPO_OBJECTIVE
+    learner_class = PPOLearner
     config: PPOConfig
 
-    def _make_learner(self) -> Learner:
-        optimizer = backend(self.policy.framework).Optimizer(self.policy, self.config)
-        return Learner(self.policy, self.config, self._rng, optimizer)
+    def _learn(self, rollout: Rollout) -> dict[str, Any]:
+        schedule = self.config.clip_schedule
+        if schedule is None:
+            return super()._learn(rollout)
+        clip_param = value_at(schedule, self.steps)
+        learned = self._learner.update(self._batch(rollout), self._lr(), clip_param)
+        return {**learned, "clip_param": clip_param}
 
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
         return rollout.batch(self.config.gamma, self.config.lambda_, self.config.kl_coeff > 0)

@@ -28,7 +28,7 @@ class Rollout:
         obs: Encoded observations.
         raw_action: Raw actions `[T, N, width]`.
         logp: Log density of the actions when they were drawn.
-        value: Value estimates at the observations.
+        value: Value estimates at the observations; 0 where none are learned from.
         reward: Rewards, as the environments gave them.
         done: Whether the episode ended with this step.
         bootstrap: Where an episode was truncated, the discounted value of its last observation, else 0: a time limit is
@@ -162,13 +162,16 @@ class Collector:
         seed: Seed of the environments.
         gamma: Discount, for the value of truncated episodes' last observations.
         postprocess: Adds columns to each trajectory, which the model may ask for as views in training, or None.
+        values: Whether value estimates are learned from; without, the rollouts' are 0, and what would have come after
+            their end or a truncation counts for nothing.
     """
 
     def __init__(
         self, policy: Policy, envs: VectorEnv[Any, Any, Any], seed: int | None, gamma: float,
-        postprocess: Postprocess | None = None,
+        postprocess: Postprocess | None = None, *, values: bool = True,
     ) -> None:  # fmt: skip
         self.policy, self.envs, self.gamma, self.autoreset = policy, envs, gamma, autoreset_of(envs)
+        self._values = values
         self.episodes = Episodes()
         n = envs.num_envs
         self._returns, self._lengths = np.zeros(n), np.zeros(n, np.int64)
@@ -210,9 +213,13 @@ class Collector:
             columns["views"] = {**columns.get("views", {}), **policy.views.look_ahead(later, columns["done"])}
         if sequences is not None:
             columns |= sequences.arrays()
+        return Rollout(**columns, last_value=self._last_value())
+
+    def _last_value(self) -> Array:
+        if not self._values:
+            return np.zeros(self.envs.num_envs, np.float32)
         with self._named():
-            last_value = policy.values(self._encoded, self._state, prev_reward=self._rewards)
-        return Rollout(**columns, last_value=last_value)
+            return self.policy.values(self._encoded, self._state, prev_reward=self._rewards)
 
     def get_state(self) -> dict[str, Any]:
         """Return where the collection stands, but for the environments: copies, for `trees.take_apart`."""
@@ -266,7 +273,7 @@ class Collector:
             "obs": encoded,
             "raw_action": step.raw_action,
             "logp": step.logp,
-            "value": step.value,
+            "value": step.value if self._values else np.zeros(len(encoded), np.float32),
             "dist_inputs": step.dist_inputs,
         }
         if mask is not None:
@@ -332,7 +339,7 @@ class Collector:
             return self.policy.preprocess(observed)[wanted]
 
     def _bootstrap(self, last: Array, state: State | None, cut: Array) -> Array | float:
-        if not len(last):
+        if not len(last) or not self._values:
             return 0.0
         state = None if state is None else state.rows(cut)
         with self._named(np.flatnonzero(cut)):
@@ -383,11 +390,15 @@ def _stacked(steps: list[Any]) -> Any:
     )
 
 
-def check_policy(policy: Policy) -> None:
-    """Raise unless PPO can train the policy.
+def check_policy(policy: Policy, algorithm: str) -> None:
+    """Raise unless an algorithm that learns from values can train the policy.
+
+    Args:
+        policy: The policy.
+        algorithm: The algorithm's name.
 
     Raises:
         NotServedError: Its model has no value branch.
     """
     if not policy.has_value:
-        raise NotServedError(f"PPO needs a value estimate; {policy.model_name} has no value_function().")
+        raise NotServedError(f"{algorithm} needs a value estimate; {policy.model_name} has no value_function().")

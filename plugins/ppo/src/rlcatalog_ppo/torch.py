@@ -1,9 +1,9 @@
-"""PyTorch's part of PPO: one optimiser step, and Adam."""
+"""PyTorch's part of the algorithms: one optimiser step, and Adam."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -12,9 +12,9 @@ from torch import Tensor
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import before_torch_optimizers, tensor_ops
-from rlcatalog_ppo.config import PPOConfig
+from rlcatalog_ppo.config import OnPolicyConfig
 from rlcatalog_ppo.learner import Moments, loss_inputs, not_finite
-from rlcatalog_ppo.loss import Losses, losses
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Losses, Objective
 from rlcatalog_ppo.rollout import each
 
 
@@ -149,26 +149,29 @@ class Optimizer:
     Args:
         policy: The policy.
         config: The algorithm's config.
+        objective: What is minimised.
 
     Raises:
         NotServedError: Weights are float16.
     """
 
-    def __init__(self, policy: Policy, config: PPOConfig) -> None:
-        self.policy, self.config = policy, config
+    def __init__(self, policy: Policy, config: OnPolicyConfig, objective: Objective = PPO_OBJECTIVE) -> None:
+        self.policy, self.config, self.objective = policy, config, objective
         self.model: Any = policy.model
         self.parameters = list(cast(Any, policy.model).trainable_variables())
         self._check_precision()
         before_torch_optimizers()  # ours needs no triton; one in the user's model or beside this run does
         self.optimizer = Adam(self.parameters, eps=1e-5)
 
-    def step(self, batch: dict[str, Any], lr: float, kl_coeff: float) -> tuple[Tensor, dict[str, Any]]:
+    def step(
+        self, batch: Mapping[str, Any], lr: float, kl_coeff: float = 0.0, clip_param: float | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Improve the weights on a minibatch."""
         self._check_precision()  # models are converted at any time
         tensors = {name: part if name in ("seq_lens", "state") else each(part, torch.from_numpy)
                    for name, part in batch.items()}  # fmt: skip
         evaluation = self.policy.evaluate(tensors)
-        found = losses(evaluation, tensors, self.config, tensor_ops("torch"), kl_coeff)
+        found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), kl_coeff, clip_param)
         # One element: RLlib's models go over a list of losses, others add to a scalar.
         loss = self.model.custom_loss(found.total.reshape(1), loss_inputs(tensors))
         if isinstance(loss, list | tuple):
@@ -180,25 +183,23 @@ class Optimizer:
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
         if not (math.isfinite(norm.item()) and math.isfinite(loss.item())):
             self.optimizer.zero_grad()
-            raise not_finite(loss.item(), self._figures(found, norm).tolist())
+            figures = self._figures(found, norm).tolist()
+            raise not_finite(self.config.algorithm, self.objective, loss.item(), figures)
         self.optimizer.step(lr)
         return self._figures(found, norm), self.model.metrics()
 
     def _check_precision(self) -> None:
         if any(parameter.dtype is torch.float16 for parameter in self.parameters):
             raise NotServedError(
-                "PPO: the model's weights are float16, in which Adam's squares of gradients below 2e-4 are 0: steps"
-                " would be thousands of times too large. Train in float32 (under torch.autocast if you like), bfloat16"
-                " or float64, and call model.half() for acting."
+                f"{self.config.algorithm}: the model's weights are float16, in which Adam's squares of gradients"
+                " below 2e-4 are 0: steps would be thousands of times too large. Train in float32 (under torch.autocast"
+                " if you like), bfloat16 or float64, and call model.half() for acting."
             )
 
     @torch.no_grad()
     def _figures(self, found: Losses, norm: Tensor) -> Tensor:
-        """Return the losses, the approximate KL, E[r - 1 - log r], the share of clipped ratios, and the norm."""
-        ratio = found.log_ratio.exp()
-        kl = (ratio - 1 - found.log_ratio).mean()
-        clipped = ((ratio - 1).abs() > self.config.clip_param).float().mean()
-        return torch.stack([found.policy_loss, found.vf_loss, found.entropy, kl, clipped, norm])
+        """Return the objective's figures."""
+        return torch.stack([*self.objective.measured(found, tensor_ops("torch")), norm])
 
     def get_state(self) -> Moments:
         """Return the optimiser's state."""
