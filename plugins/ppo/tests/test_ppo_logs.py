@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -316,3 +317,22 @@ def test_wandb_logs_without_a_network_and_goes_on_under_its_id(tmp_path):
     (tmp_path / "wandb-id").write_text("../elsewhere")
     with pytest.raises(SavedPolicyError, match=r"'\.\./elsewhere' is no id of a run"):
         logs.Wandb(tmp_path, None, 200)
+
+
+def test_where_wandb_begins_no_run_it_says_what_helps_and_leaves_nothing(monkeypatch, tmp_path):
+    """A stand-in for the package: what the real one raises without an account, in every environment."""
+
+    class Error(Exception):
+        pass
+
+    def init(**given):
+        raise Error("No API key configured.")
+
+    stand_in = SimpleNamespace(Error=Error, Settings=SimpleNamespace, init=init)
+    monkeypatch.setitem(sys.modules, "wandb", stand_in)
+    monkeypatch.setattr(logs, "_need_wandb", lambda: None)
+    with pytest.raises(
+        ConfigError, match=r"Error: No API key configured\. `wandb login`.* WANDB_MODE=offline needs none"
+    ):
+        logs.writers(["wandb"], tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
