@@ -144,6 +144,14 @@ def test_a_damaged_line_is_an_error_and_the_file_is_left_as_it_is(name, make, da
     assert path.read_bytes() == before
 
 
+def test_a_run_writes_its_lines_and_the_logs_that_are_named(tmp_path):
+    opened = logs.writers(logs.log_names("csv,tensorboard"), tmp_path, {"lr": 0.5})
+    for writer in opened:
+        write(writer, [row(100)])
+    assert {path.name for path in tmp_path.iterdir()} == {"metrics.jsonl", "progress.csv", "tensorboard"}
+    assert all(path.stat().st_size > 100 for path in tmp_path.rglob("*") if path.is_file())
+
+
 def test_a_log_that_does_not_open_closes_the_others(tmp_path, monkeypatch):
     opened = []
 

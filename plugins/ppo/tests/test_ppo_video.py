@@ -138,6 +138,18 @@ def test_up_to_five_episodes_are_filmed(episodes, side_by_side, filmed, saved, t
     found, rate = frames(film.path)
     assert (len(found), rate, found[0].shape) == (4 * filmed, 12.5, (22, 32, 3))  # the codec wants even sizes
     assert [round(float(one[:21, :31, 0].mean()) / 40) for one in found] == [0, 1, 2, 3] * filmed
+    assert np.abs(found[3][21:, 31:].astype(int) - (120, 250, 10)).max() < 20  # more of the same
+
+
+def test_each_frame_of_a_gif_has_its_own_colours(tmp_path):
+    film, screen = video.Film(tmp_path / "film.gif"), Screen()
+    screen.reset()
+    for screen.t in range(4):
+        film.add(screen.render())
+    film.write()
+    for one, step in zip(frames(film.path)[0], range(4), strict=True):
+        assert one.shape == (21, 31, 3)
+        assert np.abs(one.astype(int) - (40 * step, 250, 10)).max() < 20
 
 
 def test_atari_is_filmed_in_its_own_colours(tmp_path):
