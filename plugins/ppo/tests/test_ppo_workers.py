@@ -98,6 +98,20 @@ def test_experience_equals_that_of_environments_in_turn(env, limit):
     assert left() == []
 
 
+def test_a_run_goes_on_from_a_checkpoint(tmp_path):
+    """The workers say where they stand, and go there."""
+    config = {**SMALL, "vector": "async"}
+    whole = PPO(Errand, config)
+    whole.train()
+    whole.save_checkpoint(tmp_path / "checkpoint")
+    rest = whole.train()["info"]
+    whole.stop()
+    gone_on = PPO.restore(tmp_path / "checkpoint", Errand)
+    assert gone_on.begun_anew == {}
+    assert gone_on.train()["info"] == rest
+    gone_on.stop()
+
+
 def test_what_a_worker_raises_is_named_with_its_environment_and_step():
     algo = PPO(Errand, {**SMALL, "vector": "async", "env_config": {"fails": 4}})  # the second's seed
     message = r"environment 1 of 2: step 2 of its episode raised Unpicklable: the wheel came off, 100%d\nTraceback"
@@ -168,7 +182,8 @@ if __name__ == "__main__":
         while True:
             algo.train()
     except KeyboardInterrupt:
-        print(algo._steps and algo.train()["timesteps_total"] > 0, flush=True)
+        time.sleep(1)
+        print(all(process.is_alive() for process in algo._envs.processes), flush=True)
         algo.stop()
 """
 

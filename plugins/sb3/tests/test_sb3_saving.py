@@ -1,6 +1,7 @@
 """What is trained is kept: Stable-Baselines3's own files, and policies that need it no more."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -209,7 +210,7 @@ def test_an_exported_policy_acts_the_same_without_stable_baselines(tmp_path):
 
 @pytest.mark.parametrize("algo", ["PPO", "DQN"])
 def test_the_command_writes_what_evaluate_reads(algo, tmp_path):
-    from rlcatalog.cli import make_app
+    from rlcatalog.cli import make_app, read_record
 
     runner = CliRunner()
     arguments = ["train-sb3", "CartPole-v1", "--algo", algo, "--steps", "150", "--out", str(tmp_path), "--model",
@@ -217,12 +218,43 @@ def test_the_command_writes_what_evaluate_reads(algo, tmp_path):
     arguments += ["--envs", "2", "--set", "n_steps=32"] if algo == "PPO" else ["--set", "learning_starts=50"]
     trained = runner.invoke(make_app(arguments), arguments, catch_exceptions=False)
     assert trained.exit_code == 0, trained.output
-    assert {"policy", "config.json", "progress.csv", "algorithm.zip"} <= {path.name for path in tmp_path.iterdir()}
+    left = {"policy", "config.json", "run.json", "progress.csv", "algorithm.zip"}
+    assert left <= {path.name for path in tmp_path.iterdir()}
+    record = read_record(tmp_path)
+    assert (record["status"], record["engine"]) == ("finished", "stable_baselines3")
+    assert {"stable_baselines3", "torch", "rlcatalog-sb3"} <= record["versions"].keys()
     saved = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert saved["algorithm"]["name"] == algo
     assert saved["model"]["fcnet_hiddens"] == [8]
     arguments = ["evaluate", str(tmp_path), "--episodes", "2"]
     assert "mean return" in runner.invoke(make_app(arguments), arguments, catch_exceptions=False).output
+
+
+def test_what_could_not_be_converted_afterwards_is_refused_before_it_trains(tmp_path):
+    from rlcatalog.cli import make_app
+
+    arguments = ["train-sb3", "Pendulum-v1", "--algo", "SAC", "--set", "use_sde=true", "--out", str(tmp_path / "out")]
+    with pytest.raises(NotServedError, match="explores by use_sde"):
+        CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_changes_it(tmp_path, monkeypatch):
+    """A policy is converted for the config before the first step; the run's random numbers are its own."""
+    from rlcatalog.cli import make_app
+    from rlcatalog_sb3.algorithms import make
+
+    monkeypatch.chdir(tmp_path)
+    arguments = ["train-sb3", "Pendulum-v1", "--algo", "SAC", "--steps", "40", "--model", "fcnet_hiddens=[4]", "--set",
+                 "learning_starts=20"]  # fmt: skip
+    assert CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False).exit_code == 0
+    (folder,) = (tmp_path / "runs/Pendulum-v1").iterdir()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-SAC-seed0", folder.name)
+    config = {"fcnet_hiddens": [4]}
+    env = make_vec_env(lambda: for_sb3("Pendulum-v1", config), n_envs=1, seed=0)
+    alone = make("SAC", env, config, device="cpu", learning_starts=20, seed=0).learn(40)
+    found, expected = (one.policy.state_dict() for one in (SAC.load(folder / "algorithm"), alone))
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 @pytest.mark.parametrize(

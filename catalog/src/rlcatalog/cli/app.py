@@ -15,6 +15,7 @@ from rlcatalog.catalog import default_catalog
 from rlcatalog.cli.arguments import key_values, make_env
 from rlcatalog.cli.checking import check
 from rlcatalog.cli.isolation import aside, catalog_of_survivors
+from rlcatalog.cli.options import Command
 from rlcatalog.cli.printing import escape
 from rlcatalog.cli.scaffold import new
 from rlcatalog.errors import (
@@ -140,7 +141,7 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
     app = typer.Typer(no_args_is_help=True, add_completion=False)
     app.callback()(program)
     for name, function in OWN_COMMANDS.items():
-        app.command(name)(function)
+        app.command(name, cls=Command)(function)
     called = next((argument for argument in argv if not argument.startswith("-")), None)
     if called in OWN_COMMANDS or (called is None and "--version" in argv):
         return app  # which looks for plugins itself
@@ -158,7 +159,7 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
     for component in registry.active("command"):
         name = registry.name_of(component)
         if called is not None and called in (name, component.address):
-            app.command(called)(component.load("cli"))
+            app.command(called, cls=Command)(component.load("cli"))
         else:
             app.command(name, help=escape(component.declaration.summary))(_placeholder)
     return app

@@ -6,21 +6,50 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rlcatalog.cli.run_records import RECORD
 from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError
 from rlcatalog.policy import RegularFile, forget, locked, write_file
 
 CONFIG, METRICS, CURVE, POLICY = "config.json", "metrics.jsonl", "learning_curve.png", "policy"
 
+#: Where runs go that nobody gave a folder.
+RUNS = Path("runs")
+
 #: A folder with one of these holds a run; the last two are Stable-Baselines3's.
-_RUN = (CONFIG, METRICS, CURVE, POLICY, "progress.csv", "algorithm.zip")
+_RUN = (CONFIG, RECORD, METRICS, CURVE, POLICY, "progress.csv", "algorithm.zip")
 
 #: What makes others import a module: `module:name`, as Gymnasium's ids and import paths are written.
 _IMPORT_PATH = re.compile(r"\s*([^\W\d][\w.]*)\s*:(?!//).+", re.DOTALL)
+
+
+def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequence[int] = 0) -> Path:
+    """Make a new folder for a run and return it: `runs/CartPole-v1/2026-11-23T04-15-07-seed0`, in UTC.
+
+    Names sort by time. Whoever makes a folder has it alone: a second run in the same second gets another name.
+
+    Args:
+        env_id: The environment as it was typed.
+        algorithm: The algorithm, where the command has several; it stands before the seed.
+        seed: The seed; of several runs in one folder, their seeds.
+    """
+    parent = RUNS / (re.sub(r"[^\w.-]", "_", env_id).strip(".") or "_")
+    parent.mkdir(parents=True, exist_ok=True)
+    seeds = f"seed{seed}" if isinstance(seed, int) else f"{len(seed)}seeds"
+    begun = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
+    name = "-".join([begun, *([algorithm] if algorithm else []), seeds])
+    for number in count(1):
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            folder.mkdir()
+            return folder
+    raise AssertionError  # count has no end
 
 
 def refuse_taken(folder: Path, overwrite: bool) -> None:
@@ -38,25 +67,32 @@ def refuse_taken(folder: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def run_folder(folder: Path, overwrite: bool = False) -> Iterator[None]:
+def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -> Iterator[None]:
     """Make a folder for a run and hold it until the end; the process's end, of whatever kind, gives it back.
 
     Args:
         folder: The folder.
         overwrite: Remove the run that it holds.
+        resume: Go on with the run that it holds: nothing is removed.
 
     Raises:
         RunFolderError: It holds a run, or another one is being written into it.
+        SavedPolicyError: There is no run to go on with.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    if resume:
+        if not any(os.path.lexists(folder / name) for name in _RUN):
+            raise SavedPolicyError(f"{folder}: holds no run to resume.")
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
     held = locked(folder, wait=False)
     try:
         held.__enter__()
     except BlockingIOError as error:
         raise RunFolderError(f"{folder}: another run is writing into it. Give another folder with --out.") from error
     try:
-        refuse_taken(folder, overwrite)
-        _clear(folder)
+        if not resume:
+            refuse_taken(folder, overwrite)
+            _clear(folder)
         yield
     finally:
         with suppress(OSError):

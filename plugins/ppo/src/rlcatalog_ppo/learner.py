@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,11 +28,14 @@ class Moments(NamedTuple):
         step: Steps taken.
         first: Running means of the gradients, by name of the weight, in the layout of the model's `get_weights`.
         second: Those of their squares.
+        behind: Steps taken by the weights that took fewer, having had no gradient at times (in PyTorch; in TensorFlow
+            a missing gradient is a gradient of zeros).
     """
 
     step: int
     first: dict[str, Array]
     second: dict[str, Array]
+    behind: Mapping[str, int] = MappingProxyType({})
 
 
 class Optimizer(Protocol):
@@ -111,6 +115,15 @@ class Learner:
     def _passes(self, batch: Mapping[str, Any]) -> Iterator[Iterable[Mapping[str, Any]]]:
         """Yield the passes over a batch, each in minibatches."""
         yield [batch]
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what changes from update to update beside the weights, for `trees.take_apart`."""
+        return {"kl_coeff": self.kl_coeff, "optimizer": self.optimizer.get_state()._asdict()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` returned."""
+        self.kl_coeff = state["kl_coeff"]
+        self.optimizer.set_state(Moments(**state["optimizer"]))
 
     def _adapted(self, means: list[float]) -> dict[str, float]:
         """Adapt what follows the figures; return what was used."""

@@ -32,7 +32,7 @@ class PPO(OnPolicy):
         schedule = self.config.clip_schedule
         if schedule is None:
             return super()._learn(rollout)
-        clip_param = value_at(schedule, self._steps)
+        clip_param = value_at(schedule, self.steps)
         learned = self._learner.update(self._batch(rollout), self._lr(), clip_param)
         return {**learned, "clip_param": clip_param}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -184,8 +185,12 @@ class Collector:
         #: Where the next step does nothing but begin an episode.
         self._idle = np.zeros(n, bool)
 
-    def collect(self, length: int) -> Rollout:
+    def collect(self, length: int, told: Callable[[dict[str, Any]], Any] | None = None) -> Rollout:
         """Take `length` steps in every environment.
+
+        Args:
+            length: How many.
+            told: Called with the columns of each step.
 
         Raises:
             NonFiniteError: An environment returned a reward or an observation that is NaN or infinite, or the policy
@@ -198,6 +203,8 @@ class Collector:
             if sequences is not None:
                 sequences.note(self._state, self._idle)
             steps.append(self._step(sequences))
+            if told is not None:
+                told(steps[-1])
         columns: dict[str, Any] = _stacked(steps)
         later = columns.pop("ahead", None)
         if later is not None:
@@ -213,6 +220,50 @@ class Collector:
             return np.zeros(self.envs.num_envs, np.float32)
         with self._named():
             return self.policy.values(self._encoded, self._state, prev_reward=self._rewards)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return where the collection stands, but for the environments: copies, for `trees.take_apart`."""
+        state = self._state
+        found: dict[str, Any] = {
+            "episodes": {"returns": list(self.episodes.returns), "lengths": list(self.episodes.lengths),
+                         "total": self.episodes.total},
+            "returns": self._returns, "lengths": self._lengths, "encoded": self._encoded, "mask": self._mask,
+            "rewards": self._rewards, "idle": self._idle,
+            "state": None if state is None else {
+                "memory": state.memory, "windows": dict(state.history.windows), "t": state.history.t,
+                "seen": state.seen, "past": state.past},
+        }  # fmt: skip
+        return deepcopy(found)
+
+    def set_state(self, found: Mapping[str, Any]) -> None:
+        """Go on from where a collection stood, as `get_state` returned it."""
+        episodes = found["episodes"]
+        self.episodes = Episodes(total=episodes["total"])
+        self.episodes.returns.extend(episodes["returns"])
+        self.episodes.lengths.extend(episodes["lengths"])
+        self._returns, self._lengths = np.array(found["returns"]), np.array(found["lengths"])
+        self._encoded, self._rewards, self._idle = found["encoded"], found["rewards"], found["idle"]
+        self._mask, state = found["mask"], found["state"]
+        if state is not None:
+            history = self._state.history._replace(windows=state["windows"], t=state["t"])
+            self._state = State(state["memory"], history, state["seen"], state["past"])
+
+    def begin_anew(self, rows: Array) -> None:
+        """Begin episodes in some environments, which could not be brought back to where they stood.
+
+        Args:
+            rows: Booleans `[N]`.
+        """
+        observed, _ = self.envs.reset(options={"reset_mask": rows})
+        with self._named():
+            encoded = self.policy.preprocess(observed, update=rows)
+        self._encoded = np.where(rows.reshape(-1, *[1] * (encoded.ndim - 1)), encoded, self._encoded)
+        mask = self.policy.action_mask(observed, idle=~rows)
+        if mask is not None and self._mask is not None:
+            self._mask = np.where(rows[:, None], mask, self._mask)
+        self._state = self.policy.restart(self._state, rows)
+        for column in (self._returns, self._lengths, self._rewards, self._idle):
+            column[rows] = 0
 
     def _step(self, sequences: Sequences | None) -> dict[str, Any]:
         policy, encoded, mask, idle = self.policy, self._encoded, self._mask, self._idle

@@ -7,7 +7,7 @@ import os
 import pickle
 import signal
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,23 +30,23 @@ class Workers(AsyncVectorEnv):
     """Gymnasium's environments in processes; a fault in one is named, and closing leaves none behind.
 
     Args:
-        make: Makes one environment; it travels by cloudpickle.
-        n: Number of environments.
+        makes: Each makes one environment; they travel by cloudpickle.
 
     Raises:
-        ConfigError: `make` cannot be pickled.
+        ConfigError: They cannot be pickled.
         WorkerError: A process ended while its environment was made.
     """
 
-    def __init__(self, make: Callable[[], Any], n: int) -> None:
+    def __init__(self, makes: Sequence[Callable[[], Any]]) -> None:
         try:
-            pickle.dumps(CloudpickleWrapper(make))
+            for make in makes:
+                pickle.dumps(CloudpickleWrapper(make))
         except Exception as error:
             raise ConfigError(
                 f"vector='async': what makes the environment cannot be sent to a process: {reason(error)}. Make what it"
                 " holds inside of it, or use vector='sync'."
             ) from error
-        makers: list[Callable[[], Any]] = [partial(_made, make, os.getpid())] * n
+        makers: list[Callable[[], Any]] = [partial(_made, make, os.getpid()) for make in makes]
         try:
             try:
                 self._start(makers, shared_memory=True)
@@ -81,6 +81,14 @@ class Workers(AsyncVectorEnv):
         except (EOFError, OSError) as error:
             raise self._ended() from error
         self._check(found[4])
+        return found
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of every environment."""
+        try:
+            found: tuple[Any, ...] = super().call(name, *args, **kwargs)
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
         return found
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]

@@ -11,7 +11,15 @@ from typing import Annotated, Any
 
 import typer
 
-from rlcatalog.cli import json_line, key_values, refuse_taken, run_folder, write_config
+from rlcatalog.cli import (
+    default_folder,
+    json_line,
+    key_values,
+    recorded,
+    refuse_taken,
+    run_folder,
+    write_config,
+)
 from rlcatalog.errors import ConfigError, UnknownNameError, nearest
 
 #: Name of an algorithm → its config class.
@@ -43,7 +51,7 @@ def train_rllib(
     envs: Annotated[int, typer.Option(min=1, help="Environments in each of them.")] = 4,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of environments, weights and sampling.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-ALGO-SEED when missing.")
+        Path | None, typer.Option(help="Folder for the results; a new one, runs/ENV_ID/TIME-ALGO-seedN, when missing.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
 ) -> None:
@@ -54,14 +62,15 @@ def train_rllib(
             raise ConfigError(f"--set {key}: it is no key of config.training(). Say {option} {given[key]}.")
     from rlcatalog_rllib import configure
 
-    folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{algo}-{seed}"
-    refuse_taken(folder, overwrite)  # before anything is built
+    if out is not None:
+        refuse_taken(out, overwrite)  # before anything is built
     config = _training(_config_class(algo)(), given)
     config.env_runners(num_env_runners=env_runners, num_envs_per_env_runner=envs)
     config.reporting(min_time_s_per_iteration=0).debugging(seed=seed, log_level="ERROR")
     configure(config, env_id, model=chosen)
     about = {"steps": steps, "seed": seed, "algorithm": {"name": algo, "env_config": {}, **given}, "model": chosen}
-    with run_folder(folder, overwrite):
+    folder = out or default_folder(env_id, algo, seed)
+    with run_folder(folder, overwrite), recorded(folder, engine="ray", packages=("ray",)):
         if (folder / CHECKPOINT / "rllib_checkpoint.json").is_file():  # of the run that is replaced
             shutil.rmtree(folder / CHECKPOINT)
         write_config(folder, env_id, about)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import rlcatalog
-from rlcatalog.cli import key_values, refuse_taken, run_folder, write_config
+from rlcatalog.cli import default_folder, key_values, recorded, refuse_taken, run_folder, write_config
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError
 from rlcatalog.frameworks import before_tensorflow
@@ -34,7 +34,7 @@ def train_sb3(
     envs: Annotated[int, typer.Option(min=1, help="Environments stepped side by side.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of environments, weights and sampling.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-ALGO-SEED when missing.")
+        Path | None, typer.Option(help="Folder for the results; a new one, runs/ENV_ID/TIME-ALGO-seedN, when missing.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,
@@ -52,20 +52,23 @@ def train_sb3(
     config, given = key_values(model or [], "--model"), key_values(settings or [], "--set")
     if clash := sorted(set(given) & {"seed", "policy_kwargs"}):
         raise ConfigError(f"--set: {clash[0]!r} is set by --{'seed' if clash == ['seed'] else 'model'}.")
-    folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{algo}-{seed}"
-    refuse_taken(folder, overwrite)  # before anything is built
+    if out is not None:
+        refuse_taken(out, overwrite)  # before anything is built
     torch.set_num_threads(threads)
     vec_env = make_vec_env(lambda: for_sb3(env_id, config), n_envs=envs, seed=seed)
     algorithm = make(algo, vec_env, config, **{"device": "cpu", **given, "seed": seed})
-    with run_folder(folder, overwrite):
+    with torch.random.fork_rng(devices=[]):  # a policy that is converted is built anew: its draws are not the run's
+        policy = to_policy(algorithm)
+    folder = out or default_folder(env_id, algo, seed)
+    engine, packages = "stable_baselines3", ("stable_baselines3", "sb3_contrib")
+    with run_folder(folder, overwrite), recorded(folder, engine=engine, packages=packages):
+        write_config(folder, env_id, _resolved(steps, algo, envs, given, seed, policy))
         algorithm.set_logger(configure(str(folder), ["csv"]))
         try:
             algorithm.learn(steps)
         finally:
             algorithm.logger.close()
-        policy = to_policy(algorithm)
-        write_config(folder, env_id, _resolved(steps, algo, envs, given, seed, policy))
-        policy.save(folder / POLICY)
+        to_policy(algorithm).save(folder / POLICY)
         algorithm.save(folder / ALGORITHM)
     vec_env.close()
     if algorithm.ep_info_buffer:

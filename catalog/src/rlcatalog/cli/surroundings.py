@@ -1,0 +1,121 @@
+"""What a run was made with: versions, the revision of the code, the machine.
+
+Nothing is imported to find its version, no hook of a repository runs, and neither user nor machine is named.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rlcatalog._version import __version__
+from rlcatalog.catalog import default_catalog
+from rlcatalog.frameworks import frameworks
+
+#: Seconds that git may take.
+PATIENCE = 10
+#: git without what a repository's own settings could make it run, and without locks.
+_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+
+
+def versions(packages: Iterable[str] = ()) -> dict[str, str]:
+    """Return distribution or module → version: Python, the kernel, the plugins, and what else is imported.
+
+    Args:
+        packages: Modules beside NumPy, Gymnasium and the frameworks, such as an engine's.
+    """
+    found = {"python": platform.python_version(), "rlcatalog": __version__}
+    for record in default_catalog().plugins:
+        if record.status == "loaded":
+            found[record.distribution] = record.version
+    modules = ("numpy", "gymnasium", *(framework.module for framework in frameworks().values()), *packages)
+    found |= {name: version for name in modules if (version := _version(name)) is not None}
+    return found
+
+
+def _version(name: str) -> str | None:
+    """Return the version of a module, or None where it is not imported."""
+    module = sys.modules.get(name)
+    if module is None:
+        return None
+    version = getattr(module, "__version__", None)
+    if version is None:
+        with suppress(metadata.PackageNotFoundError):
+            version = metadata.version(name)
+    return "unknown" if version is None else str(version)
+
+
+def revision() -> dict[str, Any] | None:
+    """Return the git revision of the current directory and whether tracked files differ from it; None outside git."""
+    head = _git("rev-parse", "--verify", "HEAD")
+    if head is None:
+        return None
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+    return {"revision": head.strip(), "dirty": None if changed is None else bool(changed.strip())}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            [*_GIT, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False,
+            stdin=subprocess.DEVNULL, env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError, UnicodeError):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def hardware() -> dict[str, Any]:
+    """Return the machine: system, architecture, processor, cores, bytes of memory, and accelerators where known."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpu": _processor(),
+        "cores": os.cpu_count(),
+        "usable_cores": os.cpu_count() if affinity is None else len(affinity(0)),
+        "memory": _memory(),
+        "gpus": _gpus(),
+    }
+
+
+def _processor() -> str | None:
+    """Return the processor's name."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    if sys.platform == "darwin":
+        with suppress(OSError, subprocess.SubprocessError):
+            line = ["sysctl", "-n", "machdep.cpu.brand_string"]
+            return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.strip()
+    return platform.processor() or None
+
+
+def _memory() -> int | None:
+    """Return the machine's memory in bytes."""
+    with suppress(AttributeError, OSError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+def _gpus() -> list[str]:
+    """Return the names of NVIDIA's accelerators; asking starts none of them, which would cost memory and forks."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        return [str(cuda.get_device_name(index)) for index in range(cuda.device_count())]
+    names = []
+    for about in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        with suppress(OSError):
+            lines = about.read_text(encoding="utf-8", errors="replace").splitlines()
+            names += [value.strip() for name, _, value in (line.partition(":") for line in lines) if name == "Model"]
+    return names
