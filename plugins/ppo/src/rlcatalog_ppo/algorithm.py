@@ -94,15 +94,19 @@ class OnPolicy(ABC):
         catalog.parse_config(self.config.model)  # before environments are made
         self._make_env = maker(env, self.config.env_config, self.config.model, catalog)
         self._rng = np.random.default_rng(self.config.seed)
-        self._envs = vector(self._make_env, self.config.num_envs)
-        spaces = self._envs.single_observation_space, self._envs.single_action_space
-        self.policy: Policy = self._build(catalog, spaces) if policy is None else _fitting(policy, spaces)
-        if self.uses_values:
-            check_policy(self.policy, self.config.algorithm)
-        self._collector = Collector(
-            self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn, values=self.uses_values
-        )
-        self._learner = self._make_learner()
+        self._envs = vector(self._make_env, self.config.num_envs, how=self.config.vector)
+        try:
+            spaces = self._envs.single_observation_space, self._envs.single_action_space
+            self.policy: Policy = self._build(catalog, spaces) if policy is None else _fitting(policy, spaces)
+            if self.uses_values:
+                check_policy(self.policy, self.config.algorithm)
+            self._collector = Collector(
+                self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn, values=self.uses_values
+            )
+            self._learner = self._make_learner()
+        except BaseException:
+            self._envs.close()  # nobody else will, and they may be processes
+            raise
         self._recorder = Recorder(record) if record is not None else None
         self.steps = self.iterations = 0
         self.stopping: str | None = None

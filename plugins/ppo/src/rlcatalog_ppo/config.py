@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -37,6 +37,9 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     env_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the environment")] = {}
     seed: Annotated[_Seed | None, Meta(description="seed of environments, weights and sampling")] = None
     num_envs: Annotated[_Positive, Meta(description="environments stepped side by side")] = 8
+    vector: Annotated[
+        Literal["sync", "async"], Meta(description="step them in turn, or at once, each in a process of its own")
+    ] = "sync"
     rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 128
     lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 1e-3
     anneal_lr: Annotated[bool, Meta(description="lower the learning rate to 0 over total_steps, where that is set")] = (
