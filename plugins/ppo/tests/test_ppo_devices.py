@@ -78,16 +78,15 @@ def test_rows_are_the_same_however_they_travel(framework):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.skipif(not GPUS, reason="there is no GPU that PyTorch can use")
 def test_a_gpu_learns_what_the_cpu_learns(model):
-    found = []
-    for device in ("cpu", *GPUS):
-        algo = PPO(Drift, {**SMALL, "framework": "torch", "model": MODELS[model], "device": device})
-        if found:
-            algo.policy.model.set_weights(weights)
-        else:
-            weights = {name: array.copy() for name, array in algo.policy.model.get_weights().items()}
-            rollout = algo._collector.collect(12)
+    config = {**SMALL, "framework": "torch", "model": MODELS[model]}
+    here, there = PPO(Drift, config), PPO(Drift, {**config, "device": GPUS[0]})
+    there.policy.model.set_weights(here.policy.model.get_weights())
+    batch = here._batch(here._collector.collect(12))
+    for algo in (here, there):
         algo._learner.rng = np.random.default_rng(0)
-        algo._learner.update(algo._batch(rollout), 1e-3)
-        found.append(algo.policy.model.get_weights())
-    for name, array in found[0].items():
-        np.testing.assert_allclose(array, found[1][name], rtol=1e-3, atol=1e-5, err_msg=name)
+        algo._learner.update(batch, 1e-3)
+    learned = {name: array.copy() for name, array in there.policy.model.get_weights().items()}
+    there.train()  # it collects there as well
+    assert {w.device.type for w in there.policy.model.parameters()} == {GPUS[0]}
+    for name, array in here.policy.model.get_weights().items():
+        np.testing.assert_allclose(array, learned[name], rtol=1e-3, atol=1e-5, err_msg=name)
