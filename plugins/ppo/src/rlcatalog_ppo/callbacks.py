@@ -185,9 +185,10 @@ class Checkpoints(Callback):
         self._last: dict[str, Any] | None = None
 
     def on_start(self, algo: OnPolicy) -> None:
-        """Note the state that the run begins with."""
+        """Keep the state that the run begins with, so that there is one to go on from at any time."""
         self.every.periods = algo.steps // self.every.steps if self.every.steps else 0
         self._last = algo.state()
+        self._write(algo)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
         """Note the state, and write it where it is time."""
@@ -207,5 +208,7 @@ class Checkpoints(Callback):
         assert self._last is not None
         algo.save(self.folder / checkpoints.POLICY)
         path = self.folder / checkpoints.CHECKPOINTS / checkpoints.name_of(self._last["steps"])
+        if path.is_dir():
+            return  # it holds the same
         checkpoints.write(path, algo.policy, {k: part for k, part in self._last.items() if k != "policy"})
         checkpoints.prune(self.folder, self.keep)
