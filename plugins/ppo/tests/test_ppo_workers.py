@@ -99,8 +99,8 @@ def test_experience_equals_that_of_environments_in_turn(env, limit):
 
 
 def test_a_run_goes_on_from_a_checkpoint(tmp_path):
-    """The workers say where they stand, and go there."""
-    config = {**SMALL, "vector": "async"}
+    """The workers say where they stand, and go there; so does what scales rewards."""
+    config = {**SMALL, "vector": "async", "reward_scale": True}
     whole = PPO(Errand, config)
     whole.train()
     whole.save_checkpoint(tmp_path / "checkpoint")

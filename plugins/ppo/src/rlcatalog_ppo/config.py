@@ -17,6 +17,7 @@ _Positive = Annotated[int, Meta(ge=1)]
 _Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # what all that draw take
 _Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 _NotNegative = Annotated[float, Meta(ge=0.0)]
+_AboveZero = Annotated[float, Meta(gt=0.0)]
 _Schedule = tuple[tuple[Annotated[int, Meta(ge=0)], _NotNegative], ...]
 
 
@@ -56,6 +57,12 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="[step, value] pairs the learning rate goes along, linear between, instead of the two above"),
     ] = None
     gamma: Annotated[_Fraction, Meta(description="discount per step")] = 0.99
+    reward_scale: Annotated[
+        bool, Meta(description="learn from rewards divided by the running deviation of their discounted sum")
+    ] = False
+    reward_clip: Annotated[
+        _AboveZero | None, Meta(description="learn from rewards cut off at this, both ways, after reward_scale")
+    ] = None
     entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
     eager_tracing: Annotated[
         bool, Meta(description="TensorFlow: trace the training step; without, a custom_loss may run any Python")
