@@ -479,7 +479,7 @@ def test_ppo_keys():
         for alias in quoted(aliases):
             with pytest.warns(DeprecationWarning, match=f"{alias!r}.*{key!r}"):
                 assert getattr(ppo.parse({alias: literal(default)}), key) == known[key].default
-    assert sorted(alias for row in found.values() for alias in quoted(row[1])) == sorted(ppo._ALIASES)
+    assert sorted(alias for row in found.values() for alias in quoted(row[1])) == sorted(ppo.PPOConfig.aliases)
     with pytest.warns(DeprecationWarning, match="use_pytorch"):
         assert ppo.parse({"use_pytorch": True}).framework == "torch"
     for key in ("observation_filter", "preprocessor_pref", "_disable_preprocessor_api"):

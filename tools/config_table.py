@@ -178,7 +178,7 @@ def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
 def ppo_table() -> str:
     """Return the table of PPO's own keys."""
     old: dict[str, list[str]] = {}
-    for alias, key in ppo._ALIASES.items():
+    for alias, key in ppo.PPOConfig.aliases.items():
         old.setdefault(key, []).append(f"`{alias}`")
     rows = [
         (f"`{row.name}`", code(row.default), ", ".join(old.get(row.name, [])) or "—", row.meaning)

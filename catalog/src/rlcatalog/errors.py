@@ -47,6 +47,10 @@ class LoadOrderWarning(CatalogWarning, RuntimeWarning):
     """TensorFlow was imported before triton, which may end the process at PyTorch's optimisers."""
 
 
+class ResumeWarning(CatalogWarning):
+    """A run goes on from a checkpoint, and not in all as if it had not been stopped."""
+
+
 class SavedPolicyWarning(CatalogWarning):
     """A saved policy holds weights or statistics that are not finite."""
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import torch
 
 import rlcatalog
-from rlcatalog.errors import ConfigError, NotServedError, UnknownConfigKeyError, UnknownNameError
+from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError, UnknownConfigKeyError, UnknownNameError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.torch import TorchModelV2
 from rlcatalog_ppo import PPO, PPOTrainer
@@ -175,13 +175,23 @@ def test_custom_loss_and_metrics_reach_the_result():
         ({"lr": "fast"}, ConfigError, "expected 'float', got 'str'"),
         ({"gamma": 1.5}, ConfigError, "'gamma'"),
         ({"model": {"fcnet_hidden": []}}, UnknownConfigKeyError, "Did you mean 'fcnet_hiddens'"),
-        ({"minibatch_size": 10**6}, ConfigError, "larger than a rollout"),
         ({"framework": "jax"}, UnknownNameError, "Unknown framework 'jax'"),
     ],
 )
 def test_bad_config(config, error, message):
     with pytest.raises(error, match=message):
         PPO("CartPole-v1", config)
+
+
+def test_a_minibatch_beyond_the_rollout_is_the_rollout():
+    """SB3 and users of RLlib keep their minibatch size when they shorten the rollout."""
+    with pytest.warns(CatalogWarning, match=r"minibatch_size=1000 is larger than a rollout.* = 32\. The whole rollout"):
+        algo = PPO(Clock, {**SMALL, "minibatch_size": 1000, "num_epochs": 3})
+    sizes, step = [], algo._learner.optimizer.step
+    algo._learner.optimizer.step = lambda batch, *args: sizes.append(len(batch["logp"])) or step(batch, *args)
+    algo.train()
+    assert sizes == [32] * 3
+    algo.stop()
 
 
 def test_unknown_environment_names_itself():

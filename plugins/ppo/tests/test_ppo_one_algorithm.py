@@ -1,16 +1,16 @@
-"""PPO is one algorithm: the same weights, rows and config give the same optimiser step in PyTorch and TensorFlow."""
+"""Each algorithm is one: the same weights, rows and config give the same optimiser step in PyTorch and TensorFlow."""
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
-from rlcatalog_ppo import PPO
+from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.learner import Moments, minibatches
 from rlcatalog_ppo.tf import Adam
 
-SMALL = {"num_envs": 4, "rollout_length": 16, "minibatch_size": 16, "seed": 0, "entropy_coeff": 0.01,
-         "vf_loss_coeff": 0.5}  # fmt: skip
+SMALL = {"num_envs": 4, "rollout_length": 16, "seed": 0, "entropy_coeff": 0.01}
+OWN = {PPO: {"minibatch_size": 16, "vf_loss_coeff": 0.5}, A2C: {"lambda_": 0.9}, PG: {}}
 NET = {"fcnet_hiddens": [8], "max_seq_len": 5}
 MODELS = {
     "fcnet": NET,
@@ -19,7 +19,20 @@ MODELS = {
                   "attention_memory_inference": 6, "attention_memory_training": 6},
     "autoregressive": {**NET, "use_autoregressive": True},
 }  # fmt: skip
-CONFIGS = {"plain": {"grad_clip": None}, "clipped": {"grad_clip": 0.05}, "divergence": {"kl_coeff": 0.5}}
+CONFIGS = {
+    "plain": (PPO, {"grad_clip": None}),
+    "clipped": (PPO, {"grad_clip": 0.05}),
+    "divergence": (PPO, {"kl_coeff": 0.5}),
+    "A2C": (A2C, {}),
+    "A2C normalised": (A2C, {"normalize_advantage": True, "grad_clip": None}),
+    "PG": (PG, {"grad_clip": None}),
+}
+CASES = [
+    *((model, config) for model in MODELS for config, (algorithm, _) in CONFIGS.items() if algorithm is PPO),
+    ("fcnet", "A2C normalised"),
+    ("lstm", "A2C"),
+    ("autoregressive", "PG"),
+]
 
 
 class Drift(gym.Env):
@@ -41,13 +54,15 @@ class Drift(gym.Env):
         return self.x.copy(), -float(np.abs(self.x).mean()), bool(np.abs(self.x).max() > 4), self.t == 11, {}
 
 
-def pair(model, config):
+def pair(model, config, algorithm=PPO):
     """Return an algorithm in each framework, with the same weights, and minibatches of one rollout."""
     env_config = {"parts": True} if model == "autoregressive" else {"parts": False}
-    config = {**SMALL, **config, "model": MODELS[model], "env_config": env_config}
-    algos = [PPO(lambda config: Drift(config), {**config, "framework": framework}) for framework in ("torch", "tf")]
+    config = {**SMALL, **OWN[algorithm], **config, "model": MODELS[model], "env_config": env_config}
+    algos = [
+        algorithm(lambda config: Drift(config), {**config, "framework": framework}) for framework in ("torch", "tf")
+    ]
     algos[1].policy.model.set_weights(algos[0].policy.model.get_weights())
-    batch = algos[0]._collector.collect(16).batch(0.99, 0.95, dist_inputs=config.get("kl_coeff", 0) > 0)
+    batch = algos[0]._batch(algos[0]._collector.collect(16))
     rng = np.random.default_rng(0)
     batch["logp"] += rng.normal(scale=0.2, size=64).astype(np.float32)  # ratios away from 1, some of them cut off
     return algos, [list(minibatches(batch, 16, rng)) for _ in range(25)]
@@ -65,11 +80,11 @@ def difference(algos, minibatch, lr):
     return np.linalg.norm(moves[1] - moves[0]) / np.linalg.norm(moves[0])
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "config"), CASES)
 def test_a_step_is_the_same_in_both_frameworks(model, config):
     """The first, and the hundredth from the same weights and state of the optimiser; the learning rate falls."""
-    algos, epochs = pair(model, CONFIGS[config])
+    algorithm, own = CONFIGS[config]
+    algos, epochs = pair(model, own, algorithm)
     steps = [minibatch for epoch in epochs for minibatch in epoch][:100]
     rates = [1e-3 * (1 - i / 120) for i in range(100)]
     assert difference(algos, steps[0], rates[0]) <= 1e-4

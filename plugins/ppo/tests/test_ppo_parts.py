@@ -15,8 +15,8 @@ import rlcatalog
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.policy import Evaluation
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.learner import FIGURES, Learner, minibatches
-from rlcatalog_ppo.loss import losses
+from rlcatalog_ppo.learner import FIGURES, PPOLearner, minibatches
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, losses
 from rlcatalog_ppo.rollout import Episodes, each
 
 OBS, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
@@ -111,12 +111,12 @@ def test_advantages_that_hardly_differ_are_not_blown_up(framework):
     [(0.016, 2.0), (0.0151, 2.0), (0.0149, 1.0), (0.01, 1.0), (0.0068, 1.0), (0.0066, 0.5), (0.0, 0.5)],
 )
 def test_the_weight_of_the_divergence_changes_beyond_one_and_a_half_times_its_target(kl, factor):
-    learner = Learner(None, PPOConfig(kl_coeff=0.3, kl_target=0.01), None, None)
+    learner = PPOLearner(None, PPOConfig(kl_coeff=0.3, kl_target=0.01), None, None)
     means = [9.0] * len(FIGURES)
     means[FIGURES.index("kl")] = kl
     assert learner._adapted(means) == {"kl_coeff": 0.3}
     assert learner.kl_coeff == pytest.approx(0.3 * factor)
-    without = Learner(None, PPOConfig(kl_coeff=0.0), None, None)
+    without = PPOLearner(None, PPOConfig(kl_coeff=0.0), None, None)
     assert without._adapted(means) == {}
     assert without.kl_coeff == 0
 
@@ -129,13 +129,13 @@ def test_figures_are_means_over_steps(framework):
 
 
 def test_a_ratio_at_the_limit_is_not_clipped():
-    optimizer, _, tensor = parts_of("torch")
+    _, ops, tensor = parts_of("torch")
     log_ratio = torch.log(torch.tensor([2.0, 2.5, 1.0, 0.5]))
     assert (log_ratio.exp() - 1)[0] == 1.0
-    found = SimpleNamespace(log_ratio=log_ratio, policy_loss=tensor(1.0), vf_loss=tensor(2.0), entropy=tensor(3.0))
-    figures = optimizer._figures(SimpleNamespace(config=PPOConfig(clip_param=1.0)), found, tensor(4.0))
+    given = {"policy_loss": tensor(1.0), "vf_loss": tensor(2.0), "entropy": tensor(3.0)}
+    figures = PPO_OBJECTIVE.measured(SimpleNamespace(log_ratio=log_ratio, clip_param=1.0, **given), ops)
     kl = np.mean(np.array([2.0, 2.5, 1.0, 0.5]) - 1 - log_ratio.numpy())
-    np.testing.assert_allclose(figures, [1, 2, 3, kl, 0.25, 4], rtol=1e-6)
+    np.testing.assert_allclose(figures, [1, 2, 3, kl, 0.25], rtol=1e-6)
 
 
 @frameworks
@@ -188,7 +188,7 @@ def test_threads_are_set_in_the_framework(monkeypatch):
 
 def test_a_framework_without_code_here_is_refused_by_name():
     from rlcatalog.errors import NotServedError
-    from rlcatalog_ppo.ppo import _backend
+    from rlcatalog_ppo.algorithm import backend
 
-    with pytest.raises(NotServedError, match="PPO has no code for framework='jax'; it serves: torch, tf"):
-        _backend("jax")
+    with pytest.raises(NotServedError, match="rlcatalog-ppo has no code for framework='jax'; it serves: torch, tf"):
+        backend("jax")

@@ -15,7 +15,7 @@ from rlcatalog.spaces import Repeated
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
 from rlcatalog_ppo import PPO
-from rlcatalog_ppo.environments import KeepsLast
+from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.evaluation import play
 from rlcatalog_ppo.learner import minibatches
 from rlcatalog_ppo.offline import Reader
@@ -78,7 +78,7 @@ def vectorised(mode, n=3, make=Written):
     """Return a vector environment, and its environments."""
     made = [make(i) for i in range(n)]
     # Under SAME_STEP the vector environment resets before anyone sees the last observation.
-    wrap = KeepsLast if mode is AutoresetMode.SAME_STEP else lambda env: env
+    wrap = Resumable if mode is AutoresetMode.SAME_STEP else lambda env: env
     return SyncVectorEnv([lambda env=env: wrap(env) for env in made], copy=False, autoreset_mode=mode), made
 
 

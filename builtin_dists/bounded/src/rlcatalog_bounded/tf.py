@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.actions import frozen, interval, same_kind
-from rlcatalog.tf import tf, widened
+from rlcatalog.tf import draw_gamma, draw_uniform, tf, widened
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
 
@@ -78,7 +78,7 @@ class Beta(BetaContract, _Shares):
 
     def rsample(self) -> Any:
         """Draw `[B, d]` within the bounds, with gradients by implicit reparameterisation."""
-        first, second = tf.unstack(_gamma(self.concentration), axis=1)
+        first, second = tf.unstack(draw_gamma(self.concentration), axis=1)
         return self.bounds.low + self.bounds.width * (first / (first + second))
 
     def deterministic_sample(self) -> Any:
@@ -119,8 +119,8 @@ class Dirichlet(DirichletContract, _Shares):
         """Draw `[B, rows * n]`, with gradients."""
         # Shares of Gamma values, as logs: Gamma(a) is Gamma(a + 1) * U^(1/a), which may be smaller than any number.
         concentration = self.concentration
-        exponential = -tf.math.log1p(-tf.random.uniform(tf.shape(concentration), dtype=concentration.dtype))
-        logs = tf.math.log(_gamma(concentration + 1)) - exponential / concentration
+        exponential = -tf.math.log1p(-draw_uniform(tf.shape(concentration), concentration.dtype))
+        logs = tf.math.log(draw_gamma(concentration + 1)) - exponential / concentration
         return tf.reshape(tf.nn.softmax(logs), tf.shape(self.inputs))
 
     def deterministic_sample(self) -> Any:
@@ -139,10 +139,3 @@ class Dirichlet(DirichletContract, _Shares):
 
 #: The smallest share that is scored as it is: the smallest normal float32.
 _TINY = float(np.finfo(np.float32).tiny)
-
-
-def _gamma(concentration: Any) -> Any:
-    """Draw Gamma values of scale 1, with gradients by implicit reparameterisation."""
-    drawn = tf.random.gamma([], concentration, dtype=concentration.dtype)
-    drawn.set_shape(concentration.shape)  # a trace would forget it
-    return drawn

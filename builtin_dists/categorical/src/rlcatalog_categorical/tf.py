@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rlcatalog.actions import same_kind
-from rlcatalog.tf import tf
+from rlcatalog.tf import draw_uniform, tf
 from rlcatalog_categorical.contract import CategoricalContract, wrong_temperature
 
 
@@ -49,7 +49,7 @@ class Categorical(CategoricalContract):
     def sample(self) -> Any:
         """Draw int64 `[B]`, anew at each call, by the Gumbel-max trick."""
         # Normalised logits: against a large common offset the noise would be lost to rounding.
-        uniform = tf.random.uniform(tf.shape(self.inputs), dtype=self.inputs.dtype)
+        uniform = draw_uniform(tf.shape(self.inputs), self.inputs.dtype)
         # log1p(-u) with u in [0, 1) is never infinite; the tiny floor keeps log 0 away.
         exponential = tf.maximum(-tf.math.log1p(-uniform), tf.cast(1e-7, self.inputs.dtype))
         self.last_sample = tf.argmax(self.log_probs - tf.math.log(exponential), axis=-1)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rlcatalog.actions import frozen, interval, same_kind
-from rlcatalog.tf import tf, widened
+from rlcatalog.tf import draw_normal, tf, widened
 from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
@@ -40,7 +40,7 @@ class DiagGaussian(DiagGaussianContract):
 
     def rsample(self) -> Any:
         """Draw `[B, d]`, reparameterised: mean + std * noise."""
-        noise = tf.random.normal(tf.shape(self.mean), dtype=self.mean.dtype)
+        noise = draw_normal(tf.shape(self.mean), self.mean.dtype)
         return self.mean + tf.exp(self.log_std) * noise
 
     def deterministic_sample(self) -> Any:
@@ -130,7 +130,7 @@ class SquashedGaussian(SquashedGaussianContract):
         return -self._logp_of_draw(*self._draw()[1:])
 
     def _draw(self) -> tuple[Any, Any, Any]:
-        noise = tf.random.normal(tf.shape(self.mean), dtype=self.mean.dtype)
+        noise = draw_normal(tf.shape(self.mean), self.mean.dtype)
         normal = self.mean + tf.exp(self.log_std) * noise
         return self._squash(normal), normal, noise
 

@@ -2,10 +2,16 @@ from . import loading as loading, saving as saving
 from .conformity import Conformity as Conformity
 from .contract import Engine as Engine, Evaluation as Evaluation, Step as Step
 from .encoder import Encoder as Encoder
-from .files import RegularFile as RegularFile, locked as locked, write_file as write_file
+from .files import (
+    TEMPORARY as TEMPORARY,
+    RegularFile as RegularFile,
+    locked as locked,
+    sync_folder as sync_folder,
+    write_file as write_file,
+)
 from .history import Views as Views
 from .loading import load as load, read_manifest as read_manifest
-from .manifest import Manifest as Manifest
+from .manifest import Manifest as Manifest, checksum_of as checksum_of
 from .policy import Policy as Policy
 from .saving import forget as forget
 from .sequences import (
@@ -20,3 +26,4 @@ from .sequences import (
 )
 from .state import State as State
 from .stepper import Stepper as Stepper, autoreset_of as autoreset_of
+from .tensors import TensorFile as TensorFile, to_bytes as to_bytes

@@ -74,3 +74,9 @@ class Engine(Protocol):
 
     def to(self, device: str) -> None:
         """Move model and computation to a device."""
+
+    def random_state(self) -> Mapping[str, Array]:
+        """Return the state of what actions are drawn from, by name."""
+
+    def set_random_state(self, state: Mapping[str, Array]) -> None:
+        """Set the state of what actions are drawn from, as `random_state` returned it."""

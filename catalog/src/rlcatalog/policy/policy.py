@@ -367,6 +367,14 @@ class Policy:
             self.device = device
         return self
 
+    def random_state(self) -> dict[str, Array]:
+        """Return the state of what actions are drawn from, by name: PyTorch's generators, or the policy's own."""
+        return dict(self._engine.random_state())
+
+    def set_random_state(self, state: Mapping[str, Array]) -> None:
+        """Set the state of what actions are drawn from, as `random_state` returned it: the same are drawn again."""
+        self._engine.set_random_state(state)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
         """Return a policy of the same parts with weights and statistics of its own, on the same device."""
         with self._passing:

@@ -21,6 +21,12 @@ from .ops import (
     flatten_rows as flatten_rows,
 )
 from .outputs import flat_sample as flat_sample, values_of as values_of
+from .random import (
+    draw_categorical as draw_categorical,
+    draw_gamma as draw_gamma,
+    draw_normal as draw_normal,
+    draw_uniform as draw_uniform,
+)
 from .sequences import add_time_dimension as add_time_dimension, sequence_mask as sequence_mask, steps_of as steps_of
 from .variables import find as find
 

@@ -14,6 +14,7 @@ from rlcatalog.policy import Evaluation, Policy, lengths_of, memory_of, views_of
 from rlcatalog.tf.dtypes import dtype_of, floats_as, widened
 from rlcatalog.tf.ops import flatten_rows
 from rlcatalog.tf.outputs import flat_sample, values_of
+from rlcatalog.tf.random import drawing_from, new_generator
 from rlcatalog.tf.sequences import Padding
 from rlcatalog.tf.variables import unbuilt
 
@@ -30,6 +31,8 @@ class TFEngine:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.device = "/cpu:0"
+        #: What distributions draw from.
+        self.generator: Any = new_generator(self.device)
         self._attach(policy.model)
 
     def _attach(self, model: Any) -> None:
@@ -146,7 +149,7 @@ class TFEngine:
         def flat(*arguments: Any) -> Any:
             mask = arguments[-1] if masked else None
             input_dict, memory = tf.nest.pack_sequence_as(example, arguments[: len(arguments) - masked])
-            with tf.device(self.device):
+            with tf.device(self.device), drawing_from(self.generator):
                 return run(input_dict, memory, mask)
 
         return flat
@@ -185,7 +188,7 @@ class TFEngine:
 
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
-        with tf.device(self.device):
+        with tf.device(self.device), drawing_from(self.generator):
             input_dict = self._given({"obs": batch["obs"], **views_of(self.policy, batch)})
             rows = input_dict["obs"].shape[0]
             if self.policy.memory:
@@ -243,11 +246,20 @@ class TFEngine:
     def to(self, device: str) -> None:
         """Rebuild the model on a device; variables stay where they were made."""
         self.device = device
+        self.generator = new_generator(device, self.generator.state.numpy())
         weights = weights_of(self.model)
         with tf.device(device):
             self.policy.model = self.policy.make_model()
             self._attach(self.policy.model)
             set_weights_of(self.model, weights)
+
+    def random_state(self) -> dict[str, Array]:
+        """Return the state of what distributions draw from; `tf.random` in a model of the user's has none to read."""
+        return {"generator": self.generator.state.numpy()}
+
+    def set_random_state(self, state: Mapping[str, Array]) -> None:
+        """Set the state of what distributions draw from."""
+        self.generator.state.assign(state["generator"])
 
     def tensor(self, value: Any, dtype: Any = tf.float32) -> Any:
         """Return an array or tensor as a tensor.

@@ -171,6 +171,20 @@ class TorchEngine:
         self._last = (None, [])  # those are where the model was
         self._lengths = self._lengths.to(self.device)
 
+    def random_state(self) -> dict[str, Array]:
+        """Return the states of PyTorch's generators, which are the process's: the CPU's, and the device's beside it."""
+        states = {"cpu": torch.get_rng_state()}
+        if not self.on_cpu and self.device.type != "meta":
+            states[self.device.type] = torch.get_device_module(self.device).get_rng_state(self.device)
+        return {name: state.numpy() for name, state in states.items()}
+
+    def set_random_state(self, state: Mapping[str, Array]) -> None:
+        """Set the states of PyTorch's generators; of another device than the policy's there is none to set."""
+        torch.set_rng_state(torch.from_numpy(np.array(state["cpu"])))
+        if self.device.type in state and not self.on_cpu:
+            held = torch.from_numpy(np.array(state[self.device.type]))
+            torch.get_device_module(self.device).set_rng_state(held, self.device)
+
     def tensor(self, value: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Return an array or tensor as a tensor on the device.
 

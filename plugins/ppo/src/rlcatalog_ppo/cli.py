@@ -3,91 +3,163 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+import sys
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import rlcatalog
-from rlcatalog.cli import (
-    import_modules,
-    json_line,
-    key_values,
-    read_config,
-    refuse_taken,
-    run_folder,
-    write_config,
-)
-from rlcatalog.config import plain
-from rlcatalog.errors import ConfigError, NonFiniteError, SavedPolicyError
-from rlcatalog.policy import Manifest, read_manifest
-from rlcatalog_ppo.learning_curve import draw
-
-#: What a run's folder holds beside its config.
-METRICS, CURVE, POLICY = "metrics.jsonl", "learning_curve.png", "policy"
+from rlcatalog.cli import default_folder, import_modules, key_values, read_config, refuse_taken
+from rlcatalog.errors import ConfigError, SavedPolicyError
+from rlcatalog.policy import read_manifest
+from rlcatalog_ppo.algorithms import ALGORITHMS, algorithm_class
+from rlcatalog_ppo.interrupts import Interrupted
+from rlcatalog_ppo.logs import LOGS, log_names
+from rlcatalog_ppo.progress import Display
+from rlcatalog_ppo.training import CURVE, POLICY, RunOptions, fresh_options, run, run_of, run_options
 
 
 def train(
-    env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
+    env_id: Annotated[
+        str | None, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
+    ] = None,
+    algorithm: Annotated[
+        str | None, typer.Option("--algo", help=f"One of {', '.join(ALGORITHMS)}; PPO when missing.")
+    ] = None,
     framework: Annotated[str | None, typer.Option(help="torch or tf; a custom class decides when missing.")] = None,
     model: Annotated[
         list[str] | None, typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; repeatable.")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A key of PPO, such as lr=0.0003; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of the algorithm, such as lr=0.0003; repeatable."),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Environment steps to train for.")] = 100_000,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of environments, weights and sampling.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/ENV_ID-SEED when missing.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Environment steps to train for; 100,000 when missing.")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**32 - 1, help="Of environments, weights and sampling; 0 when missing."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where the model computes: cpu, cuda, cuda:1, …, or auto; cpu when missing.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; a new one in runs/ENV_ID when missing.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Go on with the run in this folder, or from this checkpoint of one."),
+    ] = None,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Import a module that registers environments; repeatable."),
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="STEPS", help="Steps between checkpoints; a tenth of --steps when missing."),
+    ] = None,
+    keep_checkpoints: Annotated[int | None, typer.Option(min=1, help="How many stay; 2 when missing.")] = None,
+    eval_every: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="STEPS", help="Steps between evaluations, in other environments; 0: none."),
+    ] = None,
+    eval_episodes: Annotated[int | None, typer.Option(min=1, help="Episodes of each; 10 when missing.")] = None,
+    stop_at: Annotated[
+        float | None, typer.Option(metavar="RETURN", help="End at this mean return, of evaluations if there are any.")
+    ] = None,
+    log: Annotated[
+        str | None, typer.Option(metavar="NAMES", help=f"Logs beside metrics.jsonl: {', '.join(LOGS)}.")
+    ] = None,
     record: Annotated[Path | None, typer.Option(help="Folder to write all experience into, for a Reader.")] = None,
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Train a policy with PPO; leaves learning_curve.png, metrics.jsonl, config.json and the saved policy."""
-    from rlcatalog_ppo.ppo import PPO, set_threads
+    """Train a policy; its folder holds the policy, the best one, checkpoints to go on from, metrics and a picture."""
+    from rlcatalog_ppo.algorithm import set_threads
 
+    import_modules(modules or [])
     given = key_values(settings or [], "--set")
-    clash = sorted(set(given) & {"model", "framework", "seed"})
-    if clash:
+    if clash := sorted(set(given) & {"model", "framework", "seed", "device"}):
         raise ConfigError(f"--set: {clash[0]!r} has an option of its own: --{clash[0]}.")
-    config: dict[str, Any] = {"total_steps": steps, **given, "model": key_values(model or [], "--model"), "seed": seed}
-    if framework is not None:
-        config["framework"] = framework
-    folder = out or Path("runs") / f"{env_id.replace('/', '_')}-{seed}"
-    refuse_taken(folder, overwrite)  # before anything is built
-    set_threads(framework, threads)
-    algo = PPO(env_id, config, record=record)
-    with run_folder(folder, overwrite):
-        write_config(folder, env_id, _resolved(steps, algo))
-        results = _trained(env_id, steps, algo, folder)
-        algo.save(folder / POLICY)
-        algo.stop()
-        draw(folder / CURVE, results, f"PPO on {env_id}, seed {seed}")
+    chosen: dict[str, Any] = {
+        "steps": steps, "checkpoint_every": checkpoint_every, "keep_checkpoints": keep_checkpoints,
+        "eval_every": eval_every, "eval_episodes": eval_episodes, "stop_at": stop_at, "threads": threads,
+        "log": None if log is None else list(log_names(log)),
+    }  # fmt: skip
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if resume is not None:
+        fixed = {"ENV_ID": env_id, "--algo": algorithm, "--framework": framework, "--model": model, "--seed": seed,
+                 "--out": out, "--overwrite": overwrite or None}  # fmt: skip
+        if clash := [name for name, value in fixed.items() if value is not None]:
+            raise ConfigError(f"--resume {resume}: goes on with the run that is there; {clash[0]} is its own.")
+        if device is not None:
+            given["device"] = device
+        _resume(resume, given, chosen, modules or [], record, quiet)
+        return
+    if env_id is None:
+        raise ConfigError("train: name an environment, such as CartPole-v1, or a run to go on with: --resume DIR.")
+    options = fresh_options(chosen)
+    config: dict[str, Any] = {
+        "total_steps": options.steps, **given, "model": key_values(model or [], "--model"),
+        "seed": 0 if seed is None else seed,
+        **{name: value for name, value in (("framework", framework), ("device", device)) if value is not None},
+    }  # fmt: skip
+    if out is not None:
+        refuse_taken(out, overwrite)  # before anything is built
+    set_threads(framework, options.threads)
+    algo = algorithm_class(algorithm or "PPO")(env_id, config, record=record)
+    folder = out or default_folder(env_id, seed=config["seed"])
+    _run(algo, env_id, folder, options, quiet, overwrite=overwrite)
+
+
+def _resume(
+    directory: Path, given: dict[str, Any], chosen: dict[str, Any], modules: list[str], record: Path | None, quiet: bool
+) -> None:
+    """Go on with a run."""
+    from rlcatalog_ppo.algorithm import set_threads
+
+    folder = run_of(directory)
+    saved = read_config(folder, modules)
+    options = run_options(saved, chosen, folder)
+    if "steps" in chosen and "total_steps" not in given and saved["algorithm"].get("total_steps") == saved["steps"]:
+        given["total_steps"] = options.steps  # schedules were over the whole run, and are again
+    set_threads(saved["framework"], options.threads)
+    cls = algorithm_class(saved["algorithm"].get("name", "PPO"))
+    algo = cls.restore(directory, saved["env"], config=given, record=record)
+    if algo.steps >= options.steps:
+        raise ConfigError(
+            f"--resume {directory}: its {algo.steps} steps are done; --steps {algo.steps * 2} would train on."
+        )
+    print(f"going on after {algo.steps} steps")
+    _run(algo, saved["env"], folder, options, quiet, resumed=True)
+
+
+def _run(algo: Any, env_id: str, folder: Path, options: RunOptions, quiet: bool, **how: Any) -> None:
+    """Train, show it, and say what is where."""
+    try:
+        with Display(f"training on {env_id}", options.steps, done=algo.steps, quiet=quiet) as display:
+
+            def show(row: Mapping[str, Any]) -> None:
+                display.update(row["timesteps_total"], row["episode_return_mean"])
+
+            run(algo, env_id, folder, options, show, **how)
+    except Interrupted as interrupt:
+        print(
+            f"{interrupt}: stopped after {algo.steps} steps. Go on with: rlcatalog train --resume {folder}",
+            file=sys.stderr,
+        )
+        raise typer.Exit(interrupt.exit_status) from None
+    if algo.stopping is not None:
+        print(f"ended after {algo.steps} steps: {algo.stopping}")
     print(f"policy: {folder / POLICY}")
     print(f"learning curve: {folder / CURVE}")
-
-
-def _trained(env_id: str, steps: int, algo: Any, folder: Path) -> list[dict[str, Any]]:
-    """Train to the end and return the results, which are written as they come."""
-    results: list[dict[str, Any]] = []
-    with _progress() as progress, (folder / METRICS).open("w", encoding="utf-8") as metrics:
-        task = progress.add_task(f"training on {env_id}", total=steps, value="-")
-        while not results or results[-1]["timesteps_total"] < steps:
-            try:
-                results.append(algo.train())
-            except NonFiniteError as error:
-                algo.save(folder / POLICY)
-                raise NonFiniteError(f"{error} The policy as it was before is in {folder / POLICY}.") from error
-            metrics.write(json_line(results[-1]))
-            metrics.flush()
-            mean = results[-1]["episode_return_mean"]
-            progress.update(
-                task, completed=results[-1]["timesteps_total"], value="-" if mean is None else f"{mean:.1f}"
-            )
-    return results
 
 
 def evaluate(
@@ -101,12 +173,20 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the environments.")] = 10_000,
     explore: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,
+    video: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Film the first episodes into FILE.mp4 or FILE.gif.")
+    ] = None,
+    render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window, one after another.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the result alone.")] = False,
 ) -> None:
     """Play episodes with a saved policy and print the mean return."""
-    from rlcatalog_ppo.environments import maker
-    from rlcatalog_ppo.evaluation import play
+    from rlcatalog_ppo.environments import maker, unwritten_spaces, vector
+    from rlcatalog_ppo.evaluation import SIDE_BY_SIDE, play
     from rlcatalog_ppo.ppo import set_threads
+    from rlcatalog_ppo.video import Film, filmed, windowed
 
+    if video is not None and render:
+        raise ConfigError("--video and --render: an environment renders frames or a window, not both; give one.")
     source = directory / POLICY if (directory / POLICY).is_dir() else directory
     import_modules(modules or [])
     manifest, env_config = read_manifest(source), {}
@@ -117,52 +197,28 @@ def evaluate(
             )
         saved = read_config(directory, modules or [])
         env, env_config = saved["env"], saved["algorithm"]["env_config"]
-    make = maker(env, env_config, manifest.config, rlcatalog.default_catalog())
-    set_threads(manifest.framework, threads)
-    policy = rlcatalog.load(source, **_unwritten_spaces(manifest, make))
+
+    def make(mode: str | None = None) -> Any:
+        config = env_config if mode is None else {**env_config, "render_mode": mode}
+        return maker(env, config, manifest.config, rlcatalog.default_catalog())()
+
+    film = None if video is None else Film(video)
+    if film is not None:
+        envs = filmed(make, env, film, episodes)
+    else:
+        envs = windowed(make, env) if render else vector(make, min(episodes, SIDE_BY_SIDE))
     returns: list[float] = []
-    with _progress() as progress:
-        task = progress.add_task(f"playing {env}", total=episodes, value="-")
+    with closing(envs):
+        set_threads(manifest.framework, threads)
+        policy = rlcatalog.load(source, **unwritten_spaces(manifest, make))
+        with Display(f"playing {env}", episodes, unit="episodes", quiet=quiet) as display:
 
-        def note(value: float) -> None:
-            returns.append(value)
-            progress.update(task, advance=1, value=f"{statistics.fmean(returns):.1f}")
+            def note(value: float) -> None:
+                returns.append(value)
+                display.update(len(returns), statistics.fmean(returns))
 
-        play(policy, make, episodes, seed=seed, explore=explore, on_episode=note)
+            play(policy, envs, episodes, seed=seed, explore=explore, on_episode=note)
+    if film is not None:
+        film.write()
+        print(f"video: {film.path} (episodes: {film.episodes}, frames: {film.frames:,})")
     print(f"mean return {statistics.fmean(returns):.2f}")
-
-
-def _unwritten_spaces(manifest: Manifest, make: Callable[[], Any]) -> dict[str, Any]:
-    """Return the environment's spaces that a saved policy could not write down."""
-    names = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
-    if not names:
-        return {}
-    env = make()
-    env.close()
-    return {name: getattr(env, name) for name in names}
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("mean return {task.fields[value]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-
-
-def _resolved(steps: int, algo: Any) -> dict[str, Any]:
-    from msgspec.structs import asdict
-
-    algorithm = plain({**asdict(algo.config), "model": None})
-    algorithm.pop("model")
-    return {
-        "steps": steps,
-        "framework": algo.policy.framework,
-        "algorithm": algorithm,
-        "model": algo.policy.config,
-        "parts": {slot: choice.component.name for slot, choice in algo.policy.resolution.choices.items()
-                  if choice.component is not None},
-        "rlcatalog": rlcatalog.__version__,
-    }  # fmt: skip

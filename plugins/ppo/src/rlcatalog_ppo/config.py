@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from rlcatalog.config import convert, keys_of, plain, warn_deprecated
-from rlcatalog.errors import ConfigError, UnknownConfigKeyError, nearest
+from rlcatalog.errors import CatalogWarning, ConfigError, UnknownConfigKeyError, nearest
+from rlcatalog_ppo.schedules import check_schedule
 
 _Positive = Annotated[int, Meta(ge=1)]
 _Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # what all that draw take
 _Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 _NotNegative = Annotated[float, Meta(ge=0.0)]
+_Schedule = tuple[tuple[Annotated[int, Meta(ge=0)], _NotNegative], ...]
 
 
-class PPOConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of PPO; the defaults learn CartPole and are sane beyond it."""
+class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys that all on-policy algorithms have; an algorithm's own struct adds its keys, and defaults of its own."""
+
+    #: The algorithm's name, as messages say it.
+    algorithm: ClassVar[str] = "on-policy"
+    #: Names of other eras → today's.
+    aliases: ClassVar[Mapping[str, str]] = {
+        "rollout_fragment_length": "rollout_length",
+        "num_envs_per_worker": "num_envs",
+        "num_envs_per_env_runner": "num_envs",
+    }
 
     framework: Annotated[str | None, Meta(description="torch or tf; a custom class decides when missing")] = None
     model: Annotated[dict[str, Any], Meta(description="the model config")] = {}
@@ -26,8 +38,6 @@ class PPOConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: Annotated[_Seed | None, Meta(description="seed of environments, weights and sampling")] = None
     num_envs: Annotated[_Positive, Meta(description="environments stepped side by side")] = 8
     rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 128
-    num_epochs: Annotated[_Positive, Meta(description="passes over each rollout")] = 10
-    minibatch_size: Annotated[_Positive, Meta(description="steps per optimiser step")] = 256
     lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 1e-3
     anneal_lr: Annotated[bool, Meta(description="lower the learning rate to 0 over total_steps, where that is set")] = (
         True
@@ -35,9 +45,40 @@ class PPOConfig(msgspec.Struct, frozen=True, kw_only=True):
     total_steps: Annotated[
         _Positive | None, Meta(description="environment steps the learning rate is lowered over")
     ] = None
+    lr_schedule: Annotated[
+        _Schedule | None,
+        Meta(description="[step, value] pairs the learning rate goes along, linear between, instead of the two above"),
+    ] = None
     gamma: Annotated[_Fraction, Meta(description="discount per step")] = 0.99
+    entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
+    eager_tracing: Annotated[
+        bool, Meta(description="TensorFlow: trace the training step; without, a custom_loss may run any Python")
+    ] = True
+    grad_clip: Annotated[_NotNegative | None, Meta(description="largest norm of the gradient, or None")] = 0.5
+
+    def check(self) -> None:
+        """Raise a ConfigError where keys do not go together."""
+        check_schedule("lr_schedule", self.lr_schedule)
+
+
+class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
+    """Keys of PPO; the defaults learn CartPole and are sane beyond it."""
+
+    algorithm: ClassVar[str] = "PPO"
+    aliases: ClassVar[Mapping[str, str]] = {
+        "lambda": "lambda_",
+        "num_sgd_iter": "num_epochs",
+        "sgd_minibatch_size": "minibatch_size",
+        **OnPolicyConfig.aliases,
+    }
+
+    num_epochs: Annotated[_Positive, Meta(description="passes over each rollout")] = 10
+    minibatch_size: Annotated[_Positive, Meta(description="steps per optimiser step")] = 256
     lambda_: Annotated[_Fraction, Meta(description="lambda of the advantage estimate (GAE)")] = 0.95
     clip_param: Annotated[_NotNegative, Meta(description="how far the probability ratio may move from 1")] = 0.2
+    clip_schedule: Annotated[
+        _Schedule | None, Meta(description="[step, value] pairs that clip_param goes along, linear between")
+    ] = None
     vf_loss_coeff: Annotated[
         _NotNegative, Meta(description="weight of the value loss; large, it spoils shared layers")
     ] = 0.1
@@ -47,75 +88,119 @@ class PPOConfig(msgspec.Struct, frozen=True, kw_only=True):
     kl_target: Annotated[
         _NotNegative, Meta(description="divergence per update that the weight is raised or lowered towards")
     ] = 0.01
-    entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
-    eager_tracing: Annotated[
-        bool, Meta(description="TensorFlow: trace the training step; without, a custom_loss may run any Python")
-    ] = True
-    grad_clip: Annotated[_NotNegative | None, Meta(description="largest norm of the gradient, or None")] = 0.5
+
+    def check(self) -> None:
+        """Raise a ConfigError where keys do not go together, and warn where one is without effect."""
+        super().check()
+        check_schedule("clip_schedule", self.clip_schedule)
+        size = self.num_envs * self.rollout_length
+        for name, rows in (("minibatch_size", self.minibatch_size), ("num_envs * rollout_length", size)):
+            if rows < 2:
+                raise ConfigError(
+                    f"{name} = {rows}: advantages are normalised by their deviation, which a single step has not. Set 2"
+                    " or more."
+                )
+        if self.minibatch_size > size:
+            warnings.warn(
+                f"minibatch_size={self.minibatch_size} is larger than a rollout: num_envs * rollout_length ="
+                f" {size}. The whole rollout is one minibatch.",
+                CatalogWarning,
+                stacklevel=4,
+            )
 
 
-#: RLlib's names of other eras → today's.
-_ALIASES = {
-    "lambda": "lambda_",
-    "num_sgd_iter": "num_epochs",
-    "sgd_minibatch_size": "minibatch_size",
-    "rollout_fragment_length": "rollout_length",
-    "num_envs_per_worker": "num_envs",
-    "num_envs_per_env_runner": "num_envs",
-}
+class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
+    """Keys of A2C."""
+
+    algorithm: ClassVar[str] = "A2C"
+    aliases: ClassVar[Mapping[str, str]] = {"lambda": "lambda_", **OnPolicyConfig.aliases}
+
+    rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 5
+    lambda_: Annotated[
+        _Fraction,
+        Meta(description="lambda of the advantage estimate (GAE); 1: all rewards of the rollout, then the value"),
+    ] = 1.0
+    vf_loss_coeff: Annotated[_NotNegative, Meta(description="weight of the value loss")] = 0.5
+    normalize_advantage: Annotated[
+        bool, Meta(description="bring each rollout's advantages to mean 0 and deviation 1")
+    ] = False
+
+    def check(self) -> None:
+        """Raise a ConfigError where keys do not go together."""
+        super().check()
+        _check_rows(self, self.normalize_advantage)
+
+
+class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
+    """Keys of plain policy gradient."""
+
+    algorithm: ClassVar[str] = "PG"
+
+    rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 200
+    normalize_advantage: Annotated[
+        bool, Meta(description="bring each rollout's returns to go to mean 0 and deviation 1")
+    ] = False
+
+    def check(self) -> None:
+        """Raise a ConfigError where keys do not go together."""
+        super().check()
+        _check_rows(self, self.normalize_advantage)
+
+
+def _check_rows(config: OnPolicyConfig, normalised: bool) -> None:
+    size = config.num_envs * config.rollout_length
+    if normalised and size < 2:
+        raise ConfigError(
+            f"num_envs * rollout_length = {size}: advantages are normalised by their deviation, which a single step has"
+            " not. Set 2 or more, or normalize_advantage to false."
+        )
+
+
+Config = TypeVar("Config", bound=OnPolicyConfig)
 
 #: Keys of the model config that RLlib keeps beside it.
 _BESIDE_MODEL = ("observation_filter", "preprocessor_pref", "_disable_preprocessor_api")
 
 
-def parse(config: Mapping[str, Any] | None) -> PPOConfig:
+def parse(config: Mapping[str, Any] | None, kind: type[Config] = PPOConfig) -> Config:  # type: ignore[assignment]
     """Check an algorithm's config; the caller's object is not changed.
 
+    Args:
+        config: The config.
+        kind: The algorithm's struct.
+
     Raises:
-        UnknownConfigKeyError: A key PPO does not know.
+        UnknownConfigKeyError: A key the algorithm does not know.
         ConfigError: A value of the wrong type or out of range.
     """
-    rows = {row.name: row for row in keys_of(PPOConfig, "rlcatalog-ppo")}
+    rows = {row.name: row for row in keys_of(kind, "rlcatalog-ppo")}
     values: dict[str, Any] = {}
     for key, value in (config or {}).items():
-        name, value = _canonical(key, value)
+        name, value = _canonical(key, value, kind)
         if name in _BESIDE_MODEL:
             values["model"] = {**values.get("model", {}), name: value}
         elif name not in rows:
             raise UnknownConfigKeyError(
-                f"Unknown PPO config key {key!r}.{nearest(str(key), rows)} Keys of the model stand under"
+                f"Unknown {kind.algorithm} config key {key!r}.{nearest(str(key), rows)} Keys of the model stand under"
                 f" 'model'. Known: {', '.join(rows)}."
             )
         elif name == "model":
             # Parsed by the catalog, which knows its keys; classes and callables are kept.
             if not isinstance(value, Mapping):
-                raise ConfigError(f"PPO config key 'model': expected a dict, found {value!r}.")
+                raise ConfigError(f"{kind.algorithm} config key 'model': expected a dict, found {value!r}.")
             values["model"] = {**value, **values.get("model", {})}
         else:
-            values[name] = convert(plain(value), rows[name], "PPO config key")
-    found = PPOConfig(**values)
-    for name, size in (
-        ("minibatch_size", found.minibatch_size),
-        ("num_envs * rollout_length", found.num_envs * found.rollout_length),
-    ):
-        if size < 2:
-            raise ConfigError(
-                f"{name} = {size}: advantages are normalised by their deviation, which a single step has not. Set 2 or"
-                " more."
-            )
-    if found.minibatch_size > found.num_envs * found.rollout_length:
-        raise ConfigError(
-            f"minibatch_size={found.minibatch_size} is larger than a rollout: num_envs * rollout_length ="
-            f" {found.num_envs * found.rollout_length}. Lower it, or lengthen the rollout."
-        )
+            values[name] = convert(plain(value), rows[name], f"{kind.algorithm} config key")
+    found = kind(**values)
+    found.check()
     return found
 
 
-def _canonical(key: str, value: Any) -> tuple[str, Any]:
+def _canonical(key: str, value: Any, kind: type[OnPolicyConfig]) -> tuple[str, Any]:
     if key == "use_pytorch":
         warn_deprecated("'use_pytorch' is now framework='torch' or 'tf'.")
         return "framework", "torch" if value else "tf"
-    if key in _ALIASES:
-        warn_deprecated(f"PPO config key {key!r} is now called {_ALIASES[key]!r}.")
-        return _ALIASES[key], value
+    if key in kind.aliases:
+        warn_deprecated(f"{kind.algorithm} config key {key!r} is now called {kind.aliases[key]!r}.")
+        return kind.aliases[key], value
     return key, value

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from copy import deepcopy
+from functools import partial
 from typing import Any
 
-import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlcatalog import Catalog
 from rlcatalog.cli import make_env
 from rlcatalog.errors import ConfigError
+from rlcatalog.policy import Manifest
+from rlcatalog_ppo.env_state import Resumable
 
 
 def maker(
@@ -39,30 +40,29 @@ def maker(
     return make
 
 
-class KeepsLast(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Hands out a copy of an episode's last observation, which a reset may write over before anyone has read it.
-
-    Args:
-        env: The environment.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self.metadata = dict(env.metadata)  # vector environments write their mode into it
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a step."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return deepcopy(obs) if terminated or truncated else obs, reward, terminated, truncated, info
-
-
-def vector(make: Callable[[], Any], n: int) -> SyncVectorEnv:
+def vector(make: Callable[[], Any], n: int, first: Callable[[], Any] | None = None) -> SyncVectorEnv:
     """Return `n` environments stepped side by side.
 
+    `first` makes the first of them, where that is another one.
     An episode's last observation stands in `info["final_obs"]`; the observation returned is the next episode's first.
     """
     # Observations are encoded at once, so the environments may write the next ones over them.
-    return SyncVectorEnv([lambda: KeepsLast(make())] * n, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    makes = [partial(_resumable, one, i) for i, one in enumerate((first or make, *[make] * (n - 1)))]
+    return SyncVectorEnv(makes, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def _resumable(make: Callable[[], Any], index: int) -> Resumable:
+    return Resumable(make(), index)
+
+
+def unwritten_spaces(manifest: Manifest, make: Callable[[], Any]) -> dict[str, Any]:
+    """Return the environment's spaces that a saved policy could not write down, by name."""
+    names = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
+    if not names:
+        return {}
+    env = make()
+    env.close()
+    return {name: getattr(env, name) for name in names}
 
 
 def _takes_config(env: Callable[..., Any], required: bool) -> bool:

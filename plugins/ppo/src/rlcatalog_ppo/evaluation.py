@@ -11,6 +11,9 @@ from gymnasium.vector import VectorEnv
 from rlcatalog import Policy
 from rlcatalog_ppo.environments import vector
 
+#: Most environments that play side by side.
+SIDE_BY_SIDE = 20
+
 
 def play(
     policy: Policy,
@@ -33,7 +36,7 @@ def play(
         explore: Sample actions; else take the most likely ones.
         on_episode: Called with each return as it comes.
     """
-    envs = env if isinstance(env, VectorEnv) else vector(env, min(episodes, 20))
+    envs = env if isinstance(env, VectorEnv) else vector(env, min(episodes, SIDE_BY_SIDE))
     n, stepper = envs.num_envs, policy.stepper(envs)
     share = np.full(n, episodes // n) + (np.arange(n) < episodes % n)
     returns: list[float] = []

@@ -1,22 +1,24 @@
-"""Learner: passes over a rollout in minibatches. `torch.py` and `tf.py` hold one optimiser step each."""
+"""Learners: what is done with a rollout. `torch.py` and `tf.py` hold one optimiser step each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError, NonFiniteError
-from rlcatalog_ppo.config import PPOConfig
+from rlcatalog_ppo.config import OnPolicyConfig, PPOConfig
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective
 from rlcatalog_ppo.rollout import each
 
 Array = np.ndarray[Any, Any]
 
-#: The figures of one optimiser step, in the order in which steps return them.
-FIGURES = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction", "grad_norm")
+#: The figures of one optimiser step of PPO, in the order in which steps return them.
+FIGURES = PPO_OBJECTIVE.figures
 
 
 class Moments(NamedTuple):
@@ -26,18 +28,29 @@ class Moments(NamedTuple):
         step: Steps taken.
         first: Running means of the gradients, by name of the weight, in the layout of the model's `get_weights`.
         second: Those of their squares.
+        behind: Steps taken by the weights that took fewer, having had no gradient at times (in PyTorch; in TensorFlow
+            a missing gradient is a gradient of zeros).
     """
 
     step: int
     first: dict[str, Array]
     second: dict[str, Array]
+    behind: Mapping[str, int] = MappingProxyType({})
 
 
 class Optimizer(Protocol):
-    """What a framework does."""
+    """What a framework does.
 
-    def step(self, batch: dict[str, Any], lr: float, kl_coeff: float) -> tuple[Any, dict[str, Any]]:
-        """Improve the weights on a minibatch; return `FIGURES` and the model's metrics.
+    Attributes:
+        objective: What is minimised.
+    """
+
+    objective: Objective
+
+    def step(
+        self, batch: Mapping[str, Any], lr: float, kl_coeff: float = 0.0, clip_param: float | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Improve the weights on a minibatch; return the objective's figures and the model's metrics.
 
         Raises:
             NonFiniteError: The loss or its gradient is not finite; the weights stay as they were.
@@ -54,7 +67,71 @@ class Optimizer(Protocol):
 
 
 class Learner:
-    """Improves a policy's weights.
+    """Improves a policy's weights, by one step on each rollout as a whole.
+
+    Args:
+        policy: The policy.
+        config: The algorithm's config.
+        rng: Shuffles, where something is shuffled.
+        optimizer: Takes the steps.
+
+    Attributes:
+        kl_coeff: Weight of the divergence from the policy that collected.
+    """
+
+    def __init__(self, policy: Policy, config: OnPolicyConfig, rng: np.random.Generator, optimizer: Optimizer) -> None:
+        self.policy, self.config, self.rng, self.optimizer = policy, config, rng, optimizer
+        self.kl_coeff = 0.0
+
+    def update(self, batch: Mapping[str, Any], lr: float, clip_param: float | None = None) -> dict[str, Any]:
+        """Improve the weights on a batch.
+
+        Args:
+            batch: What `Rollout.batch` returned; with `dist_inputs` where a divergence is asked for.
+            lr: Learning rate.
+            clip_param: How far the probability ratio may move from 1; the config's when missing.
+
+        Returns:
+            Means of the objective's figures over the last pass, the learning rate, and under `model` the model's
+            metrics.
+
+        Raises:
+            NonFiniteError: A loss or its gradient is not finite; the weights are those after the last step before it.
+        """
+        figures: list[Any] = []
+        metrics: dict[str, Any] = {}
+        for minibatches_of_pass in self._passes(batch):
+            figures = []
+            for minibatch in minibatches_of_pass:
+                found, metrics = self.optimizer.step(minibatch, lr, self.kl_coeff, clip_param)
+                for operation in self.policy.model.update_ops():
+                    _run(operation)
+                figures.append(found)
+        means = self.optimizer.means(figures)
+        model = {name: float(_detached(value)) for name, value in metrics.items()}
+        named = dict(zip(self.optimizer.objective.figures, means, strict=True))
+        return {**named, **self._adapted(means), "lr": lr, "model": model}
+
+    def _passes(self, batch: Mapping[str, Any]) -> Iterator[Iterable[Mapping[str, Any]]]:
+        """Yield the passes over a batch, each in minibatches."""
+        yield [batch]
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what changes from update to update beside the weights, for `trees.take_apart`."""
+        return {"kl_coeff": self.kl_coeff, "optimizer": self.optimizer.get_state()._asdict()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` returned."""
+        self.kl_coeff = state["kl_coeff"]
+        self.optimizer.set_state(Moments(**state["optimizer"]))
+
+    def _adapted(self, means: list[float]) -> dict[str, float]:
+        """Adapt what follows the figures; return what was used."""
+        return {}
+
+
+class PPOLearner(Learner):
+    """Improves a policy's weights, by several passes over each rollout in minibatches.
 
     Args:
         policy: The policy.
@@ -63,35 +140,15 @@ class Learner:
         optimizer: Takes the steps.
     """
 
+    config: PPOConfig
+
     def __init__(self, policy: Policy, config: PPOConfig, rng: np.random.Generator, optimizer: Optimizer) -> None:
-        self.policy, self.config, self.rng, self.optimizer = policy, config, rng, optimizer
+        super().__init__(policy, config, rng, optimizer)
         self.kl_coeff = config.kl_coeff
 
-    def update(self, batch: Mapping[str, Any], lr: float) -> dict[str, Any]:
-        """Take `num_epochs` passes over a batch in minibatches.
-
-        Args:
-            batch: What `Rollout.batch` returned; with `dist_inputs` where a divergence is asked for.
-            lr: Learning rate.
-
-        Returns:
-            Means of `FIGURES` over the last pass, the learning rate, and under `model` the model's metrics.
-
-        Raises:
-            NonFiniteError: A loss or its gradient is not finite; the weights are those after the last step before it.
-        """
-        figures: list[Any] = []
-        metrics: dict[str, Any] = {}
-        for epoch in range(self.config.num_epochs):
-            for minibatch in minibatches(batch, self.config.minibatch_size, self.rng):
-                found, metrics = self.optimizer.step(minibatch, lr, self.kl_coeff)
-                for operation in self.policy.model.update_ops():
-                    _run(operation)
-                if epoch == self.config.num_epochs - 1:
-                    figures.append(found)
-        means = self.optimizer.means(figures)
-        model = {name: float(_detached(value)) for name, value in metrics.items()}
-        return {**dict(zip(FIGURES, means, strict=True)), **self._adapted(means), "lr": lr, "model": model}
+    def _passes(self, batch: Mapping[str, Any]) -> Iterator[Iterable[Mapping[str, Any]]]:
+        for _ in range(self.config.num_epochs):
+            yield minibatches(batch, self.config.minibatch_size, self.rng)
 
     def _adapted(self, means: list[float]) -> dict[str, float]:
         """Adapt the weight of the divergence (Schulman et al. 2017, section 4); return the one that was used."""
@@ -137,18 +194,20 @@ def loss_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {**batch, **{theirs: batch[ours] for theirs, ours in renamed.items()}}
 
 
-def not_finite(loss: float, figures: Sequence[float]) -> NonFiniteError:
+def not_finite(algorithm: str, objective: Objective, loss: float, figures: Sequence[float]) -> NonFiniteError:
     """Return the error for a minibatch whose loss, or the norm of whose gradient, is not finite.
 
     Args:
+        algorithm: The algorithm's name.
+        objective: What it minimises.
         loss: What was to be minimised.
-        figures: Its `FIGURES`.
+        figures: The objective's figures.
     """
-    shown = ", ".join(f"{name} {value:.6g}" for name, value in zip(FIGURES, figures, strict=True))
+    shown = ", ".join(f"{name} {value:.6g}" for name, value in zip(objective.figures, figures, strict=True))
     return NonFiniteError(
-        f"PPO: the loss of a minibatch is {loss:.6g} and the norm of its gradient {figures[-1]:.6g}; no step was taken,"
-        f" and the weights are the last good ones. Of this minibatch: {shown}. Scale rewards that are large, lower"
-        " lr, or set grad_clip."
+        f"{algorithm}: the loss of a minibatch is {loss:.6g} and the norm of its gradient {figures[-1]:.6g}; no step"
+        f" was taken, and the weights are the last good ones. Of this minibatch: {shown}. Scale rewards that are large,"
+        " lower lr, or set grad_clip."
     )
 
 

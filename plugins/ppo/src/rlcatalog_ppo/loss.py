@@ -1,27 +1,59 @@
-"""The losses of PPO, written once for both frameworks."""
+"""What algorithms minimise, written once for both frameworks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.policy import Evaluation
-from rlcatalog_ppo.config import PPOConfig
+from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
 
 
 class Losses(NamedTuple):
-    """Scalars of one minibatch; `total` is what is minimised."""
+    """Scalars of one minibatch; `total` is what is minimised.
+
+    Attributes:
+        total: What is minimised.
+        policy_loss: The policy's part of it.
+        vf_loss: The value's, unweighted, or None where none is learned.
+        entropy: The mean entropy.
+        log_ratio: `[B]`, log of the probabilities' ratio to those that collected, or None where it is not read.
+        clip_param: Where that ratio was cut off, or None.
+    """
 
     total: Any
     policy_loss: Any
     vf_loss: Any
     entropy: Any
-    log_ratio: Any
+    log_ratio: Any = None
+    clip_param: Any = None
+
+
+class Objective(NamedTuple):
+    """What an algorithm minimises, and what it says of a step.
+
+    Attributes:
+        losses: `losses(evaluation, batch, config, ops, kl_coeff, clip_param)` returns `Losses`; the last two are None
+            where the algorithm has no such thing.
+        columns: The columns of floats that `losses` reads from the batch.
+        figures: Names of the figures of one optimiser step; the last is `"grad_norm"`.
+        measured: `measured(losses, ops)` returns them as scalars, without that last one.
+    """
+
+    losses: Callable[..., Losses]
+    columns: tuple[str, ...]
+    figures: tuple[str, ...]
+    measured: Callable[[Losses, TensorOps], list[Any]]
 
 
 def losses(
-    evaluation: Evaluation, batch: Mapping[str, Any], config: PPOConfig, ops: TensorOps, kl_coeff: Any = None
+    evaluation: Evaluation,
+    batch: Mapping[str, Any],
+    config: PPOConfig,
+    ops: TensorOps,
+    kl_coeff: Any = None,
+    clip_param: Any = None,
 ) -> Losses:
     """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9), with equation 8's penalty if any.
 
@@ -31,12 +63,13 @@ def losses(
         config: Coefficients.
         ops: The framework's tensor operations.
         kl_coeff: Weight of the divergence, where the evaluation has one.
+        clip_param: How far the ratio may move from 1; the config's when missing.
     """
-    advantage = batch["advantage"]
-    advantage = (advantage - ops.mean(advantage)) / (ops.std(advantage) + 1e-8)
+    advantage = _normalised(batch["advantage"], ops)
+    limit = config.clip_param if clip_param is None else clip_param
     log_ratio = evaluation.logp - batch["logp"]
     ratio = ops.exp(log_ratio)
-    clipped = ops.clip(ratio, 1.0 - config.clip_param, 1.0 + config.clip_param)
+    clipped = ops.clip(ratio, 1.0 - limit, 1.0 + limit)
     policy_loss = -ops.mean(ops.minimum(ratio * advantage, clipped * advantage))
     error = evaluation.value - batch["target"]
     vf_loss = 0.5 * ops.mean(error * error)
@@ -46,4 +79,82 @@ def losses(
         total = total - config.entropy_coeff * entropy
     if evaluation.kl is not None and kl_coeff is not None:
         total = total + kl_coeff * ops.mean(evaluation.kl)
-    return Losses(total, policy_loss, vf_loss, entropy, log_ratio)
+    return Losses(total, policy_loss, vf_loss, entropy, log_ratio, limit)
+
+
+def actor_critic_losses(
+    evaluation: Evaluation, batch: Mapping[str, Any], config: A2CConfig, ops: TensorOps, *unused: Any
+) -> Losses:
+    """Return the losses of an advantage actor-critic (Mnih et al. 2016, section 4 and algorithm S3).
+
+    Args:
+        evaluation: The current policy's view of the rollout.
+        batch: `"advantage"` and `"target"`, `[B]` each.
+        config: Coefficients.
+        ops: The framework's tensor operations.
+        *unused: What `Objective.losses` is given beside these.
+    """
+    advantage = batch["advantage"]
+    if config.normalize_advantage:
+        advantage = _normalised(advantage, ops)
+    policy_loss = -ops.mean(evaluation.logp * advantage)
+    error = evaluation.value - batch["target"]
+    vf_loss = 0.5 * ops.mean(error * error)
+    entropy = ops.mean(evaluation.entropy)
+    total = policy_loss + config.vf_loss_coeff * vf_loss
+    if config.entropy_coeff:
+        total = total - config.entropy_coeff * entropy
+    return Losses(total, policy_loss, vf_loss, entropy)
+
+
+def policy_gradient_losses(
+    evaluation: Evaluation, batch: Mapping[str, Any], config: PGConfig, ops: TensorOps, *unused: Any
+) -> Losses:
+    """Return the loss whose gradient is that of REINFORCE (Williams 1992); no value is read.
+
+    Args:
+        evaluation: The current policy's view of the rollout.
+        batch: `"advantage"` `[B]`: here the discounted returns to go.
+        config: Coefficients.
+        ops: The framework's tensor operations.
+        *unused: What `Objective.losses` is given beside these.
+    """
+    advantage = batch["advantage"]
+    if config.normalize_advantage:
+        advantage = _normalised(advantage, ops)
+    policy_loss = -ops.mean(evaluation.logp * advantage)
+    entropy = ops.mean(evaluation.entropy)
+    total = policy_loss - config.entropy_coeff * entropy if config.entropy_coeff else policy_loss
+    return Losses(total, policy_loss, None, entropy)
+
+
+def _normalised(advantage: Any, ops: TensorOps) -> Any:
+    return (advantage - ops.mean(advantage)) / (ops.std(advantage) + 1e-8)
+
+
+def _ratio_figures(found: Losses, ops: TensorOps) -> list[Any]:
+    """Return the losses, the approximate KL, E[r - 1 - log r], and the share of clipped ratios."""
+    ratio = ops.exp(found.log_ratio)
+    kl = ops.mean(ratio - 1 - found.log_ratio)
+    clipped = ops.mean(ops.cast(abs(ratio - 1) > found.clip_param, ratio.dtype))
+    return [found.policy_loss, found.vf_loss, found.entropy, kl, clipped]
+
+
+PPO_OBJECTIVE = Objective(
+    losses,
+    columns=("logp", "advantage", "target"),
+    figures=("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction", "grad_norm"),
+    measured=_ratio_figures,
+)
+A2C_OBJECTIVE = Objective(
+    actor_critic_losses,
+    columns=("advantage", "target"),
+    figures=("policy_loss", "vf_loss", "entropy", "grad_norm"),
+    measured=lambda found, ops: [found.policy_loss, found.vf_loss, found.entropy],
+)
+PG_OBJECTIVE = Objective(
+    policy_gradient_losses,
+    columns=("advantage",),
+    figures=("policy_loss", "entropy", "grad_norm"),
+    measured=lambda found, ops: [found.policy_loss, found.entropy],
+)

@@ -20,20 +20,23 @@ class Recorder:
 
     Args:
         folder: The folder; made if missing.
+
+    Attributes:
+        number: Of the next file; a run that goes on from a checkpoint writes the later ones anew.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.number = len(list(self.folder.glob("rollout-*.npz")))
 
     def write(self, rollout: Rollout) -> None:
         """Write the rows of a rollout, environment after environment."""
         columns = {"obs": rollout.obs, "actions": rollout.raw_action, "rewards": rollout.reward, "dones": rollout.done}
         if rollout.mask is not None:
             columns["action_mask"] = rollout.mask
-        rows = rollout.rows(columns)
-        number = len(list(self.folder.glob("rollout-*.npz")))
-        np.savez_compressed(self.folder / f"rollout-{number:05d}.npz", **rows)
+        np.savez_compressed(self.folder / f"rollout-{self.number:05d}.npz", **rollout.rows(columns))
+        self.number += 1
 
 
 class Reader:

@@ -1,138 +1,43 @@
-"""PPO: collect with the current policy, improve it, repeat. Framework-neutral; `torch.py` and `tf.py` hold a step."""
+"""PPO: several passes over each rollout, in minibatches, with a clipped surrogate."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
-
-from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.config import warn_deprecated
-from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import default_framework, framework_name
-from rlcatalog_ppo.config import PPOConfig, parse
-from rlcatalog_ppo.environments import maker, vector
-from rlcatalog_ppo.evaluation import play
-from rlcatalog_ppo.learner import Learner
-from rlcatalog_ppo.offline import Recorder
-from rlcatalog_ppo.rollout import Collector, check_policy
-from rlcatalog_ppo.rollout_columns import Postprocess
+from rlcatalog_ppo.algorithm import OnPolicy, set_threads
+from rlcatalog_ppo.config import PPOConfig
+from rlcatalog_ppo.learner import PPOLearner
+from rlcatalog_ppo.loss import PPO_OBJECTIVE
+from rlcatalog_ppo.rollout import Rollout
+from rlcatalog_ppo.schedules import value_at
+
+__all__ = ["PPO", "PPOTrainer", "set_threads"]
 
 
-class PPO:
-    """Proximal policy optimisation (Schulman et al. 2017) over a catalog lookup.
-
-    Args:
-        env: A Gymnasium id, or a callable that makes the environment (from its config, or from nothing).
-        config: The algorithm's keys (see `PPOConfig`), the model config under `model`.
-        catalog: Where the parts are looked up; the default catalog when missing.
-        record: Folder to write what was experienced into, for a `Reader`.
-        postprocess_fn: Called with each trajectory, as RLlib's is: `postprocess_fn(policy, sample_batch, {}, None)`
-            returns its columns (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) with
-            others beside them. The model may ask for those in its `view_requirements`, for training.
-
-    Attributes:
-        config: The checked config.
-        policy: The policy that is trained.
-
-    Raises:
-        CatalogError: The config or a space is not served; see `rlcatalog.errors`.
+class PPO(OnPolicy):
+    """Proximal policy optimisation (Schulman et al. 2017) over a catalog lookup (see `OnPolicy` for the arguments).
 
     Example:
         >>> algo = PPO(env="CartPole-v1", config={"model": {"fcnet_hiddens": [64, 64]}, "lr": 3e-4})
         >>> result = algo.train()
     """
 
-    def __init__(
-        self,
-        env: str | Callable[..., Any],
-        config: Mapping[str, Any] | None = None,
-        *,
-        catalog: Catalog | None = None,
-        record: str | os.PathLike[str] | None = None,
-        postprocess_fn: Postprocess | None = None,
-    ) -> None:
-        catalog = catalog or default_catalog()
-        self.config: PPOConfig = parse(config)
-        catalog.parse_config(self.config.model)  # before environments are made
-        self._make_env = maker(env, self.config.env_config, self.config.model, catalog)
-        self._rng = np.random.default_rng(self.config.seed)
-        self._envs = vector(self._make_env, self.config.num_envs)
-        spaces = self._envs.single_observation_space, self._envs.single_action_space
-        self.policy: Policy = self._build(catalog, spaces)
-        check_policy(self.policy)
-        self._collector = Collector(self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn)
-        self._learner = self._make_learner()
-        self._recorder = Recorder(record) if record is not None else None
-        self._steps = self._iterations = 0
-        self._seconds = 0.0
+    config_class = PPOConfig
+    objective = PPO_OBJECTIVE
+    learner_class = PPOLearner
+    config: PPOConfig
 
-    def train(self) -> dict[str, Any]:
-        """Collect one rollout, improve the policy on it and report.
+    def _learn(self, rollout: Rollout) -> dict[str, Any]:
+        schedule = self.config.clip_schedule
+        if schedule is None:
+            return super()._learn(rollout)
+        clip_param = value_at(schedule, self.steps)
+        learned = self._learner.update(self._batch(rollout), self._lr(), clip_param)
+        return {**learned, "clip_param": clip_param}
 
-        Returns:
-            `training_iteration`, `timesteps_total`, `episodes_total`, `episode_return_mean` and `episode_len_mean`
-            over the last 100 episodes (None before the first has ended), `time_total_s` in seconds,
-            `steps_per_second`, and the learner's figures under `info["learner"]`.
-        """
-        start, config = time.perf_counter(), self.config
-        rollout = self._collector.collect(config.rollout_length)
-        if self._recorder is not None:
-            self._recorder.write(rollout)
-        learned = self._learner.update(rollout.batch(config.gamma, config.lambda_, config.kl_coeff > 0), self._lr())
-        self._steps += rollout.steps
-        self._iterations += 1
-        seconds = time.perf_counter() - start
-        self._seconds += seconds
-        return self._report(learned, rollout.steps / seconds)
-
-    def evaluate(self, episodes: int = 10, *, seed: int | None = None, explore: bool = False) -> list[float]:
-        """Return the undiscounted returns of fresh episodes played by the current policy."""
-        return play(self.policy, self._make_env, episodes, seed=seed, explore=explore)
-
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Save the policy (see `Policy.save`)."""
-        self.policy.save(directory)
-
-    def stop(self) -> None:
-        """Close the environments."""
-        self._envs.close()
-
-    def _build(self, catalog: Catalog, spaces: tuple[Any, Any]) -> Policy:
-        framework = catalog.resolve(*spaces, self.config.model, self.config.framework).framework
-        if self.config.seed is not None:
-            _backend(framework).seed(self.config.seed)
-        return catalog.build(*spaces, self.config.model, self.config.framework)
-
-    def _make_learner(self) -> Learner:
-        optimizer = _backend(self.policy.framework).Optimizer(self.policy, self.config)
-        return Learner(self.policy, self.config, self._rng, optimizer)
-
-    def _lr(self) -> float:
-        config = self.config
-        if not config.anneal_lr or config.total_steps is None:
-            return config.lr
-        return config.lr * max(0.0, 1.0 - self._steps / config.total_steps)
-
-    def _report(self, learned: dict[str, Any], steps_per_second: float) -> dict[str, Any]:
-        episodes = self._collector.episodes
-        mean = float(np.mean(episodes.returns)) if episodes.returns else None
-        return {
-            "training_iteration": self._iterations,
-            "timesteps_total": self._steps,
-            "episodes_total": episodes.total,
-            "episode_return_mean": mean,
-            "episode_reward_mean": mean,  # RLlib's older name
-            "episode_len_mean": float(np.mean(episodes.lengths)) if episodes.lengths else None,
-            "time_total_s": self._seconds,
-            "steps_per_second": steps_per_second,
-            "info": {"learner": learned},
-        }
+    def _batch(self, rollout: Rollout) -> dict[str, Any]:
+        return rollout.batch(self.config.gamma, self.config.lambda_, self.config.kl_coeff > 0)
 
 
 class PPOTrainer(PPO):
@@ -141,19 +46,3 @@ class PPOTrainer(PPO):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warn_deprecated("PPOTrainer is now called PPO.")
         super().__init__(*args, **kwargs)
-
-
-def set_threads(framework: str | None, count: int) -> None:
-    """Set how many threads one operation of a framework may use; before its first operation."""
-    _backend(default_framework() if framework is None else framework_name(framework)).set_threads(count)
-
-
-def _backend(framework: str) -> Any:
-    """Return the module with PPO's part in a framework.
-
-    Raises:
-        NotServedError: There is none.
-    """
-    if find_spec(f"rlcatalog_ppo.{framework}") is None:
-        raise NotServedError(f"PPO has no code for framework={framework!r}; it serves: torch, tf.")
-    return import_module(f"rlcatalog_ppo.{framework}")

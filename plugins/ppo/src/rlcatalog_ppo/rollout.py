@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +28,7 @@ class Rollout:
         obs: Encoded observations.
         raw_action: Raw actions `[T, N, width]`.
         logp: Log density of the actions when they were drawn.
-        value: Value estimates at the observations.
+        value: Value estimates at the observations; 0 where none are learned from.
         reward: Rewards, as the environments gave them.
         done: Whether the episode ended with this step.
         bootstrap: Where an episode was truncated, the discounted value of its last observation, else 0: a time limit is
@@ -161,13 +162,16 @@ class Collector:
         seed: Seed of the environments.
         gamma: Discount, for the value of truncated episodes' last observations.
         postprocess: Adds columns to each trajectory, which the model may ask for as views in training, or None.
+        values: Whether value estimates are learned from; without, the rollouts' are 0, and what would have come after
+            their end or a truncation counts for nothing.
     """
 
     def __init__(
         self, policy: Policy, envs: VectorEnv[Any, Any, Any], seed: int | None, gamma: float,
-        postprocess: Postprocess | None = None,
+        postprocess: Postprocess | None = None, *, values: bool = True,
     ) -> None:  # fmt: skip
         self.policy, self.envs, self.gamma, self.autoreset = policy, envs, gamma, autoreset_of(envs)
+        self._values = values
         self.episodes = Episodes()
         n = envs.num_envs
         self._returns, self._lengths = np.zeros(n), np.zeros(n, np.int64)
@@ -181,8 +185,12 @@ class Collector:
         #: Where the next step does nothing but begin an episode.
         self._idle = np.zeros(n, bool)
 
-    def collect(self, length: int) -> Rollout:
+    def collect(self, length: int, told: Callable[[dict[str, Any]], Any] | None = None) -> Rollout:
         """Take `length` steps in every environment.
+
+        Args:
+            length: How many.
+            told: Called with the columns of each step.
 
         Raises:
             NonFiniteError: An environment returned a reward or an observation that is NaN or infinite, or the policy
@@ -195,6 +203,8 @@ class Collector:
             if sequences is not None:
                 sequences.note(self._state, self._idle)
             steps.append(self._step(sequences))
+            if told is not None:
+                told(steps[-1])
         columns: dict[str, Any] = _stacked(steps)
         later = columns.pop("ahead", None)
         if later is not None:
@@ -203,9 +213,57 @@ class Collector:
             columns["views"] = {**columns.get("views", {}), **policy.views.look_ahead(later, columns["done"])}
         if sequences is not None:
             columns |= sequences.arrays()
+        return Rollout(**columns, last_value=self._last_value())
+
+    def _last_value(self) -> Array:
+        if not self._values:
+            return np.zeros(self.envs.num_envs, np.float32)
         with self._named():
-            last_value = policy.values(self._encoded, self._state, prev_reward=self._rewards)
-        return Rollout(**columns, last_value=last_value)
+            return self.policy.values(self._encoded, self._state, prev_reward=self._rewards)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return where the collection stands, but for the environments: copies, for `trees.take_apart`."""
+        state = self._state
+        found: dict[str, Any] = {
+            "episodes": {"returns": list(self.episodes.returns), "lengths": list(self.episodes.lengths),
+                         "total": self.episodes.total},
+            "returns": self._returns, "lengths": self._lengths, "encoded": self._encoded, "mask": self._mask,
+            "rewards": self._rewards, "idle": self._idle,
+            "state": None if state is None else {
+                "memory": state.memory, "windows": dict(state.history.windows), "t": state.history.t,
+                "seen": state.seen, "past": state.past},
+        }  # fmt: skip
+        return deepcopy(found)
+
+    def set_state(self, found: Mapping[str, Any]) -> None:
+        """Go on from where a collection stood, as `get_state` returned it."""
+        episodes = found["episodes"]
+        self.episodes = Episodes(total=episodes["total"])
+        self.episodes.returns.extend(episodes["returns"])
+        self.episodes.lengths.extend(episodes["lengths"])
+        self._returns, self._lengths = np.array(found["returns"]), np.array(found["lengths"])
+        self._encoded, self._rewards, self._idle = found["encoded"], found["rewards"], found["idle"]
+        self._mask, state = found["mask"], found["state"]
+        if state is not None:
+            history = self._state.history._replace(windows=state["windows"], t=state["t"])
+            self._state = State(state["memory"], history, state["seen"], state["past"])
+
+    def begin_anew(self, rows: Array) -> None:
+        """Begin episodes in some environments, which could not be brought back to where they stood.
+
+        Args:
+            rows: Booleans `[N]`.
+        """
+        observed, _ = self.envs.reset(options={"reset_mask": rows})
+        with self._named():
+            encoded = self.policy.preprocess(observed, update=rows)
+        self._encoded = np.where(rows.reshape(-1, *[1] * (encoded.ndim - 1)), encoded, self._encoded)
+        mask = self.policy.action_mask(observed, idle=~rows)
+        if mask is not None and self._mask is not None:
+            self._mask = np.where(rows[:, None], mask, self._mask)
+        self._state = self.policy.restart(self._state, rows)
+        for column in (self._returns, self._lengths, self._rewards, self._idle):
+            column[rows] = 0
 
     def _step(self, sequences: Sequences | None) -> dict[str, Any]:
         policy, encoded, mask, idle = self.policy, self._encoded, self._mask, self._idle
@@ -215,7 +273,7 @@ class Collector:
             "obs": encoded,
             "raw_action": step.raw_action,
             "logp": step.logp,
-            "value": step.value,
+            "value": step.value if self._values else np.zeros(len(encoded), np.float32),
             "dist_inputs": step.dist_inputs,
         }
         if mask is not None:
@@ -281,7 +339,7 @@ class Collector:
             return self.policy.preprocess(observed)[wanted]
 
     def _bootstrap(self, last: Array, state: State | None, cut: Array) -> Array | float:
-        if not len(last):
+        if not len(last) or not self._values:
             return 0.0
         state = None if state is None else state.rows(cut)
         with self._named(np.flatnonzero(cut)):
@@ -332,11 +390,15 @@ def _stacked(steps: list[Any]) -> Any:
     )
 
 
-def check_policy(policy: Policy) -> None:
-    """Raise unless PPO can train the policy.
+def check_policy(policy: Policy, algorithm: str) -> None:
+    """Raise unless an algorithm that learns from values can train the policy.
+
+    Args:
+        policy: The policy.
+        algorithm: The algorithm's name.
 
     Raises:
         NotServedError: Its model has no value branch.
     """
     if not policy.has_value:
-        raise NotServedError(f"PPO needs a value estimate; {policy.model_name} has no value_function().")
+        raise NotServedError(f"{algorithm} needs a value estimate; {policy.model_name} has no value_function().")

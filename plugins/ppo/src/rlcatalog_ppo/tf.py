@@ -1,10 +1,11 @@
-"""TensorFlow's part of PPO: one optimiser step, traced unless the config says otherwise."""
+"""TensorFlow's part of the algorithms: one optimiser step, traced unless the config says otherwise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -13,9 +14,9 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.tf import HALF, TFModelV2, keras, tf
-from rlcatalog_ppo.config import PPOConfig
+from rlcatalog_ppo.config import OnPolicyConfig
 from rlcatalog_ppo.learner import Moments, loss_inputs, not_finite
-from rlcatalog_ppo.loss import losses
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective
 
 
 def seed(value: int) -> None:
@@ -56,55 +57,66 @@ class Optimizer:
     Args:
         policy: The policy.
         config: The algorithm's config.
+        objective: What is minimised.
 
     Raises:
         NotServedError: Variables are of half precision.
     """
 
-    def __init__(self, policy: Policy, config: PPOConfig) -> None:
-        self.policy, self.config = policy, config
+    def __init__(self, policy: Policy, config: OnPolicyConfig, objective: Objective = PPO_OBJECTIVE) -> None:
+        self.policy, self.config, self.objective = policy, config, objective
         self.model: Any = policy.model
         self.variables = cast(Any, policy.model).trainable_variables()
         half = {v.dtype.name for v in self.variables if v.dtype in HALF}
         if half:
             raise NotServedError(
-                f"PPO: the model's variables are {half.pop()}, in which Keras' Adam cannot compute: 1 - beta_2 and"
-                " squares of gradients round to 0. Use keras.mixed_precision, which keeps variables in float32."
+                f"{config.algorithm}: the model's variables are {half.pop()}, in which Keras' Adam cannot compute:"
+                " 1 - beta_2 and squares of gradients round to 0. Use keras.mixed_precision, which keeps variables in"
+                " float32."
             )
         self.optimizer = Adam(learning_rate=config.lr, epsilon=1e-5)
         self.optimizer.build(self.variables)
-        #: Its value changes between updates; a number would be part of the trace.
-        self.kl_coeff = tf.Variable(config.kl_coeff, trainable=False, dtype=tf.float32)
+        #: Their values change between updates; numbers would be part of the trace.
+        self.kl_coeff = tf.Variable(0.0, trainable=False, dtype=tf.float32)
+        self.clip_param = tf.Variable(0.0, trainable=False, dtype=tf.float64)
         self._traced: Any = None
 
-    def step(self, batch: dict[str, Any], lr: float, kl_coeff: float) -> tuple[Any, dict[str, Any]]:
+    def step(
+        self, batch: Mapping[str, Any], lr: float, kl_coeff: float = 0.0, clip_param: float | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Improve the weights on a minibatch."""
         self.optimizer.learning_rate.assign(lr)
         self.kl_coeff.assign(kl_coeff)
+        scheduled = clip_param is not None
+        if scheduled:
+            self.clip_param.assign(clip_param)
         tensors = tf.nest.map_structure(tf.convert_to_tensor, batch)
         if not self.config.eager_tracing:
-            loss, figures, _ = self._step(tensors)
+            loss, figures, _ = self._step(tensors, scheduled)
             return self._checked(loss, figures), self.model.metrics()
-        if self._traced is None:
+        if self._traced is None or self._traced[0] != scheduled:
             signature = tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), tensors)
-            self._traced = tf.function(self._step, input_signature=[signature], autograph=False)
-        loss, figures, traced = self._traced(tensors)
+            step = partial(self._step, scheduled=scheduled)
+            self._traced = scheduled, tf.function(step, input_signature=[signature], autograph=False)
+        loss, figures, traced = self._traced[1](tensors)
         metrics = self.model.metrics()
         return self._checked(loss, figures), {name: traced.get(name, value) for name, value in metrics.items()}
 
     def _checked(self, loss: Any, figures: Any) -> Any:
         if not (math.isfinite(loss) and math.isfinite(figures[-1])):
-            raise not_finite(float(loss), figures.numpy().tolist())
+            raise not_finite(self.config.algorithm, self.objective, float(loss), figures.numpy().tolist())
         return figures
 
-    def _step(self, batch: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    def _step(self, batch: Mapping[str, Any], scheduled: bool) -> tuple[Any, Any, dict[str, Any]]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self.variables)
             evaluation = self.policy.evaluate(batch)
             dtype = evaluation.logp.dtype  # float64 where the model is; TensorFlow adds like to like only
-            evaluation = replace(evaluation, value=tf.cast(evaluation.value, dtype))
-            stored = {name: tf.cast(batch[name], dtype) for name in ("logp", "advantage", "target")}
-            found = losses(evaluation, stored, self.config, tensor_ops("tf"), tf.cast(self.kl_coeff, dtype))
+            if evaluation.value is not None:
+                evaluation = replace(evaluation, value=tf.cast(evaluation.value, dtype))
+            stored = {name: tf.cast(batch[name], dtype) for name in self.objective.columns}
+            weights = tf.cast(self.kl_coeff, dtype), tf.cast(self.clip_param, dtype) if scheduled else None
+            found = self.objective.losses(evaluation, stored, self.config, tensor_ops("tf"), *weights)
             loss = self.model.custom_loss(found.total, loss_inputs(batch))
             if isinstance(loss, list | tuple):
                 loss = tf.add_n([tf.reduce_sum(term) for term in loss])
@@ -117,10 +129,7 @@ class Optimizer:
         loss = tf.cast(tf.reduce_sum(loss), tf.float32)
         usable = tf.math.is_finite(tf.cast(norm, tf.float32)) & tf.math.is_finite(loss)
         tf.cond(usable, lambda: self._apply(gradients), lambda: None)
-        ratio = tf.exp(found.log_ratio)
-        kl = tf.reduce_mean(ratio - 1 - found.log_ratio)
-        clipped = tf.reduce_mean(tf.cast(tf.abs(ratio - 1) > self.config.clip_param, tf.float32))
-        figures = [found.policy_loss, found.vf_loss, found.entropy, kl, clipped, norm]
+        figures = [*self.objective.measured(found, tensor_ops("tf")), norm]
         figures = tf.stack([tf.cast(figure, tf.float32) for figure in figures])
         # A metric that is a tensor of this trace has no value outside of it.
         return loss, figures, {name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)}

@@ -1,18 +1,20 @@
-"""PyTorch's part of PPO: one optimiser step."""
+"""PyTorch's part of the algorithms: one optimiser step, and Adam."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, cast
 
 import torch
+from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import before_torch_optimizers, tensor_ops
-from rlcatalog_ppo.config import PPOConfig
+from rlcatalog_ppo.config import OnPolicyConfig
 from rlcatalog_ppo.learner import Moments, loss_inputs, not_finite
-from rlcatalog_ppo.loss import Losses, losses
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Losses, Objective
 from rlcatalog_ppo.rollout import each
 
 
@@ -26,34 +28,150 @@ def set_threads(count: int) -> None:
     torch.set_num_threads(count)
 
 
+class State(NamedTuple):
+    """State of one weight.
+
+    Attributes:
+        step: Steps taken, a float32 scalar on the weight's device.
+        first: Running mean of the gradients, with the weight's dtype, device and strides.
+        second: That of their squares.
+    """
+
+    step: Tensor
+    first: Tensor
+    second: Tensor
+
+
+class Adam:
+    """Adam (Kingma and Ba's algorithm 1), over the operator that `torch.optim.Adam(fused=True)` calls.
+
+    The constructor of every optimiser in `torch.optim` imports `torch._dynamo`, which takes longer than all else a
+    short run does; so none is made here. What is computed is the same bit for bit (a test compares them). A PyTorch
+    without the operator, or with another signature, fails at the first step.
+
+    A weight without a gradient is passed over, and its steps are not counted.
+
+    Args:
+        weights: What is optimised.
+        eps: Added to the root of the corrected second moment.
+        beta1: Decay of the first moments.
+        beta2: Decay of the second moments.
+
+    Attributes:
+        state: That of each weight that has taken a step.
+
+    Raises:
+        NotServedError: A weight is not of a floating-point dtype, or leaves gaps in its memory.
+    """
+
+    def __init__(
+        self, weights: Iterable[Tensor], *, eps: float = 1e-8, beta1: float = 0.9, beta2: float = 0.999
+    ) -> None:
+        self.weights = list(dict.fromkeys(weights))
+        self.eps, self.beta1, self.beta2 = eps, beta1, beta2
+        self.state: dict[Tensor, State] = {}
+        for weight in self.weights:
+            _check(weight)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for weight in self.weights:
+            weight.grad = None
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """Move the weights against their gradients.
+
+        Args:
+            lr: Learning rate.
+        """
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, State]]] = {}
+        for weight in self.weights:
+            gradient = weight.grad
+            if gradient is not None:
+                if gradient.stride() != weight.stride():  # the operator reads memory from end to end
+                    gradient = torch.empty_like(weight).copy_(gradient)
+                groups.setdefault((weight.device, weight.dtype), []).append((weight, gradient, self._state(weight)))
+        for group in groups.values():
+            weights, gradients, moments = zip(*group, strict=True)
+            steps, firsts, seconds = zip(*moments, strict=True)
+            torch._foreach_add_(steps, 1)
+            torch._fused_adam_(
+                weights, gradients, firsts, seconds, (), steps, lr=lr, beta1=self.beta1, beta2=self.beta2, eps=self.eps,
+                weight_decay=0.0, amsgrad=False, maximize=False,
+            )  # fmt: skip
+
+    @torch.no_grad()
+    def set_state(self, weight: Tensor, step: float, first: Tensor, second: Tensor) -> None:
+        """Set the state of a weight.
+
+        Args:
+            weight: One of the weights.
+            step: Steps taken.
+            first: Running mean of its gradients, of its shape.
+            second: That of their squares.
+        """
+        _check(weight)
+        self.state[weight] = State(
+            torch.full((), float(step), dtype=torch.float32, device=weight.device),
+            torch.empty_like(weight).copy_(first),
+            torch.empty_like(weight).copy_(second),
+        )
+
+    def _state(self, weight: Tensor) -> State:
+        """Return the state of a weight, as the weight is now: models are moved and converted at any time."""
+        found = self.state.get(weight)
+        if found is None:
+            zeros = torch.zeros_like(weight)
+            self.set_state(weight, 0, zeros, zeros)
+        else:
+            first = found.first
+            if first.dtype is weight.dtype and first.stride() == weight.stride() and first.device == weight.device:
+                return found
+            self.set_state(weight, found.step.item(), first, found.second)
+        return self.state[weight]
+
+
+def _check(weight: Tensor) -> None:
+    if not weight.is_floating_point():
+        raise NotServedError(f"PPO: Adam serves floating-point weights, and one of the model's is {weight.dtype}.")
+    if torch.empty_like(weight).stride() != weight.stride():
+        raise NotServedError(
+            f"PPO: a weight of shape {tuple(weight.shape)} is a view with the strides {weight.stride()} into memory of"
+            " which it leaves parts out, or that it reads twice; Adam would write beside it. Make it a parameter of"
+            " its own: nn.Parameter(view.clone())."
+        )
+
+
 class Optimizer:
     """Takes optimiser steps (see `rlcatalog_ppo.learner.Optimizer`).
 
     Args:
         policy: The policy.
         config: The algorithm's config.
+        objective: What is minimised.
 
     Raises:
         NotServedError: Weights are float16.
     """
 
-    def __init__(self, policy: Policy, config: PPOConfig) -> None:
-        self.policy, self.config = policy, config
+    def __init__(self, policy: Policy, config: OnPolicyConfig, objective: Objective = PPO_OBJECTIVE) -> None:
+        self.policy, self.config, self.objective = policy, config, objective
         self.model: Any = policy.model
         self.parameters = list(cast(Any, policy.model).trainable_variables())
         self._check_precision()
-        before_torch_optimizers()
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, eps=1e-5, fused=True)
+        before_torch_optimizers()  # ours needs no triton; one in the user's model or beside this run does
+        self.optimizer = Adam(self.parameters, eps=1e-5)
 
-    def step(self, batch: dict[str, Any], lr: float, kl_coeff: float) -> tuple[torch.Tensor, dict[str, Any]]:
+    def step(
+        self, batch: Mapping[str, Any], lr: float, kl_coeff: float = 0.0, clip_param: float | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Improve the weights on a minibatch."""
         self._check_precision()  # models are converted at any time
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
         tensors = {name: part if name in ("seq_lens", "state") else each(part, torch.from_numpy)
                    for name, part in batch.items()}  # fmt: skip
         evaluation = self.policy.evaluate(tensors)
-        found = losses(evaluation, tensors, self.config, tensor_ops("torch"), kl_coeff)
+        found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), kl_coeff, clip_param)
         # One element: RLlib's models go over a list of losses, others add to a scalar.
         loss = self.model.custom_loss(found.total.reshape(1), loss_inputs(tensors))
         if isinstance(loss, list | tuple):
@@ -65,47 +183,48 @@ class Optimizer:
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
         if not (math.isfinite(norm.item()) and math.isfinite(loss.item())):
             self.optimizer.zero_grad()
-            raise not_finite(loss.item(), self._figures(found, norm).tolist())
-        self.optimizer.step()
+            figures = self._figures(found, norm).tolist()
+            raise not_finite(self.config.algorithm, self.objective, loss.item(), figures)
+        self.optimizer.step(lr)
         return self._figures(found, norm), self.model.metrics()
 
     def _check_precision(self) -> None:
         if any(parameter.dtype is torch.float16 for parameter in self.parameters):
             raise NotServedError(
-                "PPO: the model's weights are float16, in which Adam's squares of gradients below 2e-4 are 0: steps"
-                " would be thousands of times too large. Train in float32 (under torch.autocast if you like), bfloat16"
-                " or float64, and call model.half() for acting."
+                f"{self.config.algorithm}: the model's weights are float16, in which Adam's squares of gradients"
+                " below 2e-4 are 0: steps would be thousands of times too large. Train in float32 (under torch.autocast"
+                " if you like), bfloat16 or float64, and call model.half() for acting."
             )
 
     @torch.no_grad()
-    def _figures(self, found: Losses, norm: torch.Tensor) -> torch.Tensor:
-        """Return the losses, the approximate KL, E[r - 1 - log r], the share of clipped ratios, and the norm."""
-        ratio = found.log_ratio.exp()
-        kl = (ratio - 1 - found.log_ratio).mean()
-        clipped = ((ratio - 1).abs() > self.config.clip_param).float().mean()
-        return torch.stack([found.policy_loss, found.vf_loss, found.entropy, kl, clipped, norm])
+    def _figures(self, found: Losses, norm: Tensor) -> Tensor:
+        """Return the objective's figures."""
+        return torch.stack([*self.objective.measured(found, tensor_ops("torch")), norm])
 
     def get_state(self) -> Moments:
         """Return the optimiser's state."""
         named, kept = self.model.trainable_variables(as_dict=True), self.optimizer.state
-        steps = [int(kept[p]["step"]) for p in named.values() if p in kept]
+        counts = {name: int(kept[p].step) if p in kept else 0 for name, p in named.items()}
+        step = max(counts.values(), default=0)
 
         def moments(key: str) -> dict[str, Any]:
-            found = {name: kept[p][key] if p in kept else torch.zeros_like(p) for name, p in named.items()}
-            return {name: value.detach().cpu().numpy().copy() for name, value in found.items()}
+            found = {name: getattr(kept[p], key) if p in kept else torch.zeros_like(p) for name, p in named.items()}
+            return {name: _array(value) for name, value in found.items()}
 
-        return Moments(max(steps, default=0), moments("exp_avg"), moments("exp_avg_sq"))
+        behind = {name: count for name, count in counts.items() if count != step}
+        return Moments(step, moments("first"), moments("second"), behind)
 
     def set_state(self, state: Moments) -> None:
         """Set the optimiser's state."""
         for name, p in self.model.trainable_variables(as_dict=True).items():
-            first, second = (
-                torch.as_tensor(moment[name].copy(), dtype=p.dtype, device=p.device)
-                for moment in (state.first, state.second)
-            )
-            step = torch.tensor(float(state.step), device=p.device)
-            self.optimizer.state[p] = {"step": step, "exp_avg": first, "exp_avg_sq": second}
+            first, second = (torch.from_numpy(moment[name].copy()) for moment in (state.first, state.second))
+            self.optimizer.set_state(p, state.behind.get(name, state.step), first, second)
 
-    def means(self, figures: list[torch.Tensor]) -> list[float]:
+    def means(self, figures: list[Tensor]) -> list[float]:
         """Return the means of the figures of several steps."""
         return torch.stack(figures).mean(dim=0).tolist()
+
+
+def _array(tensor: Tensor) -> Any:
+    # NumPy has no bfloat16; float32 holds its values exactly.
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).detach().cpu().numpy().copy()

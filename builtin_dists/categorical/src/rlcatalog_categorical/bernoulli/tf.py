@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog.actions import same_kind
-from rlcatalog.tf import tf
+from rlcatalog.tf import draw_uniform, tf
 from rlcatalog_categorical.bernoulli.contract import BernoulliContract, wrong_mask
 
 
@@ -38,7 +38,7 @@ class Bernoulli(BernoulliContract):
     def sample(self) -> Any:
         """Draw int64 `[B, n]`, anew at each call."""
         # Uniform in [0, 1): below 0 never, below 1 always. In half precision it would be coarse.
-        uniform = tf.random.uniform(tf.shape(self._p))
+        uniform = draw_uniform(tf.shape(self._p))
         self.last_sample = tf.cast(uniform < tf.cast(self._p, tf.float32), tf.int64)
         return self.last_sample
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlcatalog.tf import tf, widened
+from rlcatalog.tf import draw_uniform, tf, widened
 from rlcatalog_categorical.contract import wrong_temperature
 from rlcatalog_categorical.gumbel.contract import GumbelSoftmaxContract, wrong_actions
 
@@ -38,7 +38,7 @@ class GumbelSoftmax(GumbelSoftmaxContract):
         Args:
             straight_through: Return exact one-hots instead, with the gradient of the relaxed ones.
         """
-        uniform = tf.random.uniform(tf.shape(self.log_probs), dtype=self.log_probs.dtype)
+        uniform = draw_uniform(tf.shape(self.log_probs), self.log_probs.dtype)
         # log1p(-u) with u in [0, 1) is never infinite; the tiny floor keeps log 0 away.
         noise = tf.math.log(tf.maximum(-tf.math.log1p(-uniform), 1e-7))
         soft = tf.cast(tf.nn.softmax((self.log_probs - noise) / self.temperature), self.inputs.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog.actions import same_kind
-from rlcatalog.tf import tf
+from rlcatalog.tf import draw_categorical, tf
 from rlcatalog_categorical.multi.choice_columns import (
     check_actions,
     check_width,
@@ -50,7 +50,7 @@ class MultiCategorical(MultiCategoricalContract):
     def sample(self) -> Any:
         """Draw int64 `[B, k]`, anew at each call."""
         flat = tf.reshape(self.logits, [-1, self.layout.longest])
-        drawn = tf.minimum(tf.random.categorical(flat, 1), self.layout.longest - 1)  # of NaN it draws one too many
+        drawn = tf.minimum(draw_categorical(flat), self.layout.longest - 1)  # of NaN it draws one too many
         self.last_sample = tf.reshape(drawn, [-1, len(self.layout.lens)])
         return self.last_sample
 

@@ -1,0 +1,393 @@
+"""What every on-policy algorithm shares: collect with the current policy, improve it, repeat.
+
+Framework-neutral; `torch.py` and `tf.py` hold a step.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from gymnasium import registry
+from msgspec.structs import asdict, replace
+
+from rlcatalog import Catalog, Policy, default_catalog
+from rlcatalog.config import plain
+from rlcatalog.errors import ConfigError, NotServedError, ResumeWarning, SavedPolicyError
+from rlcatalog.frameworks import default_framework, framework_name
+from rlcatalog.policy import load, read_manifest
+from rlcatalog_ppo import checkpoints
+from rlcatalog_ppo.callbacks import Callback, overriding
+from rlcatalog_ppo.config import OnPolicyConfig, parse
+from rlcatalog_ppo.environments import maker, unwritten_spaces, vector
+from rlcatalog_ppo.evaluation import play
+from rlcatalog_ppo.learner import Learner
+from rlcatalog_ppo.loss import Objective
+from rlcatalog_ppo.offline import Recorder
+from rlcatalog_ppo.randomness import get_state, kept, set_state
+from rlcatalog_ppo.rollout import Collector, Rollout, check_policy
+from rlcatalog_ppo.rollout_columns import Postprocess
+from rlcatalog_ppo.schedules import value_at
+
+
+class OnPolicy(ABC):
+    """An on-policy algorithm over a catalog lookup; what is learned from a rollout, and how, a subclass says.
+
+    Args:
+        env: A Gymnasium id, or a callable that makes the environment (from its config, or from nothing).
+        config: The algorithm's keys (see `config_class`), the model config under `model`.
+        catalog: Where the parts are looked up; the default catalog when missing.
+        record: Folder to write what was experienced into, for a `Reader`.
+        postprocess_fn: Called with each trajectory, as RLlib's is: `postprocess_fn(policy, sample_batch, {}, None)`
+            returns its columns (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) with
+            others beside them. The model may ask for those in its `view_requirements`, for training.
+        callbacks: Told of the run as it goes, in this order (see `rlcatalog_ppo.callbacks`).
+        policy: A policy to go on with, such as `rlcatalog.load` returns; its parts and config are its own. A fresh one
+            is built when missing.
+
+    Attributes:
+        config: The checked config.
+        policy: The policy that is trained.
+        steps: Environment steps it was trained for.
+        iterations: How often `train` has run.
+        stopping: Why `learn` is to end before its time, or None.
+
+    Raises:
+        CatalogError: The config or a space is not served; see `rlcatalog.errors`.
+    """
+
+    #: The config's struct, what is minimised, and what does that; a subclass sets its own.
+    config_class: ClassVar[type[OnPolicyConfig]]
+    objective: ClassVar[Objective]
+    learner_class: ClassVar[type[Learner]] = Learner
+    #: Whether it learns from value estimates; a model without any is refused then.
+    uses_values: ClassVar[bool] = True
+
+    config: OnPolicyConfig
+
+    def __init__(
+        self,
+        env: str | Callable[..., Any],
+        config: Mapping[str, Any] | None = None,
+        *,
+        catalog: Catalog | None = None,
+        record: str | os.PathLike[str] | None = None,
+        postprocess_fn: Postprocess | None = None,
+        callbacks: Sequence[Callback] = (),
+        policy: Policy | None = None,
+    ) -> None:
+        catalog = catalog or default_catalog()
+        self.config = parse(config, self.config_class)
+        if policy is not None:
+            self.config = replace(self.config, model=policy.resolution.config.given, framework=policy.framework)
+        self.callbacks = list(callbacks)
+        self._env_id = env if isinstance(env, str) else None
+        catalog.parse_config(self.config.model)  # before environments are made
+        self._make_env = maker(env, self.config.env_config, self.config.model, catalog)
+        self._rng = np.random.default_rng(self.config.seed)
+        self._envs = vector(self._make_env, self.config.num_envs)
+        spaces = self._envs.single_observation_space, self._envs.single_action_space
+        self.policy: Policy = self._build(catalog, spaces) if policy is None else _fitting(policy, spaces)
+        if self.uses_values:
+            check_policy(self.policy, self.config.algorithm)
+        self._collector = Collector(
+            self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn, values=self.uses_values
+        )
+        self._learner = self._make_learner()
+        self._recorder = Recorder(record) if record is not None else None
+        self.steps = self.iterations = 0
+        self.stopping: str | None = None
+        self._seconds = 0.0
+        #: Why environments could not go on in the middle of their episodes, by place.
+        self.begun_anew: dict[int, str] = {}
+
+    def train(self) -> dict[str, Any]:
+        """Collect one rollout, improve the policy on it and report.
+
+        Returns:
+            `training_iteration`, `timesteps_total`, `episodes_total`, `episode_return_mean` and `episode_len_mean`
+            over the last 100 episodes (None before the first has ended), `time_total_s` in seconds,
+            `steps_per_second`, and the learner's figures under `info["learner"]`.
+        """
+        start, config = time.perf_counter(), self.config
+        watching = overriding(self.callbacks, "on_step")
+
+        def told(step: dict[str, Any]) -> None:
+            for callback in watching:
+                callback.on_step(self, step)
+
+        rollout = self._collector.collect(config.rollout_length, told if watching else None)
+        for callback in self.callbacks:
+            callback.on_rollout(self, rollout)
+        if self._recorder is not None:
+            self._recorder.write(rollout)
+        learned = self._learn(rollout)
+        self.steps += rollout.steps
+        self.iterations += 1
+        seconds = time.perf_counter() - start
+        self._seconds += seconds
+        result = self._report(learned, rollout.steps / seconds)
+        for callback in self.callbacks:
+            callback.on_update(self, result)
+        return result
+
+    def learn(self, total_steps: int) -> dict[str, Any] | None:
+        """Train until an environment has taken so many steps in all, or a callback asks for the end.
+
+        Args:
+            total_steps: Steps since the beginning, those before a `restore` included.
+
+        Returns:
+            The last result of `train`; None where nothing was left to do.
+        """
+        result, error = None, None
+        try:
+            for callback in self.callbacks:
+                callback.on_start(self)
+            while self.steps < total_steps and self.stopping is None:
+                result = self.train()
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            for callback in self.callbacks:
+                callback.on_end(self, error)
+        return result
+
+    def stop_training(self, reason: str) -> None:
+        """Let `learn` end after this iteration.
+
+        Args:
+            reason: Why, for people.
+        """
+        self.stopping = reason
+
+    def evaluate(self, episodes: int = 10, *, seed: int | None = None, explore: bool = False) -> list[float]:
+        """Return the undiscounted returns of fresh episodes; training goes on as if they had not been played."""
+        with kept(self.policy):
+            return play(self.policy, self._make_env, episodes, seed=seed, explore=explore)
+
+    def evaluated(self, evaluation: Mapping[str, Any]) -> None:
+        """Tell the callbacks of an evaluation."""
+        for callback in self.callbacks:
+            callback.on_evaluation(self, evaluation)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Save the policy (see `Policy.save`)."""
+        self.policy.save(directory)
+
+    def stop(self) -> None:
+        """Close the environments."""
+        self._envs.close()
+
+    # --- the whole state ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return all that training goes on from, between two calls of `train`: copies, for `trees.take_apart`."""
+        return {
+            "algorithm": type(self).__name__,
+            "env": self._env_id,
+            "config": plain({key: value for key, value in asdict(self.config).items() if key != "model"}),
+            "steps": self.steps, "iterations": self.iterations, "seconds": self._seconds,
+            "policy": _numbers(self.policy),
+            "generator": self._rng.bit_generator.state,
+            "randomness": get_state(self.policy),
+            "learner": self._learner.get_state(),
+            "collector": self._collector.get_state(),
+            "environments": list(self._envs.call("where")),
+            "recorded": None if self._recorder is None else self._recorder.number,
+            "callbacks": {type(callback).__qualname__: state for callback in self.callbacks
+                          if (state := callback.get_state()) is not None},
+        }  # fmt: skip
+
+    def set_back(self, state: Mapping[str, Any]) -> None:
+        """Set policy and optimiser to what they were in a state; the environments stay where they are."""
+        self.policy.model.set_weights(state["policy"]["weights"])
+        if self.policy.filter is not None:
+            self.policy.filter.set_state(state["policy"]["filter"])
+        self._learner.set_state(state["learner"])
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that an algorithm of the same kind, config and environment returned.
+
+        Warns:
+            ResumeWarning: Some environments cannot go on in the middle of their episodes and begin others.
+        """
+        self.set_back(state)
+        self.steps, self.iterations, self._seconds = state["steps"], state["iterations"], state["seconds"]
+        self._rng.bit_generator.state = state["generator"]
+        if self._recorder is not None and state["recorded"] is not None:
+            self._recorder.number = state["recorded"]
+        for callback in self.callbacks:
+            if type(callback).__qualname__ in state["callbacks"]:
+                callback.set_state(state["callbacks"][type(callback).__qualname__])
+        found = self._envs.call("go_to", state["environments"])
+        self._collector.set_state(state["collector"])
+        # Episodes that are played again, and environments that are made, draw from the generators of the process.
+        set_state(self.policy, state["randomness"])
+        self.begun_anew = {i: why for i, why in enumerate(found) if why is not None}
+        if self.begun_anew:
+            self._collector.begin_anew(np.array([why is not None for why in found]))
+            place, why = next(iter(self.begun_anew.items()))
+            warnings.warn(
+                f"{len(self.begun_anew)} of {len(found)} environments cannot go on where they were and begin their next"
+                f" episode, so that this run differs from one that was not stopped. Environment {place}: {why}."
+                " An environment with get_state() and set_state(state) goes on exactly.",
+                ResumeWarning, stacklevel=2,
+            )  # fmt: skip
+
+    def save_checkpoint(self, directory: str | os.PathLike[str]) -> None:
+        """Write the whole state into a folder, for `restore`; between two calls of `train`.
+
+        Raises:
+            SavedPolicyError: The config holds what cannot be written down, or the files cannot be written.
+        """
+        state = self.state()
+        checkpoints.write(directory, self.policy, {key: part for key, part in state.items() if key != "policy"})
+
+    @classmethod
+    def restore(
+        cls,
+        directory: str | os.PathLike[str],
+        env: str | Callable[..., Any] | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        catalog: Catalog | None = None,
+        record: str | os.PathLike[str] | None = None,
+        postprocess_fn: Postprocess | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Self:
+        """Return an algorithm that goes on from a checkpoint, on the CPU bit by bit as if it had not been stopped.
+
+        Args:
+            directory: A checkpoint's folder, or a run's, whose last one is taken.
+            env: The environment; needed where it was no id of Gymnasium. What was registered by a module must be again.
+            config: Keys of the algorithm that are to be others than before; the model stays as it is.
+            catalog: As for the algorithm.
+            record: As for the algorithm.
+            postprocess_fn: As for the algorithm.
+            callbacks: As for the algorithm; what they keep is given back to those of the same classes.
+
+        Raises:
+            SavedPolicyError: There is no checkpoint, it is damaged, or of another algorithm.
+            ConfigError: The environment is not known.
+
+        Warns:
+            ResumeWarning: Some environments cannot go on in the middle of their episodes and begin others.
+        """
+        folder, state = checkpoints.read(directory)
+        if state.get("algorithm") != cls.__name__:
+            raise SavedPolicyError(
+                f"{folder}: was written by {state.get('algorithm')}; {cls.__name__} cannot go on from it."
+            )
+        catalog = catalog or default_catalog()
+        env = _known_id(folder, state["env"]) if env is None else env
+        source = folder / checkpoints.POLICY
+        manifest = read_manifest(source)
+        make = maker(env, state["config"]["env_config"], manifest.config, catalog)
+        spaces = unwritten_spaces(manifest, make)
+        policy = load(catalog, source, spaces.get("observation_space"), spaces.get("action_space"))
+        numbers = _numbers(policy)  # before environments are reset: the filter learns from what they show
+        if "model" in (config or {}):
+            raise ConfigError("restore: the model is the saved one; its config cannot be changed.")
+        keys = {**state["config"], **(config or {})}
+        algo = cls(env, keys, catalog=catalog, record=record, postprocess_fn=postprocess_fn,
+                   callbacks=callbacks, policy=policy)  # fmt: skip
+        algo.set_state({**state, "policy": numbers})
+        return algo
+
+    def _build(self, catalog: Catalog, spaces: tuple[Any, Any]) -> Policy:
+        framework = catalog.resolve(*spaces, self.config.model, self.config.framework).framework
+        if self.config.seed is not None:
+            backend(framework).seed(self.config.seed)
+        return catalog.build(*spaces, self.config.model, self.config.framework)
+
+    def _make_learner(self) -> Learner:
+        optimizer = backend(self.policy.framework).Optimizer(self.policy, self.config, self.objective)
+        return self.learner_class(self.policy, self.config, self._rng, optimizer)
+
+    def _learn(self, rollout: Rollout) -> dict[str, Any]:
+        """Improve the policy on a rollout; return the learner's figures."""
+        return self._learner.update(self._batch(rollout), self._lr())
+
+    @abstractmethod
+    def _batch(self, rollout: Rollout) -> dict[str, Any]:
+        """Return the rows of a rollout that the learner learns from."""
+
+    def _lr(self) -> float:
+        config = self.config
+        if config.lr_schedule is not None:
+            return value_at(config.lr_schedule, self.steps)
+        if not config.anneal_lr or config.total_steps is None:
+            return config.lr
+        return config.lr * max(0.0, 1.0 - self.steps / config.total_steps)
+
+    def _report(self, learned: dict[str, Any], steps_per_second: float) -> dict[str, Any]:
+        episodes = self._collector.episodes
+        mean = float(np.mean(episodes.returns)) if episodes.returns else None
+        return {
+            "training_iteration": self.iterations,
+            "timesteps_total": self.steps,
+            "episodes_total": episodes.total,
+            "episode_return_mean": mean,
+            "episode_reward_mean": mean,  # RLlib's older name
+            "episode_len_mean": float(np.mean(episodes.lengths)) if episodes.lengths else None,
+            "time_total_s": self._seconds,
+            "steps_per_second": steps_per_second,
+            "info": {"learner": learned},
+        }
+
+
+def _numbers(policy: Policy) -> dict[str, Any]:
+    """Return copies of a policy's weights and of its filter's statistics."""
+    weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
+    return {"weights": weights, "filter": None if policy.filter is None else deepcopy(policy.filter.saved_state())}
+
+
+def _fitting(policy: Policy, spaces: tuple[Any, Any]) -> Policy:
+    for name, space in zip(("observation_space", "action_space"), spaces, strict=True):
+        if getattr(policy, name) != space:
+            raise ConfigError(f"policy: its {name} is {getattr(policy, name)}, that of the environment {space}.")
+    return policy
+
+
+def _known_id(folder: Path, env: str | None) -> str:
+    """Return the id of an environment that a checkpoint names; nothing is imported because it stands there.
+
+    Raises:
+        ConfigError: It names none, or one that no installed package has registered.
+    """
+    if env is None:
+        raise ConfigError(f"{folder}: the environment was no id of Gymnasium; pass it: restore(directory, env).")
+    module, _, name = env.rpartition(":")
+    if module and name not in registry:
+        raise ConfigError(
+            f"{folder}: its environment {name!r} was registered by the module {module!r}, which is not imported because"
+            " a file names it. If you trust that module, import it, or pass the environment: restore(directory, env)."
+        )
+    return name
+
+
+def set_threads(framework: str | None, count: int) -> None:
+    """Set how many threads one operation of a framework may use; before its first operation."""
+    backend(default_framework() if framework is None else framework_name(framework)).set_threads(count)
+
+
+def backend(framework: str) -> Any:
+    """Return the module with the algorithms' part in a framework.
+
+    Raises:
+        NotServedError: There is none.
+    """
+    if find_spec(f"rlcatalog_ppo.{framework}") is None:
+        raise NotServedError(f"rlcatalog-ppo has no code for framework={framework!r}; it serves: torch, tf.")
+    return import_module(f"rlcatalog_ppo.{framework}")

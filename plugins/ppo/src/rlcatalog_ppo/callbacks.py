@@ -1,0 +1,214 @@
+"""Callbacks: what a training run tells as it goes. Checkpoints, evaluation, stopping and logs are written on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.errors import ConfigError
+from rlcatalog_ppo import checkpoints
+
+if TYPE_CHECKING:
+    from rlcatalog_ppo.algorithm import OnPolicy
+    from rlcatalog_ppo.rollout import Rollout
+
+
+class Callback:
+    """Is told of a run; each method does nothing here. Pass some as `PPO(..., callbacks=[...])`.
+
+    They are called in the order in which they are given. What one raises ends the run.
+    """
+
+    def on_start(self, algo: OnPolicy) -> None:
+        """`learn` begins, or goes on after `restore`."""
+
+    def on_step(self, algo: OnPolicy, step: Mapping[str, Any]) -> None:
+        """A step was taken in every environment.
+
+        Args:
+            algo: The algorithm.
+            step: The columns of the step, `[N, ...]` each (see `Rollout`).
+        """
+
+    def on_rollout(self, algo: OnPolicy, rollout: Rollout) -> None:
+        """A rollout was collected, and nothing was learned from it yet."""
+
+    def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
+        """An iteration is complete.
+
+        Args:
+            algo: The algorithm.
+            result: What `train` will return; what is entered here goes into the logs of callbacks that come later.
+        """
+
+    def on_evaluation(self, algo: OnPolicy, evaluation: Mapping[str, Any]) -> None:
+        """The policy was evaluated; see `Evaluation`."""
+
+    def on_end(self, algo: OnPolicy, error: BaseException | None) -> None:
+        """`learn` is over.
+
+        Args:
+            algo: The algorithm.
+            error: What ended it before its time, or None.
+        """
+
+    def get_state(self) -> Any:
+        """Return what belongs into a checkpoint (see `trees.take_apart`), or None."""
+
+    def set_state(self, state: Any) -> None:
+        """Go on from what `get_state` returned."""
+
+
+def overriding(callbacks: Sequence[Callback], method: str) -> list[Callback]:
+    """Return those callbacks that have a method of their own."""
+    return [callback for callback in callbacks if getattr(type(callback), method) is not getattr(Callback, method)]
+
+
+class Every:
+    """Says when a number of steps is complete.
+
+    Args:
+        steps: The number; 0 for never.
+    """
+
+    def __init__(self, steps: int) -> None:
+        if steps < 0:
+            raise ConfigError(f"every {steps} steps: expected 1 or more, or 0 for never.")
+        self.steps, self.periods = steps, 0
+
+    def due(self, done: int) -> bool:
+        """Whether another period is complete after some steps."""
+        if not self.steps or done // self.steps <= self.periods:
+            return False
+        self.periods = done // self.steps
+        return True
+
+
+class Evaluation(Callback):
+    """Plays episodes with the policy in environments of their own; `result["evaluation"]` holds what came of it.
+
+    That is `return_mean` and `return_std` of episodes with the most likely actions, and `sampled_return_mean` of as
+    many with drawn ones. The run is left as it was: generators, filter and weights. The best policy is saved.
+
+    Args:
+        every: Environment steps between two evaluations.
+        episodes: How many episodes of each kind.
+        folder: Where the best policy is saved; nowhere when missing.
+        seed: Seed of the environments, the same at each evaluation.
+    """
+
+    def __init__(self, every: int, episodes: int = 10, folder: Path | None = None, seed: int = 10_000) -> None:
+        self.every, self.episodes, self.folder, self.seed = Every(every), episodes, folder, seed
+        self.best: float | None = None
+
+    def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
+        """Evaluate where it is time."""
+        if not self.every.due(result["timesteps_total"]):
+            return
+        returns = np.array(algo.evaluate(self.episodes, seed=self.seed))
+        sampled = np.array(algo.evaluate(self.episodes, seed=self.seed, explore=True))
+        found = result["evaluation"] = {
+            "return_mean": float(returns.mean()), "return_std": float(returns.std()),
+            "sampled_return_mean": float(sampled.mean()), "episodes": self.episodes,
+        }  # fmt: skip
+        if self.best is None or found["return_mean"] > self.best:
+            self.best = found["return_mean"]
+            if self.folder is not None:
+                algo.save(self.folder)
+        algo.evaluated(found)
+
+    def get_state(self) -> Any:
+        """Return the best mean so far."""
+        return {"periods": self.every.periods, "best": self.best}
+
+    def set_state(self, state: Any) -> None:
+        """Go on."""
+        self.every.periods, self.best = state["periods"], state["best"]
+
+
+class StopAt(Callback):
+    """Ends the run once a mean return is reached: of an evaluation where there are any, else of the last 100 episodes.
+
+    Args:
+        target: The return.
+        evaluated: Whether evaluations count, and nothing else.
+    """
+
+    def __init__(self, target: float, evaluated: bool) -> None:
+        self.target, self.evaluated = target, evaluated
+
+    def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
+        """End the run where 100 episodes in training reach the target."""
+        mean = result["episode_return_mean"]
+        if not self.evaluated and mean is not None and result["episodes_total"] >= 100 and mean >= self.target:
+            algo.stop_training(f"the mean return of 100 episodes is {mean:.6g}, the target {self.target:g}")
+
+    def on_evaluation(self, algo: OnPolicy, evaluation: Mapping[str, Any]) -> None:
+        """End the run where an evaluation reaches the target."""
+        mean = evaluation["return_mean"]
+        if self.evaluated and mean >= self.target:
+            algo.stop_training(f"the mean return of an evaluation is {mean:.6g}, the target {self.target:g}")
+
+
+class Log(Callback):
+    """Hands the result of each iteration to a function.
+
+    Args:
+        write: Gets the result.
+    """
+
+    def __init__(self, write: Callable[[Mapping[str, Any]], None]) -> None:
+        self.write = write
+
+    def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
+        """Write the row."""
+        self.write(result)
+
+
+class Checkpoints(Callback):
+    """Keeps the whole state of a run, to go on from with `restore`: now and then, and where the run is ended early.
+
+    What ends a run may leave it in the middle of an iteration; kept is then the state before that iteration, to which
+    the policy is set back.
+
+    Args:
+        folder: The run's folder; checkpoints stand in its `checkpoints`, the policy of the last one in its `policy`.
+        every: Environment steps between two checkpoints; 0: where the run ends, alone.
+        keep: How many stay.
+    """
+
+    def __init__(self, folder: Path, every: int, keep: int = 2) -> None:
+        self.folder, self.every, self.keep = folder, Every(every), keep
+        self._last: dict[str, Any] | None = None
+
+    def on_start(self, algo: OnPolicy) -> None:
+        """Keep the state that the run begins with, so that there is one to go on from at any time."""
+        self.every.periods = algo.steps // self.every.steps if self.every.steps else 0
+        self._last = algo.state()
+        self._write(algo)
+
+    def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
+        """Note the state, and write it where it is time."""
+        self._last = algo.state()
+        if self.every.due(algo.steps):
+            self._write(algo)
+
+    def on_end(self, algo: OnPolicy, error: BaseException | None) -> None:
+        """Write the last state that is whole."""
+        if self._last is None:
+            return
+        if error is not None:
+            algo.set_back(self._last)
+        self._write(algo)
+
+    def _write(self, algo: OnPolicy) -> None:
+        assert self._last is not None
+        algo.save(self.folder / checkpoints.POLICY)
+        path = self.folder / checkpoints.CHECKPOINTS / checkpoints.name_of(self._last["steps"])
+        if path.is_dir():
+            return  # it holds the same
+        checkpoints.write(path, algo.policy, {k: part for k, part in self._last.items() if k != "policy"})
+        checkpoints.prune(self.folder, self.keep)

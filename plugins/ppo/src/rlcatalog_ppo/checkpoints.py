@@ -1,0 +1,166 @@
+"""Checkpoints: the whole state of an algorithm in a folder, which appears whole or not at all.
+
+A checkpoint is a folder with the saved policy (see `Policy.save`) and, beside it, all else that a run goes on from:
+`training.json` with numbers and names, and a file of arrays that it names. Nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rlcatalog import Policy, __version__
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog.policy import TEMPORARY, RegularFile, TensorFile, checksum_of, sync_folder, to_bytes, write_file
+from rlcatalog_ppo.trees import put_together, take_apart
+
+FORMAT, FORMAT_VERSION = "rlcatalog-training", 1
+POLICY, TRAINING, CHECKPOINTS = "policy", "training.json", "checkpoints"
+
+#: Longest `training.json`, in bytes.
+_LONGEST = 1 << 28
+
+_STEP = re.compile(r"step-(\d{9,})")
+
+
+def name_of(steps: int) -> str:
+    """Return the name of the checkpoint after some environment steps; names are in the order of steps."""
+    return f"step-{steps:09d}"
+
+
+def steps_of(path: Path) -> int | None:
+    """Return after how many environment steps a checkpoint was written, or None where its name is none."""
+    found = _STEP.fullmatch(path.name)
+    return None if found is None else int(found[1])
+
+
+def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint; a former one of this name is replaced.
+
+    Args:
+        directory: Its folder.
+        policy: The policy, as it is to be saved.
+        state: All else (see `OnPolicy.state`).
+
+    Raises:
+        SavedPolicyError: Something in the state or in the model config is no plain data, or the files cannot be
+            written; other checkpoints are as they were.
+    """
+    folder = Path(directory)
+    arrays: dict[str, Any] = {}
+    try:
+        written = take_apart(state, arrays)
+    except TypeError as error:
+        raise SavedPolicyError(f"{folder}: the run cannot be kept: {error}") from error
+    content = to_bytes(arrays)
+    digest = hashlib.sha256(content).hexdigest()
+    name = f"training-{digest[:16]}.safetensors"
+    about: dict[str, Any] = {"format": FORMAT, "format_version": FORMAT_VERSION, "rlcatalog": __version__,
+                             "files": {name: digest}, "state": written}  # fmt: skip
+    about["checksum"] = checksum_of(about)
+    temporary = folder.parent / f".{folder.name}-{secrets.token_hex(8)}{TEMPORARY}"
+    try:
+        temporary.mkdir(parents=True)
+        try:
+            policy.save(temporary / POLICY)
+            write_file(temporary, name, content)
+            write_file(temporary, TRAINING, json.dumps(about, allow_nan=False).encode() + b"\n")
+            if folder.exists():
+                shutil.rmtree(folder)
+            temporary.rename(folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise SavedPolicyError(f"{folder}: cannot be written: {error}. Other checkpoints are as they were.") from error
+
+
+def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
+    """Read a checkpoint.
+
+    Args:
+        directory: Its folder; or that of a run, whose last checkpoint is read.
+
+    Returns:
+        The folder of the checkpoint, and the state that `write` was given. The policy is in the folder `policy` there.
+
+    Raises:
+        SavedPolicyError: There is none, or it is damaged.
+    """
+    folder = newest(Path(directory))
+    path = folder / TRAINING
+    try:
+        file = RegularFile(path)
+    except FileNotFoundError:
+        raise SavedPolicyError(f"{directory}: holds no checkpoint to go on from (no {TRAINING}).") from None
+    try:
+        if file.size > _LONGEST:
+            raise ValueError(f"{file.size} bytes; {_LONGEST} are the most")
+        about = json.loads(file.read().decode())
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
+            raise ValueError(f"no format {FORMAT!r} in it")
+        if about.get("format_version") != FORMAT_VERSION:
+            raise ValueError(f"format version {about.get('format_version')!r}; this rlcatalog reads {FORMAT_VERSION}")
+        if about.get("checksum") != checksum_of(about):
+            raise ValueError("changed since it was written (its checksum differs)")
+        [(name, digest)] = about["files"].items()
+        if Path(name).name != name:
+            raise ValueError(f"names the file {name!r}")
+        arrays = _arrays(folder / name, digest)
+        return folder, put_together(about["state"], arrays)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, SavedPolicyError):
+            raise
+        raise SavedPolicyError(f"{path}: no checkpoint, or damaged: {error}.") from error
+    finally:
+        file.close()
+
+
+def _arrays(path: Path, digest: str) -> dict[str, Any]:
+    file = RegularFile(path)
+    try:
+        return TensorFile(file).read(digest)
+    finally:
+        file.close()
+
+
+def newest(directory: Path) -> Path:
+    """Return the last checkpoint of a run, or the folder itself where it is one."""
+    found = all_of(directory)
+    return found[-1] if found else directory
+
+
+def all_of(directory: Path) -> list[Path]:
+    """Return the checkpoints of a run, by step."""
+    folder = directory / CHECKPOINTS
+    found = [path for path in folder.iterdir() if steps_of(path) is not None] if folder.is_dir() else []
+    return sorted(found, key=lambda path: steps_of(path) or 0)
+
+
+def prune(directory: Path, keep: int, last: int | None = None) -> None:
+    """Remove all checkpoints of a run but the last ones, and what writers that are gone have left unfinished.
+
+    Args:
+        directory: The run's folder, which the caller holds.
+        keep: How many stay.
+        last: The step after which none stays; all may when missing.
+    """
+    found = all_of(directory)
+    later = [path for path in found if last is not None and (steps_of(path) or 0) > last]
+    rest = [path for path in found if path not in later]
+    for path in later + rest[: max(len(rest) - keep, 0)]:
+        (path / TRAINING).unlink(missing_ok=True)  # first: without it there is none
+        shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        for path in (directory / CHECKPOINTS).iterdir():
+            if path.name.startswith(".step-") and path.name.endswith(TEMPORARY):
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,55 @@
+"""Interrupts: Ctrl-C and a polite end from outside stop a run where it stands, and let it save first."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has asked for the end.
+
+    Args:
+        number: The signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+    @property
+    def exit_status(self) -> int:
+        """What a shell expects of a process that a signal has ended."""
+        return 128 + self.number
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn the first SIGINT or SIGTERM into `Interrupted`; while that is dealt with, later ones change nothing.
+
+    Outside of the main thread, where Python handles no signals, nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def note(number: int, frame: Any) -> None:
+        print("still saving; the process ends when that is done", file=sys.stderr)
+
+    def interrupt(number: int, frame: Any) -> None:
+        for each in before:
+            signal.signal(each, note)
+        raise Interrupted(number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for each in before:
+            signal.signal(each, interrupt)
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler if handler is not None else signal.SIG_DFL)

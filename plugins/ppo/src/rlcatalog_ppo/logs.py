@@ -1,0 +1,328 @@
+"""Where a training run's rows are written: metrics.jsonl, progress.csv, TensorBoard, Weights & Biases.
+
+A row is what an iteration reports: numbers by name, some in tables of their own (`info`), the environment steps so far
+under `timesteps_total`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from rlcatalog.cli import json_line
+from rlcatalog.errors import ConfigError, MissingExtraError, SavedPolicyError, nearest, reason, shown
+from rlcatalog.policy import write_file
+from rlcatalog_ppo.event_file import EventFile
+
+METRICS, TABLE, TENSORBOARD, WANDB = "metrics.jsonl", "progress.csv", "tensorboard", "wandb"
+
+#: Where the id lies under which Weights & Biases knows a run.
+WANDB_ID = "wandb-id"
+
+#: What lies in a run's folder because of a log.
+FILES = (METRICS, TABLE, TENSORBOARD, WANDB, WANDB_ID)
+
+_STEPS = "timesteps_total"
+
+
+class Writer(Protocol):
+    """Takes the rows of a run, one after another.
+
+    A writer of a run that goes on is opened with `after`, the steps it goes on from: rows of later steps, which a run
+    had written before it was killed, are taken back.
+    """
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Write a row.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+
+    def close(self) -> None:
+        """End the log."""
+
+
+def log_names(text: str | None) -> tuple[str, ...]:
+    """Return the logs named in what follows `--log`, checked: each is known, stands once, and is installed.
+
+    Args:
+        text: Names with commas between them, such as "csv,tensorboard"; None names none.
+
+    Raises:
+        ConfigError: A name is unknown or stands twice.
+        MissingExtraError: What a log needs is not installed.
+    """
+    names = [] if text is None else [name.strip() for name in text.split(",")]
+    for index, name in enumerate(names):
+        if name not in LOGS:
+            raise ConfigError(
+                f"--log: unknown log {shown(name)}.{nearest(name.lower(), LOGS)} Known: {', '.join(LOGS)}, with commas"
+                " between them."
+            )
+        if name in names[:index]:
+            raise ConfigError(f"--log: {shown(name)} is named twice.")
+        if name == "wandb":
+            _need_wandb()
+    return tuple(names)
+
+
+def writers(
+    names: Iterable[str], folder: Path, about: Mapping[str, Any] | None = None, *, after: int | None = None
+) -> list[Writer]:
+    """Open the logs of a run: metrics.jsonl, which each run has, and others.
+
+    Args:
+        names: The others, as `log_names` returns them.
+        folder: The run's folder.
+        about: The run's resolved config, for logs that show one.
+        after: A run that goes on: the steps it goes on from.
+
+    Raises:
+        SavedPolicyError: What a run has written cannot be read, so that nothing can be taken back.
+        ConfigError: Weights & Biases does not begin a run.
+    """
+    with ExitStack() as opened:
+        found: list[Writer] = []
+        for make in (MetricsFile, *(LOGS[name] for name in names)):
+            found.append(make(folder, about or {}, after))
+            opened.callback(found[-1].close)
+        opened.pop_all()  # all are open: closing them is the caller's now
+    return found
+
+
+def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a row without tables: what stands in a table `a` under `b` is called `a/b`."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}/")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the finite numbers of a row under their flat names."""
+    return {
+        name: float(value)
+        for name, value in flat(row).items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
+
+
+class MetricsFile:
+    """`metrics.jsonl`: each row as a line of JSON; what is no finite number is null.
+
+    Args:
+        folder: The run's folder.
+        about: Not used.
+        after: A run that goes on: the steps it goes on from.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
+        if after is not None:
+            _cut(folder, METRICS, _json_steps, after)
+        self._file = (folder / METRICS).open("w" if after is None else "a", encoding="utf-8")
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self._file.write(json_line(row))
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class CsvFile:
+    """`progress.csv`: a column for each flat name, in the order they came; what is no finite number is left empty.
+
+    The columns are those of the first row. A later row with others has the file written anew, with them at the end.
+
+    Args:
+        folder: The run's folder.
+        about: Not used.
+        after: A run that goes on: the steps it goes on from.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
+        self._folder, self._path = folder, folder / TABLE
+        self._columns: list[str] = []
+        if after is not None and self._path.exists():
+            _cut(folder, TABLE, _csv_steps, after)
+            self._columns = next(csv.reader(io.StringIO(self._path.read_text(encoding="utf-8"))), [])
+        self._file = self._path.open("w" if after is None else "a", encoding="utf-8", newline="")
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        cells = {_cell(name): _cell(value) for name, value in flat(row).items()}
+        new = [name for name in cells if name not in self._columns]
+        if new:
+            self._widen(new)
+        self._file.write(_csv_line(cells.get(name, "") for name in self._columns))
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _widen(self, new: list[str]) -> None:
+        rows = list(csv.reader(io.StringIO(self._path.read_text(encoding="utf-8"))))[1:]
+        columns = self._columns + new
+        lines = [_csv_line(columns), *(_csv_line([*row, *("" for _ in new)]) for row in rows)]
+        self._file.close()  # some systems replace no open file
+        write_file(self._folder, TABLE, "".join(lines).encode())
+        self._columns = columns
+        self._file = self._path.open("a", encoding="utf-8", newline="")
+
+
+class TensorBoard:
+    """A folder `tensorboard` with an event file, for either framework: the row's numbers under their flat names.
+
+    Args:
+        folder: The run's folder.
+        about: Not used.
+        after: A run that goes on: the steps it goes on from. It gets a file of its own, before which later steps of
+            earlier files are void.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
+        self._file = EventFile(folder / TENSORBOARD, None if after is None else after + 1)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self._file.write(numbers(row), row[_STEPS])
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Wandb:
+    """A run of Weights & Biases, whose own files lie in a folder `wandb`.
+
+    `WANDB_MODE=offline` needs neither network nor account. `WANDB_PROJECT` names the project, else it is `rlcatalog`.
+    A run that goes on keeps its id; what was logged of later steps stays, for it comes again as it was.
+
+    Args:
+        folder: The run's folder; its name is the run's.
+        about: The run's config.
+        after: A run that goes on: the steps it goes on from.
+
+    Raises:
+        MissingExtraError: It is not installed.
+        ConfigError: It does not begin a run, for want of an account, say.
+        SavedPolicyError: The id in the folder is none.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
+        _need_wandb()
+        wandb = import_module("wandb")
+        try:
+            self._run = wandb.init(
+                id=_wandb_id(folder, after),
+                resume="allow",
+                dir=str(folder),
+                name=folder.resolve().name,
+                project=os.environ.get("WANDB_PROJECT", "rlcatalog"),
+                config=dict(about or {}),
+                settings=wandb.Settings(console="off"),  # standard output stays as it is
+            )
+        except wandb.Error as error:
+            raise ConfigError(
+                f"--log wandb: no run was begun: {reason(error)}. `wandb login` sets an account up; WANDB_MODE=offline"
+                " needs none."
+            ) from error
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self._run.log(numbers(row), step=row[_STEPS])
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+#: What `--log` names.
+LOGS: dict[str, Callable[[Path, Mapping[str, Any], int | None], Writer]] = {
+    "csv": CsvFile,
+    "tensorboard": TensorBoard,
+    "wandb": Wandb,
+}
+
+
+def _need_wandb() -> None:
+    spec = find_spec("wandb")
+    if spec is None or spec.origin is None:  # a folder `wandb` where the command is typed is no package
+        raise MissingExtraError("--log wandb: wandb is not installed: pip install 'rlcatalog-ppo[wandb]'.")
+
+
+def _wandb_id(folder: Path, after: int | None) -> str:
+    path = folder / WANDB_ID
+    if after is not None and path.exists():
+        found = path.read_text(encoding="utf-8", errors="replace").strip()
+        if not re.fullmatch(r"[a-z0-9]{1,64}", found):
+            raise SavedPolicyError(
+                f"{path}: {shown(found)} is no id of a run. Remove the file to go on under a new one."
+            )
+        return found
+    name = secrets.token_hex(8)
+    write_file(folder, WANDB_ID, f"{name}\n".encode())
+    return name
+
+
+# --- what a killed run has written -----------------------------------------------------------------------------------
+
+
+def _cut(folder: Path, name: str, steps: Callable[[list[str]], list[float]], after: int) -> None:
+    """Take rows of later steps out of a file, and a last line that was not written to its end.
+
+    Args:
+        folder: Its folder.
+        name: Its name; it may be missing.
+        steps: Returns the steps of each line, all of them whole.
+        after: The last steps that stay.
+    """
+    path = folder / name
+    if not path.exists():
+        return
+    lines = path.read_bytes().decode("utf-8", errors="surrogateescape").splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith("\n")]
+    try:
+        kept = [line for line, found in zip(whole, steps(whole), strict=True) if found <= after]
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise SavedPolicyError(
+            f"{path}: a line of it is damaged ({reason(error)}), so the run cannot go on with it. Move the file away to"
+            " go on with a new one."
+        ) from error
+    if kept != lines:
+        write_file(folder, name, "".join(kept).encode("utf-8", errors="surrogateescape"))
+
+
+def _json_steps(lines: list[str]) -> list[float]:
+    return [float(json.loads(line)[_STEPS]) for line in lines]
+
+
+def _csv_steps(lines: list[str]) -> list[float]:
+    """Return the steps of each line; the first line, the columns' names, belongs to none and stays."""
+    columns, *rows = list(csv.reader(lines)) or [[]]
+    if any(len(row) != len(columns) for row in rows):
+        raise ValueError("it has not as many cells as columns")
+    return [float("-inf")][: len(lines)] + [float(row[columns.index(_STEPS)]) for row in rows]
+
+
+def _cell(value: Any) -> str:
+    """Return a value as it stands in a table, on one line."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    return " ".join(value.split()) if isinstance(value, str) else json_line({"": value})[len('{"": ') : -len("}\n")]
+
+
+def _csv_line(cells: Iterable[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()

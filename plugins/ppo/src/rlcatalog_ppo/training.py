@@ -1,0 +1,172 @@
+"""A run of `rlcatalog train`: an algorithm, its folder, and the callbacks that keep and show it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import rlcatalog
+from rlcatalog.cli import recorded, run_folder, write_config
+from rlcatalog.config import plain
+from rlcatalog.errors import NonFiniteError, SavedPolicyError
+from rlcatalog_ppo import checkpoints
+from rlcatalog_ppo.callbacks import Callback, Checkpoints, Evaluation, Log, StopAt
+from rlcatalog_ppo.interrupts import interruptible
+from rlcatalog_ppo.learning_curve import draw
+from rlcatalog_ppo.logs import METRICS, writers
+
+#: What a run's folder holds beside its config.
+CURVE, POLICY, BEST = "learning_curve.png", checkpoints.POLICY, "best"
+
+
+class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """How a run is kept and shown; nothing of it changes what is learned, but where `stop_at` ends it.
+
+    Attributes:
+        steps: Environment steps to train for.
+        checkpoint_every: Environment steps between two checkpoints; 0: at the end alone.
+        keep_checkpoints: How many of them stay.
+        eval_every: Environment steps between two evaluations; 0: none.
+        eval_episodes: Episodes of each evaluation.
+        stop_at: Mean return that ends the run, or None.
+        threads: Threads of one operation.
+        log: Names of logs beside `metrics.jsonl`.
+    """
+
+    steps: int = 100_000
+    checkpoint_every: int = 0
+    keep_checkpoints: int = 2
+    eval_every: int = 0
+    eval_episodes: int = 10
+    stop_at: float | None = None
+    threads: int = 1
+    log: list[str] = []
+
+
+def callbacks(folder: Path, options: RunOptions, write: Callable[[Mapping[str, Any]], None]) -> list[Callback]:
+    """Return the callbacks of a run, in their order: what a checkpoint holds was logged before.
+
+    Args:
+        folder: The run's folder.
+        options: The options.
+        write: Gets each row of metrics.
+    """
+    found: list[Callback] = []
+    if options.eval_every:
+        found.append(Evaluation(options.eval_every, options.eval_episodes, folder / BEST))
+    if options.stop_at is not None:
+        found.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
+    return [*found, Log(write), Checkpoints(folder, options.checkpoint_every, options.keep_checkpoints)]
+
+
+def run(
+    algo: Any,
+    env_id: str,
+    folder: Path,
+    options: RunOptions,
+    show: Callable[[Mapping[str, Any]], None],
+    *,
+    overwrite: bool = False,
+    resumed: bool = False,
+) -> None:
+    """Train to the end, or to an interrupt; the folder holds the whole run at any time.
+
+    Args:
+        algo: The algorithm.
+        env_id: The environment, as it was typed.
+        folder: The run's folder.
+        options: The options.
+        show: Gets each row, for people.
+        overwrite: Replace the run that the folder holds.
+        resumed: Go on with the run that the folder holds.
+
+    Raises:
+        Interrupted: A signal has asked for the end; the run is kept.
+        NonFiniteError: See `OnPolicy.train`; the run is kept as it was before.
+    """
+    with (
+        run_folder(folder, overwrite, resume=resumed),
+        recorded(folder, resumed=resumed),
+        ExitStack() as stack,
+        interruptible(),
+    ):
+        if resumed:
+            checkpoints.prune(folder, options.keep_checkpoints, algo.steps)
+        about = resolved(algo, options)
+        write_config(folder, env_id, about)
+        logs = writers(options.log, folder, about, after=algo.steps if resumed else None)
+        for log in logs:
+            stack.callback(log.close)
+
+        def write(row: Mapping[str, Any]) -> None:
+            for log in logs:
+                log.write(row)
+            show(row)
+
+        algo.callbacks += callbacks(folder, options, write)
+        try:
+            algo.learn(options.steps)
+        except NonFiniteError as error:
+            raise NonFiniteError(f"{error} The policy as it was before is in {folder / POLICY}.") from error
+        finally:
+            algo.stop()
+            draw(folder / CURVE, rows(folder), f"{type(algo).__name__} on {env_id}, seed {algo.config.seed}")
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """Return the metrics of a run."""
+    return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
+
+
+def resolved(algo: Any, options: RunOptions) -> dict[str, Any]:
+    """Return the resolved config of a run, for its `config.json`."""
+    algorithm = plain({**msgspec.structs.asdict(algo.config), "model": None})
+    algorithm.pop("model")
+    return {
+        "steps": options.steps,
+        "framework": algo.policy.framework,
+        "algorithm": {"name": type(algo).__name__, **algorithm},
+        "model": algo.policy.config,
+        "parts": {slot: choice.component.name for slot, choice in algo.policy.resolution.choices.items()
+                  if choice.component is not None},
+        "run": msgspec.structs.asdict(options),
+        "rlcatalog": rlcatalog.__version__,
+    }  # fmt: skip
+
+
+def run_options(config: Mapping[str, Any], given: Mapping[str, Any], where: Path) -> RunOptions:
+    """Return the options that a run goes on with: its own, but for those given.
+
+    Args:
+        config: The run's resolved config.
+        given: Options by name.
+        where: The run's folder, for messages.
+
+    Raises:
+        SavedPolicyError: Its config holds none.
+    """
+    try:
+        return msgspec.convert({**config["run"], **given}, RunOptions)
+    except (KeyError, TypeError, msgspec.ValidationError) as error:
+        raise SavedPolicyError(f"{where}: its config.json does not say how it was run ({error}).") from error
+
+
+def fresh_options(given: Mapping[str, Any]) -> RunOptions:
+    """Return the options of a new run: ten checkpoints, unless another number is given."""
+    options = RunOptions(**given)
+    return (
+        options
+        if "checkpoint_every" in given
+        else msgspec.structs.replace(options, checkpoint_every=max(options.steps // 10, 1))
+    )
+
+
+def run_of(directory: Path) -> Path:
+    """Return the folder of the run that a checkpoint belongs to; the folder itself where it is a run's."""
+    inside = checkpoints.steps_of(directory.resolve()) is not None
+    return directory.resolve().parent.parent if inside else directory

@@ -1,0 +1,78 @@
+"""Structures of numbers, texts and arrays, taken apart into JSON and arrays by name, and put together again."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_ARRAY, _TUPLE, _DEQUE, _BYTES, _FLOAT = "$array", "$tuple", "$deque", "$bytes", "$float"
+_RESERVED = (_ARRAY, _TUPLE, _DEQUE, _BYTES, _FLOAT)
+
+
+def take_apart(tree: Any, arrays: dict[str, Array], place: str = "") -> Any:
+    """Return a structure as JSON holds it; its arrays are entered into `arrays` under their places.
+
+    Args:
+        tree: Dicts with texts as keys, lists, tuples, deques, arrays, numbers, texts, bytes, None.
+        arrays: What arrays are entered into.
+        place: Where the structure stands, such as `collector/encoded`.
+
+    Raises:
+        TypeError: Something in it is none of these; the message names its place.
+    """
+    if isinstance(tree, np.ndarray | np.generic) and tree.dtype.kind in "biuf":
+        name = place or "value"
+        arrays[name] = np.asarray(tree)
+        return {_ARRAY: name}
+    kind = type(tree)
+    if isinstance(tree, Mapping):
+        for key in tree:
+            if type(key) is not str or key in _RESERVED:
+                raise TypeError(f"{place or 'the state'}: the key {key!r} cannot be written down.")
+        return {key: take_apart(part, arrays, f"{place}/{key}" if place else key) for key, part in tree.items()}
+    if kind in (list, tuple, deque):
+        parts = [take_apart(part, arrays, f"{place}/{i}" if place else str(i)) for i, part in enumerate(tree)]
+        return parts if kind is list else {_TUPLE if kind is tuple else _DEQUE: parts}
+    if kind is bytes:
+        return {_BYTES: base64.b64encode(tree).decode()}
+    if kind is float and not math.isfinite(tree):
+        return {_FLOAT: repr(tree)}
+    if tree is None or kind in (bool, int, float, str):
+        return tree
+    raise TypeError(f"{place or 'the state'}: {kind.__qualname__} cannot be written down.")
+
+
+def put_together(data: Any, arrays: Mapping[str, Array]) -> Any:
+    """Return the structure that `take_apart` took apart.
+
+    Raises:
+        ValueError: The data are none of its.
+    """
+    if isinstance(data, list):
+        return [put_together(part, arrays) for part in data]
+    if not isinstance(data, dict):
+        return data
+    if len(data) == 1 and (mark := next(iter(data))) in _RESERVED:
+        try:
+            return _marked(mark, data[mark], arrays)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{mark}: {error}") from error
+    return {key: put_together(part, arrays) for key, part in data.items()}
+
+
+def _marked(mark: str, held: Any, arrays: Mapping[str, Array]) -> Any:
+    if mark == _ARRAY:
+        return arrays[held]
+    if mark == _BYTES:
+        return base64.b64decode(held, validate=True)
+    if mark == _FLOAT:
+        return float(held)
+    parts = (put_together(part, arrays) for part in held)
+    return tuple(parts) if mark == _TUPLE else deque(parts)

@@ -1,0 +1,359 @@
+"""A run that goes on from a checkpoint is the run that was not stopped, bit by bit."""
+
+import copy
+import itertools
+import json
+import random
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.wrappers import FrameStackObservation, TimeLimit
+
+import rlcatalog
+from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
+from rlcatalog_ppo import PPO, callbacks, checkpoints
+from rlcatalog_ppo.env_state import Resumable, fingerprint
+from rlcatalog_ppo.trees import put_together, take_apart
+
+SMALL = {"num_envs": 3, "rollout_length": 10, "minibatch_size": 16, "num_epochs": 2, "seed": 3, "total_steps": 400,
+         "kl_coeff": 0.3}  # fmt: skip
+NET = {"fcnet_hiddens": [8], "max_seq_len": 4}
+MODELS = {
+    "filter": {**NET, "observation_filter": "MeanStdFilter"},
+    "lstm": {**NET, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
+    "attention": {**NET, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
+                  "attention_memory_inference": 4, "attention_memory_training": 4},
+    "autoregressive": {**NET, "use_autoregressive": True},
+}  # fmt: skip
+
+
+class Drift(gym.Env):
+    """Drifts with the actions and at random; half its episodes end by themselves. It writes over its observations."""
+
+    observation_space = Box(-10, 10, (3,), np.float32)
+    action_space = MultiDiscrete([3, 2])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.x = 0, self.np_random.normal(size=3).astype(np.float32)
+        return self.x, {}
+
+    def step(self, action):
+        self.t += 1
+        self.x += (0.3 * (np.sum(action) - 1.0) + 0.1 * self.np_random.normal(size=3)).astype(np.float32)
+        return self.x, -float(np.abs(self.x).mean()), bool(np.abs(self.x).max() > 3), self.t == 17, {}
+
+
+class Stateful(Drift):
+    """Draws from a generator that Gymnasium knows nothing of, so that only it can say where it stands."""
+
+    def __init__(self):
+        self.own = random.Random(1)
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        obs += np.float32(self.own.random())
+        return obs.copy(), info  # a wrapper that stacks observations would see this one change
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        return obs.copy(), *rest
+
+    def get_state(self):
+        return {"own": self.own.getstate(), "t": self.t, "x": self.x.copy()}
+
+    def set_state(self, state):
+        self.own.setstate(state["own"])
+        self.t, self.x = state["t"], state["x"]
+
+
+class Mute(Stateful):
+    """The same, but it does not say."""
+
+    get_state = set_state = None
+
+
+def numbers(algo):
+    """Return all that must be equal, as JSON and arrays."""
+    arrays = {}
+    told = take_apart({k: v for k, v in algo.state().items() if k != "seconds"}, arrays)
+    return told, arrays
+
+
+def same(one, other):
+    """Raise unless two algorithms are in the same state, bit by bit."""
+    (told, arrays), (told2, arrays2) = numbers(one), numbers(other)
+    assert told == told2
+    assert arrays.keys() == arrays2.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, arrays2[name], err_msg=name)
+
+
+def timeless(result):
+    return {name: value for name, value in result.items() if name not in ("time_total_s", "steps_per_second")}
+
+
+@pytest.mark.parametrize(("framework", "model"), [*itertools.product(["torch", "tf"], MODELS)])
+def test_the_rest_of_a_run_is_what_it_would_have_been(framework, model, tmp_path):
+    config = {**SMALL, "framework": framework, "model": MODELS[model]}
+    whole = PPO(Drift, config)
+    for _ in range(2):
+        whole.train()
+    whole.save_checkpoint(tmp_path / "checkpoint")
+    rest = [timeless(whole.train()) for _ in range(3)]
+    random.seed(99), np.random.seed(99)  # of another process
+    gone_on = PPO.restore(tmp_path / "checkpoint", Drift)
+    assert gone_on.iterations == 2
+    assert gone_on.begun_anew == {}
+    assert [timeless(gone_on.train()) for _ in range(3)] == rest
+    same(gone_on, whole)
+
+
+@pytest.mark.parametrize("env", [
+    Stateful, lambda: TimeLimit(Stateful(), 13), lambda: FrameStackObservation(TimeLimit(Drift(), 13), 3),
+    lambda: FrameStackObservation(Stateful(), 3),
+])  # fmt: skip
+def test_environments_say_their_state_or_play_again(env, tmp_path):
+    whole = PPO(env, {**SMALL, "model": NET, "framework": "torch"})
+    whole.train()
+    whole.save_checkpoint(tmp_path / "checkpoint")
+    rest = [timeless(whole.train()) for _ in range(2)]
+    gone_on = PPO.restore(tmp_path / "checkpoint", env)
+    assert gone_on.begun_anew == {}
+    assert [timeless(gone_on.train()) for _ in range(2)] == rest
+    same(gone_on, whole)
+
+
+def test_the_environment_that_tells_nothing_begins_its_next_episode(tmp_path):
+    algo = PPO(Mute, {**SMALL, "model": MODELS["lstm"], "framework": "torch"})
+    algo.train()
+    algo.save_checkpoint(tmp_path / "checkpoint")
+    with pytest.warns(ResumeWarning, match=r"3 of 3 environments .* shows another observation"):
+        gone_on = PPO.restore(tmp_path / "checkpoint", Mute)
+    assert sorted(gone_on.begun_anew) == [0, 1, 2]
+    collector = gone_on._collector
+    assert not collector._lengths.any()
+    assert not collector._returns.any()
+    assert not any(part.any() for part in collector._state.memory)
+    for env, encoded in zip(gone_on._envs.envs, collector._encoded, strict=True):
+        np.testing.assert_array_equal(encoded, env.unwrapped.x)
+    gone_on.train()
+
+
+def test_what_is_checked_is_the_observation_and_the_generator():
+    env, other = Resumable(Drift()), Resumable(Drift())
+    env.reset(seed=5)
+    for _ in range(4):
+        env.step(np.array([2, 1]))
+    place = env.where()
+    assert other.go_to([place]) is None
+    np.testing.assert_array_equal(other.unwrapped.x, env.unwrapped.x)
+    assert other.where() == place
+    wrong = {**place, "actions": [[0, 0], *place["actions"][1:]]}
+    assert "another observation" in other.go_to([wrong])
+    drawn = copy.deepcopy(place)
+    drawn["generator"]["state"]["state"] += 2
+    assert "generator in another state" in other.go_to([drawn])
+    assert other.where()["generator"] == drawn["generator"]  # the next episode is drawn from where it stood
+
+
+def test_fingerprints_differ_where_observations_do():
+    found = [
+        {"a": np.zeros(2), "b": 1}, {"a": np.zeros(2, np.float32), "b": 1}, {"a": np.zeros((2, 1)), "b": 1},
+        {"a": np.zeros(2), "b": 2}, (np.zeros(2), 1), (np.zeros(2), (1,)), ("text", 1),
+    ]  # fmt: skip
+    assert len({fingerprint(obs) for obs in found}) == len(found)
+    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
+
+
+def test_checkpoints_and_evaluation_change_nothing(tmp_path):
+    config = {**SMALL, "model": MODELS["filter"], "framework": "torch"}
+    plain = PPO(Drift, config)
+    plain.learn(120)
+    watched = [callbacks.Evaluation(30, 2, tmp_path / "best"), callbacks.Checkpoints(tmp_path, 30, keep=2)]
+    kept = PPO(Drift, config, callbacks=watched)
+    last = kept.learn(120)
+    assert set(last["evaluation"]) == {"return_mean", "return_std", "sampled_return_mean", "episodes"}
+    kept.callbacks = []
+    same(kept, plain)
+    assert [path.name for path in checkpoints.all_of(tmp_path)] == ["step-000000090", "step-000000120"]
+    for folder in ("best", "policy", "checkpoints/step-000000120/policy"):
+        rlcatalog.load(tmp_path / folder)
+
+
+def test_the_best_so_far_outlives_the_run(tmp_path):
+    def watching():
+        return [callbacks.Evaluation(30, 2, tmp_path / "best"), callbacks.Checkpoints(tmp_path, 30)]
+
+    algo = PPO(Drift, {**SMALL, "model": NET, "framework": "torch"}, callbacks=watching())
+    algo.learn(60)
+    algo.callbacks[0].best = 1e9
+    algo.save_checkpoint(tmp_path / "other")
+    gone_on = PPO.restore(tmp_path / "other", Drift, callbacks=watching())
+    assert gone_on.callbacks[0].best == 1e9
+    before = (tmp_path / "best" / "policy.json").read_bytes()
+    gone_on.learn(120)
+    assert (tmp_path / "best" / "policy.json").read_bytes() == before
+
+
+class Breaks(callbacks.Callback):
+    """Ends the run in the middle of an iteration, once weights and filter have moved."""
+
+    def __init__(self, error, at):
+        self.error, self.at, self.calls = error, at, 0
+
+    def on_rollout(self, algo, rollout):
+        self.calls += 1
+        if self.calls == self.at:
+            algo.policy.model.set_weights({k: v + 1 for k, v in algo.policy.model.get_weights().items()})
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the simulator is gone"), KeyboardInterrupt()])
+def test_what_ends_a_run_leaves_the_last_whole_iteration(error, tmp_path):
+    config = {**SMALL, "model": MODELS["filter"], "framework": "torch"}
+    broken = PPO(Drift, config, callbacks=[Breaks(error, 3), callbacks.Checkpoints(tmp_path, 0)])
+    with pytest.raises(type(error)):
+        broken.learn(300)
+    gone_on = PPO.restore(tmp_path, Drift)
+    assert gone_on.steps == 60
+    whole = PPO(Drift, config)
+    whole.learn(60)
+    same(gone_on, whole)
+    saved, weights = rlcatalog.load(tmp_path / "policy"), whole.policy.model.get_weights()
+    assert all(np.array_equal(array, weights[name]) for name, array in saved.model.get_weights().items())
+
+
+def test_callbacks_are_told_in_order():
+    told = []
+
+    class Tells(callbacks.Callback):
+        def on_start(self, algo):
+            told.append("start")
+
+        def on_step(self, algo, step):
+            told.append("step")
+            assert step["reward"].shape == (3,)
+
+        def on_rollout(self, algo, rollout):
+            told.append("rollout")
+            assert rollout.reward.shape == (10, 3)
+
+        def on_update(self, algo, result):
+            told.append("update")
+            if algo.iterations == 2:
+                algo.stop_training("that will do")
+
+        def on_end(self, algo, error):
+            told.append(f"end {error}")
+
+    algo = PPO(Drift, {**SMALL, "model": NET, "framework": "torch"}, callbacks=[Tells()])
+    algo.learn(10_000)
+    assert told == ["start", *(["step"] * 10 + ["rollout", "update"]) * 2, "end None"]
+    assert algo.stopping == "that will do"
+    assert algo.steps == 60
+
+
+def test_a_run_stops_at_its_target():
+    config = {"num_envs": 4, "rollout_length": 600, "num_epochs": 1, "seed": 0, "model": NET, "framework": "torch"}
+    by_training = PPO("CartPole-v1", config, callbacks=[callbacks.StopAt(5, False)])
+    by_training.learn(100_000)
+    assert by_training.steps == 2400
+    assert "the mean return of 100 episodes" in by_training.stopping
+    found = [callbacks.Evaluation(30, 1), callbacks.StopAt(-1e9, True)]
+    by_evaluation = PPO(Drift, {**SMALL, "model": NET, "framework": "torch"}, callbacks=found)
+    by_evaluation.learn(10_000)
+    assert by_evaluation.steps == 30
+    assert "of an evaluation" in by_evaluation.stopping
+
+
+def damaged(folder):
+    about = json.loads((folder / "training.json").read_text())
+    yield (
+        "checksum differs",
+        lambda: (folder / "training.json").write_text(json.dumps({**about, "state": {**about["state"], "steps": 7}})),
+    )
+    yield "format version 9", lambda: (folder / "training.json").write_text(json.dumps({**about, "format_version": 9}))
+    yield "truncated or changed", lambda: next(folder.glob("*.safetensors")).write_bytes(b"\0" * 100)
+    yield "holds no checkpoint", lambda: (folder / "training.json").unlink()
+
+
+@pytest.mark.parametrize("case", range(4))
+def test_damage_is_said(case, tmp_path):
+    algo = PPO(Drift, {**SMALL, "model": NET, "framework": "torch"})
+    algo.save_checkpoint(tmp_path / "checkpoint")
+    message, damage = list(damaged(tmp_path / "checkpoint"))[case]
+    damage()
+    with pytest.raises(SavedPolicyError, match=message):
+        PPO.restore(tmp_path / "checkpoint", Drift)
+
+
+def test_what_restore_refuses(tmp_path):
+    algo = PPO(Drift, {**SMALL, "model": NET, "framework": "torch"})
+    algo.save_checkpoint(tmp_path / "checkpoint")
+    with pytest.raises(ConfigError, match="was no id of Gymnasium; pass it"):
+        PPO.restore(tmp_path / "checkpoint")
+    with pytest.raises(ConfigError, match="the model is the saved one"):
+        PPO.restore(tmp_path / "checkpoint", Drift, config={"model": {"fcnet_hiddens": [3]}})
+    with pytest.raises(ConfigError, match="policy: its observation_space is"):
+        PPO.restore(tmp_path / "checkpoint", "CartPole-v1")
+
+    class Other(PPO):
+        pass
+
+    with pytest.raises(SavedPolicyError, match="was written by PPO; Other cannot go on from it"):
+        Other.restore(tmp_path / "checkpoint", Drift)
+    assert PPO.restore(tmp_path / "checkpoint", Drift, config={"lr": 0.5}).config.lr == 0.5
+
+
+def test_an_unwritable_config_is_refused_before_anything_is_lost(tmp_path):
+    config = {**SMALL, "model": NET, "framework": "torch"}
+    PPO(Drift, config).save_checkpoint(tmp_path / "checkpoint")
+    algo = PPO(lambda config: Drift(), {**config, "env_config": {"map": object()}})
+    with pytest.raises(SavedPolicyError, match=r"the run cannot be kept: config/env_config/map: object cannot"):
+        algo.save_checkpoint(tmp_path / "checkpoint")
+    assert PPO.restore(tmp_path / "checkpoint", Drift).steps == 0
+
+
+def test_trees_come_back_as_they_were():
+    tree = {
+        "a": [1, 2.5, True, None, "text"], "b": (np.arange(3), float("inf"), -0.0), "c": {"d": b"\0\1", "e": {}},
+        "f": np.float32(0.1), "g": 2**100, "h": [],
+    }  # fmt: skip
+    arrays = {}
+    found = put_together(json.loads(json.dumps(take_apart(tree, arrays), allow_nan=False)), arrays)
+    assert found.keys() == tree.keys()
+    np.testing.assert_array_equal(found["b"][0], np.arange(3))
+    assert found["b"][1:] == (float("inf"), -0.0)
+    assert found["f"].dtype == np.float32
+    assert {k: v for k, v in found.items() if k not in "bf"} == {k: v for k, v in tree.items() if k not in "bf"}
+    with pytest.raises(TypeError, match="a/1/b: set cannot be written down"):
+        take_apart({"a": [0, {"b": {1}}]}, {})
+    with pytest.raises(TypeError, match=r"the key '\$array'"):
+        take_apart({"$array": 1}, {})
+
+
+def test_nested_observations(tmp_path):
+    class Nested(Drift):
+        observation_space = Dict({"x": Box(-10, 10, (3,), np.float32), "n": Discrete(4)})
+
+        def reset(self, *, seed=None, options=None):
+            obs, info = super().reset(seed=seed)
+            return {"x": obs, "n": 1}, info
+
+        def step(self, action):
+            obs, *rest = super().step(action)
+            return {"x": obs, "n": 2}, *rest
+
+    whole = PPO(Nested, {**SMALL, "model": NET, "framework": "torch"})
+    whole.train()
+    whole.save_checkpoint(tmp_path / "checkpoint")
+    whole.train()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResumeWarning)
+        gone_on = PPO.restore(tmp_path / "checkpoint", Nested)
+    gone_on.train()
+    same(gone_on, whole)
