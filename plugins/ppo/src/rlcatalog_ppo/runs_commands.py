@@ -193,7 +193,6 @@ def _print_table(rows: Sequence[dict[str, Text]]) -> None:
     wide = Console(width=_WIDE, height=len(rows))
     width = Measurement.get(wide, wide.options, table).maximum
     if not drawn or width <= console.width:
-        wide.width = width
         with wide.capture() as captured:
             wide.print(table)
         sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from rlcatalog.cli import refuse_taken, run_folder
 from rlcatalog.errors import ConfigError, FailedRunsError, SavedPolicyError, one_line, shown
@@ -120,7 +122,7 @@ def train_seeds(
     with run_folder(folder, overwrite):
         print(f"{len(seeds)} seeds, {at_once} at once, into {folder}", flush=True)
         try:
-            errors = _all(seeds, start, at_once)
+            errors = _all(seeds, start, at_once, bool(context.params.get("quiet")))
         except _Stopped as stop:
             print(f"{stop}: the runs have ended. Go on with each: rlcatalog train --resume {folder}/seed-N",
                   file=sys.stderr)  # fmt: skip
@@ -192,7 +194,7 @@ def _process(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, **group)
 
 
-def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int) -> dict[int, str]:
+def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, quiet: bool) -> dict[int, str]:
     """Run all seeds to their ends and return seed → error of those that failed.
 
     Raises:
@@ -200,11 +202,12 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int) -> 
     """
     waiting, running = list(seeds), list[_Child]()
     errors: dict[int, str] = {}
-    with _signals() as asked:
+    with _signals() as asked, _Bars(quiet) as bars:
         try:
             while waiting or running:
                 while waiting and len(running) < at_once and not asked:
                     running.append(start(waiting.pop(0)))
+                    bars.add(running[-1])
                 if asked:
                     _end(running, asked)
                     raise _Stopped(asked[0])
@@ -213,11 +216,57 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int) -> 
                     running.remove(child)
                     if child.process.returncode:
                         errors[child.seed] = _error(child)
+                    bars.remove(child)
                     print(f"seed {child.seed}: {errors.get(child.seed) or _outcome(child)}", flush=True)
+                bars.update(running)
         except Exception:  # of the start of one, such as a full disk
             _end(running, [signal.SIGTERM])
             raise
     return errors
+
+
+class _Bars:
+    """A bar for each run in progress, in a terminal; elsewhere nothing.
+
+    Args:
+        quiet: Show none in a terminal either.
+    """
+
+    def __init__(self, quiet: bool) -> None:
+        columns = "{task.description}", "{task.completed:,.0f} steps", "mean return {task.fields[value]}"
+        console = Console()
+        self._progress = Progress(
+            TextColumn(columns[0]), BarColumn(), *map(TextColumn, columns[1:]), TimeElapsedColumn(), console=console,
+            disable=quiet or not console.is_terminal or console.is_dumb_terminal,
+        )  # fmt: skip
+        self._tasks: dict[int, TaskID] = {}
+        self._next = 0.0
+
+    def __enter__(self) -> _Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def add(self, child: _Child) -> None:
+        """Show a run."""
+        self._tasks[child.seed] = self._progress.add_task(f"seed {child.seed}", total=None, value="-")
+
+    def remove(self, child: _Child) -> None:
+        """Show a run no more."""
+        self._progress.remove_task(self._tasks.pop(child.seed))
+
+    def update(self, running: Sequence[_Child]) -> None:
+        """Look how far the runs are, once a second."""
+        if self._progress.disable or time.monotonic() < self._next:
+            return
+        for child in running:
+            with suppress(SavedPolicyError, OSError):  # it is being written
+                run = read_run(child.log.with_suffix(""))
+                value = "-" if run.last_return is None else f"{run.last_return:.1f}"
+                self._progress.update(self._tasks[child.seed], total=run.wanted, completed=run.steps, value=value)
+        self._next = time.monotonic() + 1
 
 
 def _end(children: Sequence[_Child], asked: Sequence[int]) -> None:
@@ -274,7 +323,7 @@ def _error(child: _Child) -> str:
         lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip(" │╰╯─╭╮")]
         for line in reversed(lines):
             if line.startswith("error: "):
-                return one_line(line)
+                return one_line(line, 2000)
         if lines and code > 0:
             return f"error: {how}: {one_line(lines[-1].strip(' │'))}"
     return f"error: {how}"
@@ -291,6 +340,8 @@ def _outcome(child: _Child) -> str:
 
 def _draw(folder: Path, seeds: Sequence[int]) -> None:
     """Draw the curves of the runs that did not fail, and say where they end."""
+    if not seeds:
+        return
     try:
         groups = compare([read_run(folder / f"seed-{seed}") for seed in seeds])
     except (ConfigError, SavedPolicyError) as error:
