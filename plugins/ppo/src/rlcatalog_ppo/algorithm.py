@@ -223,8 +223,8 @@ class OnPolicy(ABC):
             "collector": self._collector.get_state(),
             "environments": list(self._envs.call("where")),
             "recorded": None if self._recorder is None else self._recorder.number,
-            "callbacks": {type(callback).__qualname__: state for callback in self.callbacks
-                          if (state := callback.get_state()) is not None},
+            "callbacks": self._kept | {type(callback).__qualname__: state for callback in self.callbacks
+                                       if (state := callback.get_state()) is not None},
         }  # fmt: skip
 
     def set_back(self, state: Mapping[str, Any]) -> None:
