@@ -179,6 +179,10 @@ class NotServedError(CatalogError, NotImplementedError):
     """A combination that rlcatalog knows about and does not serve."""
 
 
+class WorkerError(CatalogError, RuntimeError):
+    """An environment in a process of its own raised something, or its process ended."""
+
+
 class SavedPolicyError(CatalogError, ValueError):
     """A saved policy is truncated, foreign, or cannot be restored or written."""
 

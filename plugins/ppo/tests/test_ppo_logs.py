@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,6 +144,14 @@ def test_a_damaged_line_is_an_error_and_the_file_is_left_as_it_is(name, make, da
     assert path.read_bytes() == before
 
 
+def test_a_run_writes_its_lines_and_the_logs_that_are_named(tmp_path):
+    opened = logs.writers(logs.log_names("csv,tensorboard"), tmp_path, {"lr": 0.5})
+    for writer in opened:
+        write(writer, [row(100)])
+    assert {path.name for path in tmp_path.iterdir()} == {"metrics.jsonl", "progress.csv", "tensorboard"}
+    assert all(path.stat().st_size > 100 for path in tmp_path.rglob("*") if path.is_file())
+
+
 def test_a_log_that_does_not_open_closes_the_others(tmp_path, monkeypatch):
     opened = []
 
@@ -267,7 +276,7 @@ def test_tensorboards_files_need_no_framework():
 # --- Weights & Biases ------------------------------------------------------------------------------------------------
 
 RUN = """
-import pathlib, sys
+import pathlib, sys, time
 from rlcatalog_ppo import logs
 folder = pathlib.Path(sys.argv[1])
 for after, steps in ((None, (100, 200, 300)), (200, (300, 400))):
@@ -275,6 +284,7 @@ for after, steps in ((None, (100, 200, 300)), (200, (300, 400))):
     for step in steps:
         writer.write({"timesteps_total": step, "info": {"kl": step / 8, "text": "x"}})
     writer.close()
+    time.sleep(1)  # wandb names a folder by the second
 """
 
 
@@ -303,7 +313,7 @@ def test_wandb_logs_without_a_network_and_goes_on_under_its_id(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == ""
     name = (tmp_path / "wandb-id").read_text().strip()
-    files = sorted((tmp_path / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"), key=os.path.getmtime)
+    files = sorted((tmp_path / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"))
     found = []
     for path in files:
         history = [record.history for record in records(path) if record.WhichOneof("record_type") == "history"]
@@ -316,3 +326,22 @@ def test_wandb_logs_without_a_network_and_goes_on_under_its_id(tmp_path):
     (tmp_path / "wandb-id").write_text("../elsewhere")
     with pytest.raises(SavedPolicyError, match=r"'\.\./elsewhere' is no id of a run"):
         logs.Wandb(tmp_path, None, 200)
+
+
+def test_where_wandb_begins_no_run_it_says_what_helps_and_leaves_nothing(monkeypatch, tmp_path):
+    """A stand-in for the package: what the real one raises without an account, in every environment."""
+
+    class Error(Exception):
+        pass
+
+    def init(**given):
+        raise Error("No API key configured.")
+
+    stand_in = SimpleNamespace(Error=Error, Settings=SimpleNamespace, init=init)
+    monkeypatch.setitem(sys.modules, "wandb", stand_in)
+    monkeypatch.setattr(logs, "_need_wandb", lambda: None)
+    with pytest.raises(
+        ConfigError, match=r"Error: No API key configured\. `wandb login`.* WANDB_MODE=offline needs none"
+    ):
+        logs.writers(["wandb"], tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]

@@ -130,19 +130,32 @@ def by_hand(weight, gradients, lr, epsilon):
     return weight
 
 
-def test_adam_is_that_of_the_paper():
+@pytest.mark.parametrize(("dtype", "precision"), [("float32", 1e-5), ("float64", 1e-11)])
+def test_adam_is_that_of_the_paper(dtype, precision):
     """For gradients about the size of epsilon, where it counts."""
     import keras
 
     gradients = np.random.default_rng(0).normal(scale=1e-3, size=(20, 5))
-    variable = keras.Variable(np.ones(5, np.float32))
-    optimizer = Adam(learning_rate=0.1, epsilon=1e-3)
+    variable = keras.Variable(np.ones(5, dtype), dtype=dtype)
+    optimizer = Adam(learning_rate=0.125, epsilon=1e-3)  # Keras keeps it in float32
     optimizer.build([variable])
     for gradient in gradients:
-        optimizer.apply([np.float32(gradient)], [variable])
-    expected = by_hand(np.ones(5), gradients, 0.1, 1e-3)
-    np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-4)
+        optimizer.apply([gradient.astype(dtype)], [variable])
+    expected = by_hand(np.ones(5), gradients, 0.125, 1e-3)
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=precision)
     assert np.abs(expected - 1).max() > 0.1
+
+
+def test_constraints_of_keras_hold_after_a_step():
+    import keras
+
+    layer = keras.layers.Dense(3, kernel_constraint="non_neg")
+    layer.build((None, 2))
+    optimizer = Adam(learning_rate=2.0)
+    optimizer.build([layer.kernel, layer.bias])
+    optimizer.apply([np.ones((2, 3), np.float32), np.ones(3, np.float32)], [layer.kernel, layer.bias])
+    np.testing.assert_array_equal(layer.kernel.numpy(), 0.0)
+    np.testing.assert_allclose(layer.bias.numpy(), -2.0, rtol=1e-5)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])

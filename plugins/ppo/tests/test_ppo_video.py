@@ -1,5 +1,6 @@
 """Films and windows of what `evaluate` plays: read back, and counted against an episode played by hand."""
 
+import sys
 from pathlib import Path
 
 import av
@@ -71,7 +72,8 @@ def saved(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _no_screen(monkeypatch):
     """Each test begins without a display, and without what filming says to SDL."""
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+    sdl = (f"SDL_{name}" for name in ("VIDEODRIVER", "AUDIODRIVER", "FRAMEBUFFER_ACCELERATION"))
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", *sdl):
         monkeypatch.setenv(name, "")  # what a test sets is taken back
         monkeypatch.delenv(name)
 
@@ -136,6 +138,18 @@ def test_up_to_five_episodes_are_filmed(episodes, side_by_side, filmed, saved, t
     found, rate = frames(film.path)
     assert (len(found), rate, found[0].shape) == (4 * filmed, 12.5, (22, 32, 3))  # the codec wants even sizes
     assert [round(float(one[:21, :31, 0].mean()) / 40) for one in found] == [0, 1, 2, 3] * filmed
+    assert np.abs(found[3][21:, 31:].astype(int) - (120, 250, 10)).max() < 20  # more of the same
+
+
+def test_each_frame_of_a_gif_has_its_own_colours(tmp_path):
+    film, screen = video.Film(tmp_path / "film.gif"), Screen()
+    screen.reset()
+    for screen.t in range(4):
+        film.add(screen.render())
+    film.write()
+    for one, step in zip(frames(film.path)[0], range(4), strict=True):
+        assert one.shape == (21, 31, 3)
+        assert np.abs(one.astype(int) - (40 * step, 250, 10)).max() < 20
 
 
 def test_atari_is_filmed_in_its_own_colours(tmp_path):
@@ -210,6 +224,12 @@ def test_files_that_hold_no_film_are_refused(path, message, tmp_path):
         video.Film(tmp_path / path)
 
 
+def test_a_folder_that_may_not_be_written_into_is_found_before_playing(tmp_path, monkeypatch):
+    monkeypatch.setattr(video.os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(ConfigError, match="nothing may be written into its folder"):
+        video.Film(tmp_path / "film.mp4")
+
+
 def test_without_its_extra_it_is_named(monkeypatch):
     monkeypatch.setattr(video, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'rlcatalog-ppo\[video\]'"):
@@ -243,6 +263,26 @@ def test_without_a_display_a_window_is_refused(saved, monkeypatch):
     monkeypatch.setattr(video.sys, "platform", "linux")
     with pytest.raises(NotServedError, match="there is no display to open a window on"):
         evaluate(saved("CartPole-v1"), env="CartPole-v1", render=True)
+
+
+def mesa():
+    """Return whether the process has loaded the LLVM that Mesa draws with."""
+    return "libLLVM" in Path("/proc/self/maps").read_text()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="windows are opened without X elsewhere")
+def test_a_display_that_is_not_there_is_refused(saved, monkeypatch):
+    """SDL draws nowhere then, and says nothing."""
+    import pygame
+
+    pygame.quit()
+    before = mesa()
+    monkeypatch.setenv("DISPLAY", ":4711")
+    monkeypatch.setenv("SDL_AUDIODRIVER", "dummy")
+    with pytest.raises(NotServedError, match="no window opens on the display ':4711'"):
+        evaluate(saved("CartPole-v1"), env="CartPole-v1", episodes=1, render=True)
+    pygame.quit()
+    assert mesa() == before  # beside TensorFlow it ends the process
 
 
 @pytest.mark.parametrize(("fault", "error"), [("broken", NotServedError), ("missing", MissingExtraError)])

@@ -34,6 +34,7 @@ from rlcatalog_ppo.learner import Learner
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.randomness import get_state, kept, set_state
+from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout import Collector, Rollout, check_policy
 from rlcatalog_ppo.rollout_columns import Postprocess
 from rlcatalog_ppo.schedules import value_at
@@ -94,15 +95,23 @@ class OnPolicy(ABC):
         catalog.parse_config(self.config.model)  # before environments are made
         self._make_env = maker(env, self.config.env_config, self.config.model, catalog)
         self._rng = np.random.default_rng(self.config.seed)
-        self._envs = vector(self._make_env, self.config.num_envs)
-        spaces = self._envs.single_observation_space, self._envs.single_action_space
-        self.policy: Policy = self._build(catalog, spaces) if policy is None else _fitting(policy, spaces)
-        if self.uses_values:
-            check_policy(self.policy, self.config.algorithm)
-        self._collector = Collector(
-            self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn, values=self.uses_values
-        )
-        self._learner = self._make_learner()
+        self._envs = vector(self._make_env, self.config.num_envs, how=self.config.vector)
+        try:
+            spaces = self._envs.single_observation_space, self._envs.single_action_space
+            self.policy: Policy = self._build(catalog, spaces) if policy is None else _fitting(policy, spaces)
+            device = backend(self.policy.framework).device_of(self.config.device)
+            if device != self.policy.device:
+                self.policy.to(device)
+            if self.uses_values:
+                check_policy(self.policy, self.config.algorithm)
+            self._collector = Collector(
+                self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn,
+                values=self.uses_values, scale=self._reward_scale(),
+            )  # fmt: skip
+            self._learner = self._make_learner()
+        except BaseException:
+            self._envs.close()  # nobody else will, and they may be processes
+            raise
         self._recorder = Recorder(record) if record is not None else None
         self.steps = self.iterations = 0
         self.stopping: str | None = None
@@ -310,6 +319,12 @@ class OnPolicy(ABC):
         if self.config.seed is not None:
             backend(framework).seed(self.config.seed)
         return catalog.build(*spaces, self.config.model, self.config.framework)
+
+    def _reward_scale(self) -> RewardScale | None:
+        config = self.config
+        if not config.reward_scale and config.reward_clip is None:
+            return None
+        return RewardScale(config.num_envs, config.gamma, config.reward_scale, config.reward_clip)
 
     def _make_learner(self) -> Learner:
         optimizer = backend(self.policy.framework).Optimizer(self.policy, self.config, self.objective)

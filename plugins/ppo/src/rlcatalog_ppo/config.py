@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -17,6 +17,7 @@ _Positive = Annotated[int, Meta(ge=1)]
 _Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # what all that draw take
 _Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 _NotNegative = Annotated[float, Meta(ge=0.0)]
+_AboveZero = Annotated[float, Meta(gt=0.0)]
 _Schedule = tuple[tuple[Annotated[int, Meta(ge=0)], _NotNegative], ...]
 
 
@@ -34,9 +35,15 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     framework: Annotated[str | None, Meta(description="torch or tf; a custom class decides when missing")] = None
     model: Annotated[dict[str, Any], Meta(description="the model config")] = {}
+    device: Annotated[
+        str, Meta(description="where the model computes: cpu, cuda, cuda:1, …, mps, or auto for a GPU if there is one")
+    ] = "cpu"
     env_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the environment")] = {}
     seed: Annotated[_Seed | None, Meta(description="seed of environments, weights and sampling")] = None
     num_envs: Annotated[_Positive, Meta(description="environments stepped side by side")] = 8
+    vector: Annotated[
+        Literal["sync", "async"], Meta(description="step them in turn, or at once, each in a process of its own")
+    ] = "sync"
     rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 128
     lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 1e-3
     anneal_lr: Annotated[bool, Meta(description="lower the learning rate to 0 over total_steps, where that is set")] = (
@@ -50,6 +57,12 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="[step, value] pairs the learning rate goes along, linear between, instead of the two above"),
     ] = None
     gamma: Annotated[_Fraction, Meta(description="discount per step")] = 0.99
+    reward_scale: Annotated[
+        bool, Meta(description="learn from rewards divided by the running deviation of their discounted sum")
+    ] = False
+    reward_clip: Annotated[
+        _AboveZero | None, Meta(description="learn from rewards cut off at this, both ways, after reward_scale")
+    ] = None
     entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
     eager_tracing: Annotated[
         bool, Meta(description="TensorFlow: trace the training step; without, a custom_loss may run any Python")

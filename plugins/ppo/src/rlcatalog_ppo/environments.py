@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+import gymnasium
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from rlcatalog import Catalog
+from rlcatalog import Catalog, default_catalog
 from rlcatalog.cli import make_env
 from rlcatalog.errors import ConfigError
 from rlcatalog.policy import Manifest
@@ -30,24 +31,70 @@ def maker(
     if not isinstance(env, str) and not callable(env):
         raise ConfigError(f"env: expected a Gymnasium id or a callable, found {env!r}.")
 
-    def make() -> Any:
+    return Maker(env, env_config, model, catalog)
+
+
+class Maker:
+    """Makes one environment; it can be pickled where its parts can, and finds the same environment elsewhere.
+
+    Args:
+        env: A Gymnasium id, or a callable that takes the environment's config, or nothing.
+        env_config: The environment's config.
+        model: The model config, for the wrappers.
+        catalog: Where the wrappers are looked up.
+    """
+
+    def __init__(
+        self, env: str | Callable[..., Any], env_config: Mapping[str, Any], model: Mapping[str, Any], catalog: Catalog
+    ) -> None:
+        self._env, self._config, self._model, self._catalog = env, env_config, model, catalog
+
+    def __call__(self) -> Any:
+        """Return an environment."""
+        env, config = self._env, self._config
         if isinstance(env, str):
-            made = make_env(env, **env_config)
+            made = make_env(env, **config)
         else:
-            made = env(dict(env_config)) if _takes_config(env, required=not env_config) else env()
-        return catalog.wrap_env(made, model)
+            made = env(dict(config)) if _takes_config(env, required=not config) else env()
+        return self._catalog.wrap_env(made, self._model)
 
-    return make
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state; the default catalog is that of the process, and an id comes with what is registered.
+
+        Custom classes stay behind: no wrapper needs them, and with them their framework would be imported.
+        """
+        spec = gymnasium.registry.get(self._env) if isinstance(self._env, str) else None
+        catalog = None if self._catalog is default_catalog() else self._catalog
+        model = {key: value for key, value in self._model.items() if not key.startswith("custom_")}
+        return {**self.__dict__, "_catalog": catalog, "_model": model, "spec": spec}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Set the state."""
+        spec = state.pop("spec")
+        if spec is not None:
+            gymnasium.registry.setdefault(spec.id, spec)
+        self.__dict__ |= {**state, "_catalog": state["_catalog"] or default_catalog()}
 
 
-def vector(make: Callable[[], Any], n: int, first: Callable[[], Any] | None = None) -> SyncVectorEnv:
+def vector(
+    make: Callable[[], Any], n: int, first: Callable[[], Any] | None = None, *, how: str = "sync"
+) -> SyncVectorEnv | AsyncVectorEnv:
     """Return `n` environments stepped side by side.
 
-    `first` makes the first of them, where that is another one.
     An episode's last observation stands in `info["final_obs"]`; the observation returned is the next episode's first.
+
+    Args:
+        make: Makes one environment.
+        n: How many.
+        first: Makes the first of them, where that is another one.
+        how: `"sync"`: in turn, in this process; `"async"`: at once, each in a process of its own.
     """
     # Observations are encoded at once, so the environments may write the next ones over them.
     makes = [partial(_resumable, one, i) for i, one in enumerate((first or make, *[make] * (n - 1)))]
+    if how == "async":
+        from rlcatalog_ppo.workers import Workers
+
+        return Workers(makes)
     return SyncVectorEnv(makes, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
 
 

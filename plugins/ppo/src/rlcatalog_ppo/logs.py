@@ -236,9 +236,10 @@ class Wandb:
             )
         except wandb.Error as error:
             raise ConfigError(
-                f"--log wandb: no run was begun: {reason(error)}. `wandb login` sets an account up; WANDB_MODE=offline"
-                " needs none."
+                f"--log wandb: no run was begun: {reason(error).rstrip('.')}. `wandb login` sets an account up;"
+                " WANDB_MODE=offline needs none."
             ) from error
+        write_file(folder, WANDB_ID, f"{self._run.id}\n".encode())
 
     def write(self, row: Mapping[str, Any]) -> None:
         self._run.log(numbers(row), step=row[_STEPS])
@@ -262,17 +263,14 @@ def _need_wandb() -> None:
 
 
 def _wandb_id(folder: Path, after: int | None) -> str:
+    """Return the id of a run: the one it had, where it goes on, or a new one."""
     path = folder / WANDB_ID
-    if after is not None and path.exists():
-        found = path.read_text(encoding="utf-8", errors="replace").strip()
-        if not re.fullmatch(r"[a-z0-9]{1,64}", found):
-            raise SavedPolicyError(
-                f"{path}: {shown(found)} is no id of a run. Remove the file to go on under a new one."
-            )
-        return found
-    name = secrets.token_hex(8)
-    write_file(folder, WANDB_ID, f"{name}\n".encode())
-    return name
+    if after is None or not path.exists():
+        return secrets.token_hex(8)
+    found = path.read_text(encoding="utf-8", errors="replace").strip()
+    if not re.fullmatch(r"[a-z0-9]{1,64}", found):
+        raise SavedPolicyError(f"{path}: {shown(found)} is no id of a run. Remove the file to go on under a new one.")
+    return found
 
 
 # --- what a killed run has written -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv
 from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError, NotServedError
 from rlcatalog.policy import State, autoreset_of
+from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
 
 Array = np.ndarray[Any, Any]
@@ -41,6 +42,7 @@ class Rollout:
         memory: The memory each of them began with, `[S, ...]`, environment after environment.
         idle: Steps that did nothing but begin an episode, or None where there are none. They are no experience: `batch`
             and `rows` leave them out.
+        scaled: Rewards as they are learned from, or None where they are those of `reward`.
     """
 
     obs: Array
@@ -57,6 +59,7 @@ class Rollout:
     starts: Array | None = None
     memory: tuple[Array, ...] = ()
     idle: Array | None = None
+    scaled: Array | None = None
 
     @property
     def steps(self) -> int:
@@ -72,10 +75,11 @@ class Rollout:
         """Return the generalised advantage estimates `[T, N]` (Schulman et al. 2016, equation 16)."""
         advantages = np.zeros_like(self.value)
         next_value, running = self.last_value, np.zeros_like(self.last_value)
+        rewards = self.reward if self.scaled is None else self.scaled
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is found when it is to be learned from
             for t in range(len(advantages) - 1, -1, -1):
                 goes_on = 1.0 - self.done[t]
-                delta = self.reward[t] + self.bootstrap[t] + gamma * next_value * goes_on - self.value[t]
+                delta = rewards[t] + self.bootstrap[t] + gamma * next_value * goes_on - self.value[t]
                 running = delta + gamma * lambda_ * goes_on * running
                 advantages[t], next_value = running, self.value[t]
         return advantages
@@ -164,14 +168,16 @@ class Collector:
         postprocess: Adds columns to each trajectory, which the model may ask for as views in training, or None.
         values: Whether value estimates are learned from; without, the rollouts' are 0, and what would have come after
             their end or a truncation counts for nothing.
+        scale: What rewards are learned from, or None where it is they themselves.
     """
 
     def __init__(
         self, policy: Policy, envs: VectorEnv[Any, Any, Any], seed: int | None, gamma: float,
         postprocess: Postprocess | None = None, *, values: bool = True,
+        scale: RewardScale | None = None,
     ) -> None:  # fmt: skip
         self.policy, self.envs, self.gamma, self.autoreset = policy, envs, gamma, autoreset_of(envs)
-        self._values = values
+        self._values, self.scale = values, scale
         self.episodes = Episodes()
         n = envs.num_envs
         self._returns, self._lengths = np.zeros(n), np.zeros(n, np.int64)
@@ -229,6 +235,7 @@ class Collector:
                          "total": self.episodes.total},
             "returns": self._returns, "lengths": self._lengths, "encoded": self._encoded, "mask": self._mask,
             "rewards": self._rewards, "idle": self._idle,
+            "scale": None if self.scale is None else self.scale.get_state(),
             "state": None if state is None else {
                 "memory": state.memory, "windows": dict(state.history.windows), "t": state.history.t,
                 "seen": state.seen, "past": state.past},
@@ -244,6 +251,8 @@ class Collector:
         self._returns, self._lengths = np.array(found["returns"]), np.array(found["lengths"])
         self._encoded, self._rewards, self._idle = found["encoded"], found["rewards"], found["idle"]
         self._mask, state = found["mask"], found["state"]
+        if self.scale is not None and found.get("scale") is not None:
+            self.scale.set_state(found["scale"])
         if state is not None:
             history = self._state.history._replace(windows=state["windows"], t=state["t"])
             self._state = State(state["memory"], history, state["seen"], state["past"])
@@ -264,6 +273,8 @@ class Collector:
         self._state = self.policy.restart(self._state, rows)
         for column in (self._returns, self._lengths, self._rewards, self._idle):
             column[rows] = 0
+        if self.scale is not None:
+            self.scale.begin_anew(rows)
 
     def _step(self, sequences: Sequences | None) -> dict[str, Any]:
         policy, encoded, mask, idle = self.policy, self._encoded, self._mask, self._idle
@@ -286,6 +297,8 @@ class Collector:
         ended, cut = terminated | truncated, truncated & ~terminated
         self._rewards = self._rewarded(reward)
         row |= {"reward": self._rewards, "done": ended, "bootstrap": np.zeros(len(ended), np.float32)}
+        if self.scale is not None:
+            row["scaled"] = self.scale(self._rewards, ended, idle)
         self._returns += reward
         self._lengths += ~idle
         last: Array | None = None

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from rlcatalog import Policy
-from rlcatalog.errors import NotServedError
+from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.tf import HALF, TFModelV2, keras, tf
 from rlcatalog_ppo.config import OnPolicyConfig
@@ -30,25 +30,61 @@ def set_threads(count: int) -> None:
 
 
 class Adam(keras.optimizers.Adam):  # type: ignore[misc]
-    """Adam with the epsilon of Kingma and Ba's algorithm 1, as PyTorch has it.
+    """Adam with the epsilon of Kingma and Ba's algorithm 1, as PyTorch has it, in one operation for each weight.
 
-    Keras adds its epsilon before the bias of the second moment is corrected: 1e-5 acts as 3e-4 at the first step.
+    Keras adds its epsilon before the bias of the second moment is corrected: 1e-5 acts as 3e-4 at the first step. Its
+    dozen operations for each weight take half of the time in which a small net's step is traced.
     """
 
-    @property
-    def epsilon(self) -> Any:
-        """The epsilon that, added where Keras adds it, is the given one after the correction of this step."""
-        beta = tf.constant(self.beta_2, tf.float64)
-        uncorrected = 1.0 - beta ** tf.cast(self.iterations + 1, tf.float64)
-        return tf.cast(self._epsilon * tf.sqrt(uncorrected), tf.float32)
+    #: The learning rate and the epsilon of the step that is being taken, the corrections of both moments in them.
+    _corrected: Any = None
 
-    @epsilon.setter
-    def epsilon(self, value: float) -> None:
-        self._epsilon = value
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """Move the weights against their gradients."""
+        count = tf.cast(self.iterations + 1, tf.float64)
+        first, second = (1.0 - tf.constant(beta, tf.float64) ** count for beta in (self.beta_1, self.beta_2))
+        rate = tf.cast(self.learning_rate, tf.float64) * tf.sqrt(second) / first
+        self._corrected = rate, self.epsilon * tf.sqrt(second)
+        super().apply(grads, trainable_variables)
+        self._corrected = None  # tensors of a trace mean nothing outside it
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Move a weight."""
+        dtype, index = variable.dtype, self._get_variable_index(variable)
+        rate, epsilon = (tf.cast(number, dtype) for number in self._corrected)
+        beta1, beta2, none = (tf.constant(number, dtype) for number in (self.beta_1, self.beta_2, 0.0))
+        first, second = (part[index].value for part in self.moments())
+        # Powers of zero: the corrections are in the rate and the epsilon.
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle, m=first.handle, v=second.handle, beta1_power=none, beta2_power=none, lr=rate,
+            beta1=beta1, beta2=beta2, epsilon=epsilon, grad=tf.cast(gradient, dtype),
+        )  # fmt: skip
 
     def moments(self) -> tuple[list[Any], list[Any]]:
         """Return the variables that hold the first and the second moments, weight by weight."""
         return self._momentums, self._velocities
+
+
+def device_of(name: str) -> str:
+    """Return the device that a config names, as TensorFlow names it.
+
+    Raises:
+        ConfigError: TensorFlow knows none of this name, or sees none.
+    """
+    if name == "cpu":
+        return name
+    kind, colon, index = name.partition(":")
+    if kind not in ("auto", "cuda", "gpu") or (colon and not index.isdecimal()):
+        raise ConfigError(f"device={name!r}: expected cpu, cuda, cuda:1, … or auto, with framework='tf'.")
+    count = len(tf.config.list_logical_devices("GPU"))
+    if name == "auto" and not count:
+        return "cpu"
+    if int(index or 0) >= count:
+        raise ConfigError(
+            f"device={name!r}: TensorFlow {tf.__version__} sees {count} GPUs. Use cpu, or auto for a GPU where there is"
+            " one."
+        )
+    return f"/gpu:{index or 0}"
 
 
 class Optimizer:
@@ -101,6 +137,18 @@ class Optimizer:
         loss, figures, traced = self._traced[1](tensors)
         metrics = self.model.metrics()
         return self._checked(loss, figures), {name: traced.get(name, value) for name, value in metrics.items()}
+
+    def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a batch where the model is; see `rlcatalog_ppo.learner.Optimizer`."""
+        if self.policy.device == "cpu":
+            return batch
+        with tf.device(self.policy.device):
+            return {name: part if name == "seq_lens" else tf.nest.map_structure(tf.convert_to_tensor, part)
+                    for name, part in batch.items()}  # fmt: skip
+
+    def rows(self, column: Any, index: Any) -> Any:
+        """Return some rows of a column; see `rlcatalog_ppo.learner.Optimizer`."""
+        return tf.gather(column, index) if tf.is_tensor(column) else column[index]
 
     def _checked(self, loss: Any, figures: Any) -> Any:
         if not (math.isfinite(loss) and math.isfinite(figures[-1])):

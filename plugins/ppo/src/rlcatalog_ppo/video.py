@@ -72,6 +72,8 @@ class Film:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--video {path}: its folder cannot be made: {reason(error)}") from error
+        if not os.access(path.parent, os.W_OK):
+            raise ConfigError(f"--video {path}: nothing may be written into its folder.")
         self.path, self.fps, self.frames, self.episodes = path, float(_FPS), 0, 0
         self._file = io.BytesIO()
         self._stream: Any = None
@@ -172,6 +174,8 @@ def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
     Raises:
         NotServedError: It has no such mode, or there is no display.
     """
+    # An accelerated window loads Mesa's LLVM, which ends the process where TensorFlow has brought another.
+    os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
     # Gymnasium shows the frames of those that open no window of their own.
     _need_mode(name, _metadata(make), ("human", "rgb_array"), "--render")
     if sys.platform.startswith("linux") and not any(map(os.environ.get, _DISPLAYS)):
@@ -271,5 +275,8 @@ class Windowed(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(seed=seed, options=options)
         with _rendering(self.env, "human"):
             found = self.env.reset(seed=seed, options=options)
+        pygame = sys.modules.get("pygame")  # which draws most environments, and says nothing where it shows nothing
+        if pygame is not None and pygame.display.get_init() and pygame.display.get_driver() == "offscreen":
+            raise NotServedError(f"--render: no window opens on the display {os.environ.get('DISPLAY', '')!r}.")
         self._open = True
         return found

@@ -1,0 +1,176 @@
+"""Environments side by side, each in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector.async_vector_env import AsyncState
+from gymnasium.vector.utils import CloudpickleWrapper
+
+from rlcatalog.errors import ConfigError, WorkerError, reason
+
+#: The info under which a worker says what went wrong: an exception would not travel if it cannot be pickled.
+_FAULT = "rlcatalog_fault"
+
+#: Not fork: threads of PyTorch or TensorFlow may hold locks that a copy of this process would wait for.
+_CONTEXT = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+
+
+class Workers(AsyncVectorEnv):
+    """Gymnasium's environments in processes; a fault in one is named, and closing leaves none behind.
+
+    Args:
+        makes: Each makes one environment; they travel by cloudpickle.
+
+    Raises:
+        ConfigError: They cannot be pickled.
+        WorkerError: A process ended while its environment was made.
+    """
+
+    def __init__(self, makes: Sequence[Callable[[], Any]]) -> None:
+        try:
+            for make in makes:
+                pickle.dumps(CloudpickleWrapper(make))
+        except Exception as error:
+            raise ConfigError(
+                f"vector='async': what makes the environment cannot be sent to a process: {reason(error)}. Make what it"
+                " holds inside of it, or use vector='sync'."
+            ) from error
+        makers: list[Callable[[], Any]] = [partial(_made, make, os.getpid()) for make in makes]
+        try:
+            try:
+                self._start(makers, shared_memory=True)
+            except (TypeError, ValueError):  # spaces whose observations differ in size, or of a kind of one's own
+                self._start(makers, shared_memory=False)
+        except BaseException as error:
+            if not getattr(self, "processes", None):  # of the environment that is asked for its spaces
+                raise
+            if isinstance(error, EOFError | OSError):
+                raise self._ended() from error
+            self.close(terminate=True)
+            raise
+
+    def _start(self, makers: list[Callable[[], Any]], shared_memory: bool) -> None:
+        super().__init__(
+            makers, shared_memory, copy=False, context=_CONTEXT, autoreset_mode=AutoresetMode.SAME_STEP
+        )  # fmt: skip
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every environment."""
+        try:
+            found: tuple[Any, dict[str, Any]] = super().reset(seed=seed, options=options)
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
+        self._check(found[1])
+        return found
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in every environment."""
+        try:
+            found: tuple[Any, Any, Any, Any, dict[str, Any]] = super().step(actions)
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
+        self._check(found[4])
+        return found
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of every environment."""
+        try:
+            found: tuple[Any, ...] = super().call(name, *args, **kwargs)
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
+        return found
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
+        """Let the workers close their environments; where one does not answer, end all."""
+        idle = getattr(self, "_state", None) is AsyncState.DEFAULT
+        self._state = AsyncState.DEFAULT  # what is pending is not waited for
+        if not terminate and idle and all(process.is_alive() for process in self.processes):
+            try:
+                super().close_extras(timeout)
+                return
+            except (EOFError, OSError):
+                pass
+        super().close_extras(terminate=True)
+
+    def _check(self, infos: Mapping[str, Any]) -> None:
+        if _FAULT in infos:
+            i = int(np.flatnonzero(infos[f"_{_FAULT}"])[0])
+            raise WorkerError(f"environment {i} of {self.num_envs}: {infos[_FAULT][i]}")
+
+    def _ended(self) -> WorkerError:
+        """Return the error for processes that are gone, after all others are ended."""
+        for process in self.processes:
+            process.join(timeout=0.5)
+            if not process.is_alive():
+                break
+        gone = [f"environment {i} ({_how(p.exitcode)})" for i, p in enumerate(self.processes) if not p.is_alive()]
+        self.close(terminate=True)
+        return WorkerError(
+            f"processes of environments ended: {', '.join(gone) or 'unknown which'}. What they said stands on stderr; a"
+            " killed one may have lacked memory. A script that trains with vector='async' starts under"
+            ' `if __name__ == "__main__":`, for each process imports it.'
+        )
+
+
+class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Says in its infos what the environment raised.
+
+    Args:
+        env: The environment.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._steps, self._last = 0, None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        self._steps = 0
+        try:
+            self._last, info = self.env.reset(seed=seed, options=options)
+        except Exception as error:
+            return self._seen(), {_FAULT: f"reset raised {_told(error)}"}
+        return self._last, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step."""
+        self._steps += 1
+        try:
+            self._last, reward, terminated, truncated, info = self.env.step(action)
+        except Exception as error:
+            fault = {_FAULT: f"step {self._steps} of its episode raised {_told(error)}"}
+            return self._seen(), 0.0, False, False, fault
+        return self._last, reward, terminated, truncated, info
+
+    def _seen(self) -> Any:
+        """Return an observation nobody will look at."""
+        return self.observation_space.sample() if self._last is None else self._last
+
+
+def _made(make: Callable[[], Any], parent: int) -> Any:
+    """Make an environment: in the process it is for, or in the parent, which asks one for its spaces."""
+    if os.getpid() == parent:
+        return make()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the parent decides what follows
+    return _Reports(make())
+
+
+def _told(error: Exception) -> str:
+    return f"{reason(error)}\n{''.join(traceback.format_exception(error)).rstrip()}"
+
+
+def _how(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        return f"killed by {signal.Signals(-exitcode).name}"
+    return f"exit code {exitcode}"
