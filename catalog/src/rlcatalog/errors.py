@@ -195,6 +195,10 @@ class RunFolderError(CatalogError, FileExistsError):
     """A folder for a training run holds one already, or another run is writing into it."""
 
 
+class FailedRunsError(CatalogError, RuntimeError):
+    """Of several runs, some have failed."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `" Did you mean 'x'?"` for the known name nearest to `name`, or an empty string."""
     found = difflib.get_close_matches(name[:_LONGEST], list(known), n=1, cutoff=0.6)

@@ -276,7 +276,7 @@ def test_tensorboards_files_need_no_framework():
 # --- Weights & Biases ------------------------------------------------------------------------------------------------
 
 RUN = """
-import pathlib, sys
+import pathlib, sys, time
 from rlcatalog_ppo import logs
 folder = pathlib.Path(sys.argv[1])
 for after, steps in ((None, (100, 200, 300)), (200, (300, 400))):
@@ -284,6 +284,7 @@ for after, steps in ((None, (100, 200, 300)), (200, (300, 400))):
     for step in steps:
         writer.write({"timesteps_total": step, "info": {"kl": step / 8, "text": "x"}})
     writer.close()
+    time.sleep(1)  # wandb names a folder by the second
 """
 
 
@@ -312,7 +313,7 @@ def test_wandb_logs_without_a_network_and_goes_on_under_its_id(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == ""
     name = (tmp_path / "wandb-id").read_text().strip()
-    files = sorted((tmp_path / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"), key=os.path.getmtime)
+    files = sorted((tmp_path / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"))
     found = []
     for path in files:
         history = [record.history for record in records(path) if record.WhichOneof("record_type") == "history"]

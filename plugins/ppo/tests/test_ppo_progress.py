@@ -60,15 +60,18 @@ def test_what_was_done_before_counts_for_the_way_and_not_for_the_speed(clock):
     assert out.getvalue() == "training: 80 %, 800 of 1,000 steps, mean return 0.0, 100 steps/s, 0:00:02 left\n"
 
 
-def test_a_terminal_gets_a_bar(monkeypatch):
+def test_a_terminal_gets_a_bar(monkeypatch, clock):
     monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setenv("COLUMNS", "80")
     out = Terminal()
     with Display("training on CartPole-v1", 1000, stream=out) as display:
+        clock[0] = 0.5
         display.update(500, 21.25)
     found = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
     assert "\x1b[" in out.getvalue()
-    assert re.search(r"training on CartPole-v1 .*50%.*mean return 21\.2, [\d,]+ steps/s.*left", found)
+    assert re.search(
+        r"training on CartPole-v1 .*50% mean return 21\.2, 1,000 steps/s [-\d]:[-\d]{2}:[-\d]{2} left", found
+    )
 
 
 @pytest.mark.parametrize("term", ["dumb", "unknown"])

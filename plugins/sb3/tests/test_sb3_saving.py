@@ -221,7 +221,7 @@ def test_the_command_writes_what_evaluate_reads(algo, tmp_path):
     left = {"policy", "config.json", "run.json", "progress.csv", "algorithm.zip"}
     assert left <= {path.name for path in tmp_path.iterdir()}
     record = read_record(tmp_path)
-    assert (record["status"], record["engine"]) == ("finished", "stable_baselines3")
+    assert (record["status"], record["engine"]) == ("finished", "sb3")
     assert {"stable_baselines3", "torch", "rlcatalog-sb3"} <= record["versions"].keys()
     saved = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert saved["algorithm"]["name"] == algo

@@ -45,7 +45,7 @@ def recorded(
 
     Args:
         folder: The run's folder.
-        engine: Who trains, where it is not this project, such as `"stable_baselines3"`.
+        engine: Who trains, where it is not this project, such as `"sb3"`.
         packages: Modules whose versions matter too; those that are imported are noted.
         resumed: The run goes on: what was noted when it began stays, and this part is added to it.
 

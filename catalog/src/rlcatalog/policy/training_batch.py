@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
     """Raise where a training batch cannot be what acting left.
 
-    What a trace knows of tensors, their shapes, is checked there, too; their values are known outside it only.
+    What a trace knows of tensors, their shapes, is checked there, too; their values are known outside it only. Those on
+    another device than the CPU are taken at their word: to read them, each step would wait for the device.
 
     Args:
         policy: The policy.
@@ -93,4 +94,7 @@ def _shaped(value: Any) -> Any:
 
 
 def _values(value: Any) -> Any:
-    return value if isinstance(value, np.ndarray) else ops_of(value).array(value)
+    if isinstance(value, np.ndarray):
+        return value
+    device = str(getattr(value, "device", "")).lower()
+    return None if device and "cpu" not in device else ops_of(value).array(value)

@@ -99,6 +99,9 @@ class OnPolicy(ABC):
         try:
             spaces = self._envs.single_observation_space, self._envs.single_action_space
             self.policy: Policy = self._build(catalog, spaces) if policy is None else _fitting(policy, spaces)
+            device = backend(self.policy.framework).device_of(self.config.device)
+            if device != self.policy.device:
+                self.policy.to(device)
             if self.uses_values:
                 check_policy(self.policy, self.config.algorithm)
             self._collector = Collector(

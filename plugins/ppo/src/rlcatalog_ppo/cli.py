@@ -16,6 +16,7 @@ from rlcatalog.cli import default_folder, import_modules, key_values, read_confi
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog.policy import read_manifest
 from rlcatalog_ppo.algorithms import ALGORITHMS, algorithm_class
+from rlcatalog_ppo.config import parse
 from rlcatalog_ppo.interrupts import Interrupted
 from rlcatalog_ppo.logs import LOGS, log_names
 from rlcatalog_ppo.progress import Display
@@ -23,6 +24,7 @@ from rlcatalog_ppo.training import CURVE, POLICY, RunOptions, fresh_options, run
 
 
 def train(
+    context: typer.Context,
     env_id: Annotated[
         str | None, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
     ] = None,
@@ -43,6 +45,9 @@ def train(
     seed: Annotated[
         int | None,
         typer.Option(min=0, max=2**32 - 1, help="Of environments, weights and sampling; 0 when missing."),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="SEEDS", help="Several runs side by side, one for each: 0,1,2 or 0-4.")
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="Where the model computes: cpu, cuda, cuda:1, …, or auto; cpu when missing.")
@@ -95,7 +100,7 @@ def train(
     }  # fmt: skip
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if resume is not None:
-        fixed = {"ENV_ID": env_id, "--algo": algorithm, "--framework": framework, "--model": model, "--seed": seed,
+        fixed = {"ENV_ID": env_id, "--seeds": seeds, "--algo": algorithm, "--framework": framework, "--model": model, "--seed": seed,
                  "--out": out, "--overwrite": overwrite or None}  # fmt: skip
         if clash := [name for name, value in fixed.items() if value is not None]:
             raise ConfigError(f"--resume {resume}: goes on with the run that is there; {clash[0]} is its own.")
@@ -111,6 +116,15 @@ def train(
         "seed": 0 if seed is None else seed,
         **{name: value for name, value in (("framework", framework), ("device", device)) if value is not None},
     }  # fmt: skip
+    if seeds is not None:
+        from rlcatalog_ppo.several_seeds import parse_seeds, refuse_with_seeds, train_seeds
+
+        refuse_with_seeds(context)
+        wanted = parse_seeds(seeds)
+        parse(config, algorithm_class(algorithm or "PPO").config_class)  # once, before there are many runs
+        folder = out or default_folder(env_id, seed=wanted)
+        train_seeds(context, wanted, folder, threads=options.threads, overwrite=overwrite)
+        return
     if out is not None:
         refuse_taken(out, overwrite)  # before anything is built
     set_threads(framework, options.threads)

@@ -35,6 +35,9 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     framework: Annotated[str | None, Meta(description="torch or tf; a custom class decides when missing")] = None
     model: Annotated[dict[str, Any], Meta(description="the model config")] = {}
+    device: Annotated[
+        str, Meta(description="where the model computes: cpu, cuda, cuda:1, …, mps, or auto for a GPU if there is one")
+    ] = "cpu"
     env_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the environment")] = {}
     seed: Annotated[_Seed | None, Meta(description="seed of environments, weights and sampling")] = None
     num_envs: Annotated[_Positive, Meta(description="environments stepped side by side")] = 8

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import getitem
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -56,6 +56,12 @@ class Optimizer(Protocol):
             NonFiniteError: The loss or its gradient is not finite; the weights stay as they were.
         """
 
+    def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a batch where the model is, so that it travels once in an update; on the CPU the batch itself."""
+
+    def rows(self, column: Any, index: Array) -> Any:
+        """Return some rows of a column of a batch that was placed, by indices."""
+
     def means(self, figures: list[Any]) -> list[float]:
         """Return the means of the figures of several steps."""
 
@@ -100,7 +106,7 @@ class Learner:
         """
         figures: list[Any] = []
         metrics: dict[str, Any] = {}
-        for minibatches_of_pass in self._passes(batch):
+        for minibatches_of_pass in self._passes(self.optimizer.placed(batch)):
             figures = []
             for minibatch in minibatches_of_pass:
                 found, metrics = self.optimizer.step(minibatch, lr, self.kl_coeff, clip_param)
@@ -148,7 +154,7 @@ class PPOLearner(Learner):
 
     def _passes(self, batch: Mapping[str, Any]) -> Iterator[Iterable[Mapping[str, Any]]]:
         for _ in range(self.config.num_epochs):
-            yield minibatches(batch, self.config.minibatch_size, self.rng)
+            yield minibatches(batch, self.config.minibatch_size, self.rng, self.optimizer.rows)
 
     def _adapted(self, means: list[float]) -> dict[str, float]:
         """Adapt the weight of the divergence (Schulman et al. 2017, section 4); return the one that was used."""
@@ -163,11 +169,23 @@ class PPOLearner(Learner):
         return {"kl_coeff": used}
 
 
-def minibatches(batch: Mapping[str, Any], size: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+def minibatches(
+    batch: Mapping[str, Any], size: int, rng: np.random.Generator, take: Callable[[Any, Array], Any] = getitem
+) -> Iterator[dict[str, Any]]:
     """Yield a batch in shuffled parts of about `size` rows, sequences whole where there are any.
 
     A part of a single row is left out: its advantage has no deviation to be normalised by.
+
+    Args:
+        batch: The batch.
+        size: Rows of a part.
+        rng: Shuffles.
+        take: Returns some rows of a column, by indices.
     """
+
+    def part_of(index: Array) -> Any:
+        return each(rows, lambda column: take(column, index))
+
     rows = {name: array for name, array in batch.items() if name not in ("seq_lens", "state")}
     lengths = batch.get("seq_lens")
     if lengths is None:
@@ -175,7 +193,7 @@ def minibatches(batch: Mapping[str, Any], size: int, rng: np.random.Generator) -
         for start in range(0, len(order), size):
             index = order[start : start + size]
             if len(index) > 1:
-                yield each(rows, itemgetter(index))
+                yield part_of(index)
         return
     order, firsts = rng.permutation(len(lengths)), np.cumsum(lengths) - lengths
     groups = (np.cumsum(lengths[order]) - 1) // size
@@ -184,8 +202,8 @@ def minibatches(batch: Mapping[str, Any], size: int, rng: np.random.Generator) -
         if lengths[chosen].sum() < 2:
             continue
         index = np.concatenate([np.arange(firsts[s], firsts[s] + lengths[s]) for s in chosen])
-        part = each(rows, itemgetter(index))
-        yield {**part, "seq_lens": lengths[chosen], "state": [memory[chosen] for memory in batch["state"]]}
+        state = [take(memory, chosen) for memory in batch["state"]]
+        yield {**part_of(index), "seq_lens": lengths[chosen], "state": state}
 
 
 def loss_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 
 class Display:
@@ -51,9 +52,8 @@ class Display:
                 BarColumn(),
                 TaskProgressColumn(),
                 TextColumn("{task.fields[figures]}"),
-                TimeElapsedColumn(),
+                TimeRemainingColumn(table_column=Column(no_wrap=True)),  # the bar gives way in narrow ones
                 TextColumn("left"),
-                TimeRemainingColumn(),
                 console=console,
             )
             self._bar.start()

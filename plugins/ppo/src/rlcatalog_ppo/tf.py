@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from rlcatalog import Policy
-from rlcatalog.errors import NotServedError
+from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.tf import HALF, TFModelV2, keras, tf
 from rlcatalog_ppo.config import OnPolicyConfig
@@ -65,6 +65,28 @@ class Adam(keras.optimizers.Adam):  # type: ignore[misc]
         return self._momentums, self._velocities
 
 
+def device_of(name: str) -> str:
+    """Return the device that a config names, as TensorFlow names it.
+
+    Raises:
+        ConfigError: TensorFlow knows none of this name, or sees none.
+    """
+    if name == "cpu":
+        return name
+    kind, colon, index = name.partition(":")
+    if kind not in ("auto", "cuda", "gpu") or (colon and not index.isdecimal()):
+        raise ConfigError(f"device={name!r}: expected cpu, cuda, cuda:1, … or auto, with framework='tf'.")
+    count = len(tf.config.list_logical_devices("GPU"))
+    if name == "auto" and not count:
+        return "cpu"
+    if int(index or 0) >= count:
+        raise ConfigError(
+            f"device={name!r}: TensorFlow {tf.__version__} sees {count} GPUs. Use cpu, or auto for a GPU where there is"
+            " one."
+        )
+    return f"/gpu:{index or 0}"
+
+
 class Optimizer:
     """Takes optimiser steps (see `rlcatalog_ppo.learner.Optimizer`).
 
@@ -115,6 +137,18 @@ class Optimizer:
         loss, figures, traced = self._traced[1](tensors)
         metrics = self.model.metrics()
         return self._checked(loss, figures), {name: traced.get(name, value) for name, value in metrics.items()}
+
+    def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a batch where the model is; see `rlcatalog_ppo.learner.Optimizer`."""
+        if self.policy.device == "cpu":
+            return batch
+        with tf.device(self.policy.device):
+            return {name: part if name == "seq_lens" else tf.nest.map_structure(tf.convert_to_tensor, part)
+                    for name, part in batch.items()}  # fmt: skip
+
+    def rows(self, column: Any, index: Any) -> Any:
+        """Return some rows of a column; see `rlcatalog_ppo.learner.Optimizer`."""
+        return tf.gather(column, index) if tf.is_tensor(column) else column[index]
 
     def _checked(self, loss: Any, figures: Any) -> Any:
         if not (math.isfinite(loss) and math.isfinite(figures[-1])):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog import Policy
-from rlcatalog.errors import NotServedError
+from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import before_torch_optimizers, tensor_ops
 from rlcatalog_ppo.config import OnPolicyConfig
 from rlcatalog_ppo.learner import Moments, loss_inputs, not_finite
@@ -143,6 +143,26 @@ def _check(weight: Tensor) -> None:
         )
 
 
+def device_of(name: str) -> str:
+    """Return the device that a config names.
+
+    Raises:
+        ConfigError: PyTorch knows none of this name, or sees none.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    kind, colon, index = name.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or (colon and not index.isdecimal()):
+        raise ConfigError(f"device={name!r}: expected cpu, cuda, cuda:1, …, mps or auto.")
+    count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[kind]
+    if int(index or 0) >= count:
+        raise ConfigError(
+            f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind. Use cpu, or auto for a"
+            " GPU where there is one."
+        )
+    return "cpu" if kind == "cpu" else name
+
+
 class Optimizer:
     """Takes optimiser steps (see `rlcatalog_ppo.learner.Optimizer`).
 
@@ -168,7 +188,19 @@ class Optimizer:
     ) -> tuple[Tensor, dict[str, Any]]:
         """Improve the weights on a minibatch."""
         self._check_precision()  # models are converted at any time
-        tensors = {name: part if name in ("seq_lens", "state") else each(part, torch.from_numpy)
+        loss, found, norm = self._descend(batch, kl_coeff, clip_param)
+        if not (math.isfinite(norm.item()) and math.isfinite(loss.item())):
+            self.optimizer.zero_grad()
+            figures = self._figures(found, norm).tolist()
+            raise not_finite(self.config.algorithm, self.objective, loss.item(), figures)
+        self.optimizer.step(lr)
+        return self._figures(found, norm), self.model.metrics()
+
+    def _descend(
+        self, batch: Mapping[str, Any], kl_coeff: float, clip_param: float | None
+    ) -> tuple[Tensor, Losses, Tensor]:
+        """Compute the gradient, clipped; return the loss, its parts, and the norm the gradient had."""
+        tensors = {name: part if name in ("seq_lens", "state") else each(part, torch.as_tensor)
                    for name, part in batch.items()}  # fmt: skip
         evaluation = self.policy.evaluate(tensors)
         found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), kl_coeff, clip_param)
@@ -180,13 +212,24 @@ class Optimizer:
         loss = loss.sum()
         loss.backward()
         limit = self.config.grad_clip if self.config.grad_clip is not None else float("inf")
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
-        if not (math.isfinite(norm.item()) and math.isfinite(loss.item())):
-            self.optimizer.zero_grad()
-            figures = self._figures(found, norm).tolist()
-            raise not_finite(self.config.algorithm, self.objective, loss.item(), figures)
-        self.optimizer.step(lr)
-        return self._figures(found, norm), self.model.metrics()
+        return loss, found, torch.nn.utils.clip_grad_norm_(self.parameters, limit)
+
+    def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a batch where the model is; see `rlcatalog_ppo.learner.Optimizer`."""
+        if self.policy.device == "cpu":
+            return batch
+
+        def moved(array: Any) -> Tensor:
+            return torch.as_tensor(array).to(self.policy.device)
+
+        found = {name: each(part, moved) for name, part in batch.items() if name not in ("seq_lens", "state")}
+        if "seq_lens" in batch:
+            found |= {"seq_lens": batch["seq_lens"], "state": [moved(part) for part in batch["state"]]}
+        return found
+
+    def rows(self, column: Any, index: Any) -> Any:
+        """Return some rows of a column; see `rlcatalog_ppo.learner.Optimizer`."""
+        return column[torch.from_numpy(index).to(column.device)] if isinstance(column, Tensor) else column[index]
 
     def _check_precision(self) -> None:
         if any(parameter.dtype is torch.float16 for parameter in self.parameters):

@@ -68,9 +68,10 @@ def train_rllib(
     config.env_runners(num_env_runners=env_runners, num_envs_per_env_runner=envs)
     config.reporting(min_time_s_per_iteration=0).debugging(seed=seed, log_level="ERROR")
     configure(config, env_id, model=chosen)
-    about = {"steps": steps, "seed": seed, "algorithm": {"name": algo, "env_config": {}, **given}, "model": chosen}
+    algorithm = {"name": algo, "env_config": {}, **given}
+    about = {"steps": steps, "framework": "torch", "seed": seed, "algorithm": algorithm, "model": chosen}
     folder = out or default_folder(env_id, algo, seed)
-    with run_folder(folder, overwrite), recorded(folder, engine="ray", packages=("ray",)):
+    with run_folder(folder, overwrite), recorded(folder, engine="rllib", packages=("ray",)):
         if (folder / CHECKPOINT / "rllib_checkpoint.json").is_file():  # of the run that is replaced
             shutil.rmtree(folder / CHECKPOINT)
         write_config(folder, env_id, about)

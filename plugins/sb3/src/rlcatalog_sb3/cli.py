@@ -60,7 +60,7 @@ def train_sb3(
     with torch.random.fork_rng(devices=[]):  # a policy that is converted is built anew: its draws are not the run's
         policy = to_policy(algorithm)
     folder = out or default_folder(env_id, algo, seed)
-    engine, packages = "stable_baselines3", ("stable_baselines3", "sb3_contrib")
+    engine, packages = "sb3", ("stable_baselines3", "sb3_contrib")
     with run_folder(folder, overwrite), recorded(folder, engine=engine, packages=packages):
         write_config(folder, env_id, _resolved(steps, algo, envs, given, seed, policy))
         algorithm.set_logger(configure(str(folder), ["csv"]))
