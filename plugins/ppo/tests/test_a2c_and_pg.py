@@ -15,7 +15,7 @@ import torch
 import rlcatalog
 import rlcatalog_ppo
 from rlcatalog import ModelCatalog
-from rlcatalog.errors import ConfigError, NonFiniteError, NotServedError, UnknownConfigKeyError
+from rlcatalog.errors import ConfigError, NonFiniteError, NotServedError, SavedPolicyError, UnknownConfigKeyError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.policy import Evaluation
 from rlcatalog.torch import TorchModelV2
@@ -243,6 +243,22 @@ def test_custom_loss_metrics_and_postprocessing_work_as_in_ppo(algorithm):
     assert norms[-1] < 0.2 * norms[0]
     np.testing.assert_array_equal(algo.policy.model.seen[0], 2 * algo.policy.model.seen[1])
     algo.stop()
+
+
+@pytest.mark.parametrize(("algorithm", "framework"), [(A2C, "torch"), (PG, "tf")])
+def test_the_rest_of_a_run_is_what_it_would_have_been(algorithm, framework, tmp_path):
+    model = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}
+    keys = {"framework": framework, "model": model, "lr_schedule": [[0, 0.01], [100, 0.0]], "reward_scale": True}
+    whole = algorithm(Clock, {**SMALL, **keys, "env_config": {"worth": 3.0}})
+    whole.train()
+    whole.save_checkpoint(tmp_path)
+    rest = [whole.train()["info"] for _ in range(2)]
+    gone_on = algorithm.restore(tmp_path, Clock)
+    assert [gone_on.train()["info"] for _ in range(2)] == rest
+    for name, weight in whole.policy.model.get_weights().items():
+        np.testing.assert_array_equal(gone_on.policy.model.get_weights()[name], weight)
+    with pytest.raises(SavedPolicyError, match=f"was written by {algorithm.__name__}; PPO cannot"):
+        PPO.restore(tmp_path, Clock)
 
 
 def test_names_as_the_seeds_write_them():
