@@ -469,21 +469,27 @@ def test_refused(key):
     assert advice in key_rows()[key][3]
 
 
-def test_ppo_keys():
-    found = {quoted(row[0])[0]: row[1:] for row in rows(between(read("docs/config.md"), "ppo"))}
-    known = {row.name: row for row in keys_of(ppo.PPOConfig, "rlcatalog-ppo")}
-    assert list(found) == list(known)
+@pytest.mark.parametrize("config", [ppo.PPOConfig, ppo.A2CConfig, ppo.PGConfig])
+def test_keys_of_algorithms(config):
+    """Those that all have, and in a table of its own what an algorithm adds or changes."""
+    page, name = read("docs/config.md"), config.algorithm
+    shared, own = ({quoted(row[0])[0]: row[1:] for row in rows(between(page, part))} for part in ("on-policy", name))
+    known = {row.name: row for row in keys_of(config, "rlcatalog-ppo")}
+    assert set(shared) == set(ppo.OnPolicyConfig.__struct_fields__)
+    assert own.keys() - shared.keys() == known.keys() - shared.keys()
+    found = shared | own
     for key, (default, aliases, meaning) in found.items():
-        assert literal(default) == known[key].default == getattr(ppo.parse({key: literal(default)}), key)
-        assert meaning, f"PPO key {key!r} has no meaning"
+        value = literal(default)
+        assert value == known[key].default == getattr(ppo.parse({key: value}, config), key)
+        assert meaning, f"{name} key {key!r} has no meaning"
         for alias in quoted(aliases):
             with pytest.warns(DeprecationWarning, match=f"{alias!r}.*{key!r}"):
-                assert getattr(ppo.parse({alias: literal(default)}), key) == known[key].default
-    assert sorted(alias for row in found.values() for alias in quoted(row[1])) == sorted(ppo.PPOConfig.aliases)
+                assert getattr(ppo.parse({alias: value}, config), key) == value
+    assert sorted(alias for row in found.values() for alias in quoted(row[1])) == sorted(config.aliases)
     with pytest.warns(DeprecationWarning, match="use_pytorch"):
-        assert ppo.parse({"use_pytorch": True}).framework == "torch"
+        assert ppo.parse({"use_pytorch": True}, config).framework == "torch"
     for key in ("observation_filter", "preprocessor_pref", "_disable_preprocessor_api"):
-        assert ppo.parse({key: "x"}).model == {key: "x"}
+        assert ppo.parse({key: "x"}, config).model == {key: "x"}
 
 
 @pytest.mark.parametrize(

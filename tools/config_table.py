@@ -175,14 +175,16 @@ def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
     return f"`{key}`", status, code(default), owner, line
 
 
-def ppo_table() -> str:
-    """Return the table of PPO's own keys."""
+def algorithm_table(config: type[ppo.OnPolicyConfig]) -> str:
+    """Return the table of the keys that an algorithm has beside the shared ones, or with a default of its own."""
     old: dict[str, list[str]] = {}
-    for alias, key in ppo.PPOConfig.aliases.items():
+    for alias, key in config.aliases.items():
         old.setdefault(key, []).append(f"`{alias}`")
+    shared = () if config is ppo.OnPolicyConfig else keys_of(ppo.OnPolicyConfig, "rlcatalog-ppo")
     rows = [
         (f"`{row.name}`", code(row.default), ", ".join(old.get(row.name, [])) or "—", row.meaning)
-        for row in keys_of(ppo.PPOConfig, "rlcatalog-ppo")
+        for row in keys_of(config, "rlcatalog-ppo")
+        if row not in shared
     ]
     return table(("key", "default", "also accepted, with a DeprecationWarning", "meaning"), *rows)
 
@@ -214,7 +216,10 @@ def filled(text: str) -> str:
     """Return the page with its tables written anew, each between its two markers."""
     tables = {
         "keys": key_table(public_index_catalog()),
-        "ppo": ppo_table(),
+        "on-policy": algorithm_table(ppo.OnPolicyConfig),
+        "PPO": algorithm_table(ppo.PPOConfig),
+        "A2C": algorithm_table(ppo.A2CConfig),
+        "PG": algorithm_table(ppo.PGConfig),
         "activations": activation_table(),
         "initialisers": initializer_table(),
     }

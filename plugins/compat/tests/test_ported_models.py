@@ -287,8 +287,13 @@ def test_the_builder_gives_the_same_algorithm(tmp_path):
 
 def test_a2c_takes_one_step_on_the_whole_rollout():
     trainer = a3c.A2CTrainer({"model": {"fcnet_hiddens": [4]}, "num_envs": 2}, Guess)
-    config = trainer.config
-    assert (config.num_epochs, config.minibatch_size, config.rollout_length) == (1, 40, 20)
+    assert trainer.config.rollout_length == 20
+    assert trainer.train()["timesteps_total"] == 40
+    assert trainer._algorithm._learner.optimizer.get_state().step == 1
+    assert set(trainer.train()["info"]["learner"]) == {"policy_loss", "vf_loss", "entropy", "grad_norm", "lr", "model"}
+    trainer.stop()
+    given = {"train_batch_size": 30, "num_envs": 2, "lambda_": 0.9, "model": {"fcnet_hiddens": [4]}}
+    assert a3c.A3CTrainer(given, Guess).train()["timesteps_total"] == 30
     assert get_trainable_cls("PPO") is ppo.PPOTrainer
     with pytest.raises(ConfigError, match="'SAC' is not served"):
         get_trainable_cls("SAC")

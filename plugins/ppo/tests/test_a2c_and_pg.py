@@ -14,7 +14,8 @@ import torch
 
 import rlcatalog
 import rlcatalog_ppo
-from rlcatalog.errors import ConfigError, NonFiniteError, NotServedError, UnknownConfigKeyError
+from rlcatalog import ModelCatalog
+from rlcatalog.errors import ConfigError, NonFiniteError, NotServedError, SavedPolicyError, UnknownConfigKeyError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.policy import Evaluation
 from rlcatalog.torch import TorchModelV2
@@ -59,6 +60,22 @@ class Valueless(TorchModelV2, torch.nn.Module):
 
     def forward(self, input_dict, state, seq_lens):
         return self.logits(input_dict["obs"]), state
+
+
+class Whole(TorchModelV2, torch.nn.Module):
+    """A custom model of the page, filled in."""
+
+    def __init__(self, *args):
+        TorchModelV2.__init__(self, *args)
+        torch.nn.Module.__init__(self)
+        self.logits, self.value = torch.nn.Linear(4, self.num_outputs), torch.nn.Linear(4, 1)
+
+    def forward(self, input_dict, state, seq_lens):
+        self._value = self.value(input_dict["obs"])
+        return self.logits(input_dict["obs"]), state
+
+    def value_function(self):
+        return self._value[:, 0]
 
 
 def tensors(framework, **columns):
@@ -228,10 +245,41 @@ def test_custom_loss_metrics_and_postprocessing_work_as_in_ppo(algorithm):
     algo.stop()
 
 
+@pytest.mark.parametrize(("algorithm", "framework"), [(A2C, "torch"), (PG, "tf")])
+def test_the_rest_of_a_run_is_what_it_would_have_been(algorithm, framework, tmp_path):
+    model = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}
+    keys = {"framework": framework, "model": model, "lr_schedule": [[0, 0.01], [100, 0.0]], "reward_scale": True}
+    whole = algorithm(Clock, {**SMALL, **keys, "env_config": {"worth": 3.0}})
+    whole.train()
+    whole.save_checkpoint(tmp_path)
+    rest = [whole.train()["info"] for _ in range(2)]
+    gone_on = algorithm.restore(tmp_path, Clock)
+    assert [gone_on.train()["info"] for _ in range(2)] == rest
+    for name, weight in whole.policy.model.get_weights().items():
+        np.testing.assert_array_equal(gone_on.policy.model.get_weights()[name], weight)
+    with pytest.raises(SavedPolicyError, match=f"was written by {algorithm.__name__}; PPO cannot"):
+        PPO.restore(tmp_path, Clock)
+
+
 def test_names_as_the_seeds_write_them():
     from rlcatalog_ppo import a2c, a3c, pg
 
     assert (rlcatalog_ppo.A2C, rlcatalog_ppo.PG, rlcatalog_ppo.PPO) == (a2c.A2C, pg.PG, PPO)
+    ModelCatalog.register_custom_model("my_torch_model", Whole)
+    with (
+        pytest.warns(DeprecationWarning, match="A2CTrainer is now called A2C"),
+        pytest.warns(DeprecationWarning, match="'use_pytorch' is now"),
+    ):
+        trainer = a3c.A2CTrainer(env="CartPole-v1", config={
+            "use_pytorch": True,
+            "model": {
+                "custom_model": "my_torch_model",
+                "custom_options": {},  # extra options to pass to your model
+            },
+        })  # fmt: skip
+    assert isinstance(trainer.policy.model, Whole)
+    assert trainer.train()["timesteps_total"] == 40
+    trainer.stop()
     for make, message in (
         (a3c.A2CTrainer, "A2CTrainer is now called A2C"),
         (pg.PGTrainer, "PGTrainer is now called PG"),

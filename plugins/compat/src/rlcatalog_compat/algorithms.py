@@ -1,4 +1,4 @@
-"""RLlib's names of algorithms as thin faces over rlcatalog's PPO."""
+"""RLlib's names of algorithms as thin faces over rlcatalog's PPO and A2C."""
 
 from __future__ import annotations
 
@@ -56,13 +56,18 @@ class PPO:
         CatalogError: The config or a space is not served.
     """
 
+    #: Its name in rlcatalog_ppo.
+    _name = "PPO"
+
     def __init__(self, config: Any = None, env: Any = None, logger_creator: Any = None, **kwargs: Any) -> None:
         if isinstance(config, str) or (env is not None and isinstance(env, Mapping)):
             raise ConfigError("The config comes first here, as in RLlib: say env=... and config=... by name.")
         given = {**(config.to_dict() if hasattr(config, "to_dict") else config or {}), **kwargs}
         env = given.pop("env", None) if env is None else env
         given.pop("env", None)
-        self._algorithm = _ppo()(env=_ENVS.get(env, env) if isinstance(env, str) else env, config=self._own(given))
+        self._algorithm = _own_class(self._name)(
+            env=_ENVS.get(env, env) if isinstance(env, str) else env, config=self._own(given)
+        )
 
     def _own(self, given: Mapping[str, Any]) -> dict[str, Any]:
         idle = sorted(key for key in given if key in _WITHOUT_EFFECT)
@@ -127,11 +132,12 @@ PPOTrainer = PPO
 
 
 class A2CTrainer(PPO):
-    """Advantage actor-critic as PPO with one step on each rollout as a whole, where nothing is clipped."""
+    """Advantage actor-critic, trained by `rlcatalog_ppo.A2C`; its rollouts are as long as RLlib's unless given."""
+
+    _name = "A2C"
 
     def _settings(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        envs, length = int(found.get("num_envs", 8)), int(found.get("rollout_length", 20))
-        return {"num_epochs": 1, "minibatch_size": envs * length, "rollout_length": length}
+        return {} if {"rollout_length", "rollout_fragment_length"} & found.keys() else {"rollout_length": 20}
 
 
 A2C = A3CTrainer = A3C = A2CTrainer
@@ -204,7 +210,7 @@ def get_trainable_cls(name: str) -> type:
     return known[name]
 
 
-def _ppo() -> Any:
-    """Return the class of rlcatalog's PPO."""
-    default_catalog().registry.explain_missing("PPO", "rlcatalog-ppo")
-    return importlib.import_module("rlcatalog_ppo").PPO
+def _own_class(name: str) -> Any:
+    """Return the class of one of rlcatalog's algorithms."""
+    default_catalog().registry.explain_missing(name, "rlcatalog-ppo")
+    return getattr(importlib.import_module("rlcatalog_ppo"), name)
