@@ -83,7 +83,7 @@ bench: $(VENV)/.dev  ## speed, as ratios to hand-written floors measured in the 
 bench-check: $(VENV)/.dev  ## measure, and say what got slower or faster than benchmarks/ratios.json
 	$(BIN)/python -m benchmarks --check $(BENCH_ARGS)
 
-compare: $(VENV)/.compare  ## learning: engines with their own nets and with ours, over paired seeds; COMPARE_ARGS=--help
+compare: $(VENV)/.dev  ## learning: engines with their own nets and with ours, over paired seeds; COMPARE_ARGS=--help
 	$(BIN)/python -m benchmarks.learning $(COMPARE_ARGS)
 
 mutate: N = 100
@@ -122,10 +122,6 @@ $(VENV)/.torch: requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)
 $(VENV)/.dev: requirements/dev.txt requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@ $(VENV)/.torch $(VENV)/.demo
-
-$(VENV)/.compare: requirements/compare.txt $(VENV)/.dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -r $<
-	touch $@
 
 # The lowest Python too; the oldest wheels are for no later one. The packages are built apart, so that what builds them
 # asks for nothing newer here.

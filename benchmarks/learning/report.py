@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.learning.engines import NETS
 from benchmarks.learning.tasks import TASKS
+from rlcatalog_ppo.interquartile import interquartile_mean, interval
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE, PICTURE = DOCS / "learning.md", DOCS / "pictures" / "learning.png"
@@ -33,17 +34,11 @@ def summary(returns: np.ndarray[Any, Any], task: str) -> dict[str, Any]:
         returns: Returns of seeds, `[seeds, 2]`.
         task: Name of the task, whose range the difference is given in.
     """
-    from rliable.library import get_interval_estimates
-    from rliable.metrics import aggregate_iqm
-
     reach = TASKS[task].high - TASKS[task].low
     columns = {"own": returns[:, :1], "catalog": returns[:, 1:],
                "difference": 100 * (returns[:, 1:] - returns[:, :1]) / reach}  # fmt: skip
-    points, intervals = get_interval_estimates(
-        columns, lambda scores: np.array([aggregate_iqm(scores)]), reps=5000,
-        random_state=np.random.RandomState(0),
-    )  # fmt: skip
-    return {name: (float(points[name][0]), *map(float, intervals[name][:, 0])) for name in columns}
+    return {name: (float(interquartile_mean(column)[0]), *map(float, interval(column)[:, 0]))
+            for name, column in columns.items()}  # fmt: skip
 
 
 def write(rows: list[dict[str, Any]]) -> None:
@@ -70,7 +65,7 @@ def write(rows: list[dict[str, Any]]) -> None:
     PICTURE.parent.mkdir(exist_ok=True)
     _draw(found)
     PAGE.write_text(_TEXT.format(rows="\n".join(lines), versions=", ".join(f"{name} {version(name)}" for name in (
-        "torch", "gymnasium", "stable-baselines3", "ray", "rliable"))), encoding="utf-8")  # fmt: skip
+        "torch", "gymnasium", "stable-baselines3", "ray"))), encoding="utf-8")  # fmt: skip
 
 
 def _draw(found: list[tuple[str, str, dict[str, Any]]]) -> None:
