@@ -125,7 +125,9 @@ def test_train_and_evaluate(tmp_path):
     assert len(list((tmp_path / "data").glob("*.npz"))) == 2
     assert "training on CartPole-v1" in text.stdout
     assert "mean return" in text.stdout
-    assert {p.name for p in out.iterdir()} == {"learning_curve.png", "metrics.jsonl", "config.json", "policy"}
+    assert {p.name for p in out.iterdir()} == {
+        "learning_curve.png", "metrics.jsonl", "config.json", "run.json", "policy", "checkpoints"
+    }  # fmt: skip
     assert (out / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["timesteps_total"] for line in lines] == [128, 256]

@@ -106,7 +106,7 @@ def test_commands_in_readme_run(tmp_path):
     for line in lines:
         run("-m", "rlcatalog", *re.sub(r"--steps \d+", "--steps 512", line).split(), cwd=tmp_path)
     left = {path.name for path in (tmp_path / "runs/tour").iterdir()}
-    assert left == {"learning_curve.png", "metrics.jsonl", "config.json", "policy"}
+    assert left == {"learning_curve.png", "metrics.jsonl", "config.json", "run.json", "policy", "checkpoints"}
 
 
 @pytest.mark.parametrize(

@@ -194,8 +194,38 @@ def test_what_is_imported_is_noted_with_its_version(monkeypatch):
     assert found["numpy"] == np.__version__
 
 
+def test_accelerators_are_named_by_a_framework_that_has_started_them_and_none_is_started(monkeypatch):
+    class Cuda:
+        started = False
+
+        def is_initialized(self):
+            return self.started
+
+        def device_count(self):
+            assert self.started
+            return 2
+
+        def get_device_name(self, index):
+            assert self.started
+            return f"GPU {index}"
+
+    class Torch:
+        __version__ = "9.9"
+        cuda = Cuda()
+
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    assert not [name for name in hardware()["gpus"] if name in ("GPU 0", "GPU 1")]
+    Torch.cuda.started = True
+    assert hardware()["gpus"] == ["GPU 0", "GPU 1"]
+
+
 def test_neither_user_nor_machine_is_named(monkeypatch):
-    for name, value in (("LOGNAME", "ada-l"), ("USER", "ada-l"), ("HOME", "/home/ada-l"), ("HOSTNAME", "ada-l")):
+    for name, value in (
+        ("LOGNAME", "ada-l"),
+        ("USER", "ada-l"),
+        ("HOME", os.path.join(os.sep, "home", "ada-l")),
+        ("HOSTNAME", "ada-l"),
+    ):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("platform.node", lambda: "ada-l")
     monkeypatch.setattr("socket.gethostname", lambda: "ada-l")

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -24,6 +25,14 @@ RUNS = Path("runs")
 
 #: A folder with one of these holds a run; the last two are Stable-Baselines3's.
 _RUN = (CONFIG, RECORD, METRICS, CURVE, POLICY, "progress.csv", "algorithm.zip")
+_ALSO = ("best", "wandb-id", "learning_curves.png")
+
+#: Folders that a run may leave besides, and what of them is a run's.
+_BESIDE = {
+    "checkpoints": re.compile(r"\.?step-\d{9,}(-\w+\.rlcatalog-tmp)?"),
+    "tensorboard": re.compile(r"events\.out\.tfevents\..*"),
+    "wandb": re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log|settings"),
+}
 
 #: What makes others import a module: `module:name`, as Gymnasium's ids and import paths are written.
 _IMPORT_PATH = re.compile(r"\s*([^\W\d][\w.]*)\s*:(?!//).+", re.DOTALL)
@@ -102,12 +111,24 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
 
 def _clear(folder: Path) -> None:
     """Remove a run's files, and no others. What is a link is removed itself, not what it points at."""
-    for name in _RUN:
+    for name in (*_RUN, *_ALSO):
         path = folder / name
         if path.is_dir() and not path.is_symlink():
             forget(path)
         else:
             path.unlink(missing_ok=True)
+    for name, ours in _BESIDE.items():
+        path = folder / name
+        if not path.is_dir() or path.is_symlink():
+            continue
+        for inside in path.iterdir():
+            if ours.fullmatch(inside.name):
+                if inside.is_dir() and not inside.is_symlink():
+                    shutil.rmtree(inside)
+                else:
+                    inside.unlink()
+        with suppress(OSError):
+            path.rmdir()
 
 
 def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:

@@ -91,6 +91,8 @@ class OnPolicy(ABC):
         if policy is not None:
             self.config = replace(self.config, model=policy.resolution.config.given, framework=policy.framework)
         self.callbacks = list(callbacks)
+        #: What a checkpoint holds of callbacks that are not there yet, by class.
+        self._kept: dict[str, Any] = {}
         self._env_id = env if isinstance(env, str) else None
         catalog.parse_config(self.config.model)  # before environments are made
         self._make_env = maker(env, self.config.env_config, self.config.model, catalog)
@@ -172,6 +174,13 @@ class OnPolicy(ABC):
                 callback.on_end(self, error)
         return result
 
+    def add_callbacks(self, callbacks: Sequence[Callback]) -> None:
+        """Let more callbacks be told; what a checkpoint kept of one of their class is given back to them."""
+        for callback in callbacks:
+            if (state := self._kept.pop(type(callback).__qualname__, None)) is not None:
+                callback.set_state(state)
+            self.callbacks.append(callback)
+
     def stop_training(self, reason: str) -> None:
         """Let `learn` end after this iteration.
 
@@ -214,8 +223,8 @@ class OnPolicy(ABC):
             "collector": self._collector.get_state(),
             "environments": list(self._envs.call("where")),
             "recorded": None if self._recorder is None else self._recorder.number,
-            "callbacks": {type(callback).__qualname__: state for callback in self.callbacks
-                          if (state := callback.get_state()) is not None},
+            "callbacks": self._kept | {type(callback).__qualname__: state for callback in self.callbacks
+                                       if (state := callback.get_state()) is not None},
         }  # fmt: skip
 
     def set_back(self, state: Mapping[str, Any]) -> None:
@@ -236,9 +245,8 @@ class OnPolicy(ABC):
         self._rng.bit_generator.state = state["generator"]
         if self._recorder is not None and state["recorded"] is not None:
             self._recorder.number = state["recorded"]
-        for callback in self.callbacks:
-            if type(callback).__qualname__ in state["callbacks"]:
-                callback.set_state(state["callbacks"][type(callback).__qualname__])
+        self._kept, callbacks, self.callbacks = dict(state["callbacks"]), self.callbacks, []
+        self.add_callbacks(callbacks)
         found = self._envs.call("go_to", state["environments"])
         self._collector.set_state(state["collector"])
         # Episodes that are played again, and environments that are made, draw from the generators of the process.

@@ -100,8 +100,8 @@ def train(
     }  # fmt: skip
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if resume is not None:
-        fixed = {"ENV_ID": env_id, "--seeds": seeds, "--algo": algorithm, "--framework": framework, "--model": model, "--seed": seed,
-                 "--out": out, "--overwrite": overwrite or None}  # fmt: skip
+        fixed = {"ENV_ID": env_id, "--seeds": seeds, "--algo": algorithm, "--framework": framework, "--model": model,
+                 "--seed": seed, "--out": out, "--overwrite": overwrite or None}  # fmt: skip
         if clash := [name for name, value in fixed.items() if value is not None]:
             raise ConfigError(f"--resume {resume}: goes on with the run that is there; {clash[0]} is its own.")
         if device is not None:

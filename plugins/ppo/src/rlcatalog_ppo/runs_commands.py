@@ -185,7 +185,7 @@ def _print_table(rows: Sequence[dict[str, Text]]) -> None:
     """Print rows: a table where it fits, else two lines each, and plain lines where nobody looks; nothing is cut."""
     console = Console()
     drawn = console.is_terminal and not console.is_dumb_terminal
-    table = Table(box=box.HEAVY_HEAD if drawn else None, show_edge=drawn, pad_edge=False)
+    table = Table(box=box.HEAVY_HEAD if drawn else None, show_edge=drawn, pad_edge=drawn)
     for name in rows[0]:
         table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
     for row in rows:

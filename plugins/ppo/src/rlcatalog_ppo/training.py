@@ -108,7 +108,7 @@ def run(
                 log.write(row)
             show(row)
 
-        algo.callbacks += callbacks(folder, options, write)
+        algo.add_callbacks(callbacks(folder, options, write))
         try:
             algo.learn(options.steps)
         except NonFiniteError as error:

@@ -1,0 +1,245 @@
+"""`rlcatalog train`: what its folder holds, how a run ends early, and how it goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import rlcatalog
+from rlcatalog.cli import main
+from rlcatalog_ppo import checkpoints
+from rlcatalog_ppo.cli import train as _  # noqa: F401  the command is there before time is taken
+from rlcatalog_ppo.interrupts import Interrupted, interruptible
+
+SMALL = ["--set", "num_envs=2", "--set", "rollout_length=25", "--set", "minibatch_size=25", "--set", "num_epochs=1",
+         "--model", "fcnet_hiddens=[8]", "--framework", "torch", "--quiet"]  # fmt: skip
+
+
+def command(*arguments):
+    """Run a command; return its exit status."""
+    try:
+        main([*map(str, arguments)])
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+def train(*arguments):
+    return command("train", *arguments)
+
+
+def result(folder):
+    """Return the weights of a run, and its metrics but for times."""
+    weights = rlcatalog.load(folder / "policy").model.get_weights()
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    timeless = [{k: v for k, v in row.items() if k not in ("time_total_s", "steps_per_second")} for row in rows]
+    return weights, timeless
+
+
+def same(one, other):
+    (weights, rows), (weights2, rows2) = result(one), result(other)
+    assert rows == rows2
+    for name, array in weights.items():
+        np.testing.assert_array_equal(array, weights2[name], err_msg=name)
+
+
+def test_a_run_goes_on_from_its_end_and_from_a_checkpoint(tmp_path, capsys):
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    often = ["--checkpoint-every", 50, "--keep-checkpoints", 3, "--eval-every", 100, "--eval-episodes", 2]
+    # The learning rate goes down over the whole run: half of it is told how long the whole will be.
+    schedule = ["--set", "total_steps=400"]
+    assert not train("CartPole-v1", "--steps", 400, *SMALL, *often, *schedule, "--out", whole)
+    assert not train("CartPole-v1", "--steps", 200, *SMALL, *often, *schedule, "--out", half, "--log", "csv")
+    assert [path.name for path in checkpoints.all_of(half)] == [f"step-{n:09d}" for n in (100, 150, 200)]
+    assert not train("--resume", half, "--steps", 400)
+    same(half, whole)
+    assert (half / "best" / "policy.json").read_bytes() == (whole / "best" / "policy.json").read_bytes()
+    table = (half / "progress.csv").read_text().splitlines()
+    assert [line.split(",")[1] for line in table] == ["timesteps_total", *map(str, range(50, 401, 50))]
+    assert not train("--resume", half / "checkpoints" / "step-000000300")  # back, and once more
+    same(half, whole)
+    assert json.loads((half / "run.json").read_text())["status"] == "finished"
+    capsys.readouterr()
+    assert train("--resume", half) == 1
+    assert "its 400 steps are done; --steps 800 would train on" in capsys.readouterr().err
+
+
+def test_keys_may_change_on_the_way_and_the_schedule_stretches(tmp_path):
+    folder = tmp_path / "run"
+    assert not train("CartPole-v1", "--steps", 100, *SMALL, "--out", folder)
+    assert not train("--resume", folder, "--steps", 200, "--set", "gamma=0.5", "--threads", "2")
+    config = json.loads((folder / "config.json").read_text())
+    assert config["algorithm"]["gamma"] == 0.5
+    assert config["algorithm"]["total_steps"] == config["steps"] == config["run"]["steps"] == 200
+    assert config["run"]["threads"] == 2
+    rates = [row["info"]["learner"]["lr"] for row in result(folder)[1]]
+    np.testing.assert_allclose(rates, [1e-3, 0.5e-3, 0.5e-3, 0.25e-3])
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["CartPole-v1"], "goes on with the run that is there; ENV_ID is its own"),
+    (["--seed", "1"], "--seed is its own"),
+    (["--model", "use_lstm=true"], "--model is its own"),
+    (["--out", "elsewhere"], "--out is its own"),
+    (["--overwrite"], "--overwrite is its own"),
+    (["--set", "lr=fast"], "PPO config key 'lr'"),
+    (["--set", "model=1"], "'model' has an option of its own"),
+    (["--import", "no_such_module"], "--import no_such_module"),
+    (["--device", "cuda:99"], "device='cuda:99'"),
+    (["--log", "csv,csv"], "'csv' is named twice"),
+])  # fmt: skip
+def test_what_resume_refuses(arguments, message, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert not train("CartPole-v1", "--steps", 50, *SMALL, "--out", folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert train("--resume", folder, "--steps", 100, *arguments) == 1
+    assert message in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_there_is_nothing_to_go_on_with(tmp_path, capsys):
+    assert train("--resume", tmp_path / "nothing") == 1
+    assert "not a folder that `rlcatalog train` wrote" in capsys.readouterr().err
+    assert not train("CartPole-v1", "--steps", 50, *SMALL, "--out", tmp_path / "run")
+    checkpoints.prune(tmp_path / "run", 0)
+    assert train("--resume", tmp_path / "run", "--steps", 100) == 1
+    assert "holds no checkpoint to go on from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_policy_and_a_run_to_go_on_with(number, tmp_path):
+    folder = tmp_path / "run"
+    arguments = ["CartPole-v1", "--steps", "10000000", *SMALL, "--out", str(folder)]
+    process = subprocess.Popen([sys.executable, "-m", "rlcatalog", "train", *arguments], text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    metrics = folder / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while process.poll() is None and (not metrics.is_file() or len(metrics.read_text().splitlines()) < 3):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + number, out + err
+    assert f"{number.name}: stopped after" in err
+    assert f"Go on with: rlcatalog train --resume {folder}" in err
+    assert json.loads((folder / "run.json").read_text())["status"] == "interrupted"
+    saved = checkpoints.read(folder)[1]["steps"]
+    assert saved >= 100
+    rlcatalog.load(folder / "policy")
+    assert not command("evaluate", folder, "--episodes", "1", "--quiet")
+    assert not train("--resume", folder, "--steps", saved + 50)
+
+
+class Full:
+    """A disk that is full from some moment on."""
+
+    def __init__(self, monkeypatch):
+        self.full, write = False, os.write
+
+        def limited(handle, data):
+            if self.full:
+                raise OSError(28, "No space left on device")
+            return write(handle, data)
+
+        monkeypatch.setattr(os, "write", limited)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch, capsys):
+    folder, disk = tmp_path / "run", Full(monkeypatch)
+    check = checkpoints.write
+
+    def later(path, *rest):
+        disk.full = checkpoints.steps_of(path) >= 100
+        check(path, *rest)
+
+    monkeypatch.setattr(checkpoints, "write", later)
+    assert train("CartPole-v1", "--steps", 400, *SMALL, "--checkpoint-every", 50, "--out", folder) == 1
+    disk.full = False
+    monkeypatch.undo()
+    assert "cannot be written: [Errno 28] No space left on device" in capsys.readouterr().err
+    assert [path.name for path in (folder / "checkpoints").iterdir() if path.name.startswith("step")] == [
+        path.name for path in checkpoints.all_of(folder)
+    ]
+    assert checkpoints.read(folder)[1]["steps"] == 50
+    rlcatalog.load(folder / "policy")
+    whole = tmp_path / "whole"
+    assert not train("CartPole-v1", "--steps", 400, *SMALL, "--checkpoint-every", 50, "--out", whole)
+    assert not train("--resume", folder)
+    same(folder, whole)
+
+
+class Breaks(gym.Env):
+    """An environment whose simulator goes away."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    steps = 0
+    broken = True
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.broken and self.steps == 90:
+            raise RuntimeError("the simulator is gone")
+        return (
+            self.np_random.uniform(-1, 1, 2).astype(np.float32),
+            float(action),
+            self.np_random.random() < 0.1,
+            False,
+            {},
+        )
+
+
+def test_an_error_leaves_the_run_as_it_was_before_the_iteration(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(gym.registry, "Breaks-v0", gym.envs.registration.EnvSpec("Breaks-v0", Breaks))
+    with pytest.raises(RuntimeError, match="simulator"):
+        train("Breaks-v0", "--steps", 1000, *SMALL, "--out", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+    assert checkpoints.read(tmp_path / "run")[1]["steps"] == 150
+    monkeypatch.setattr(Breaks, "broken", False)
+    assert not train("--resume", tmp_path / "run", "--steps", 300)
+    assert not train("Breaks-v0", "--steps", 300, *SMALL, "--set", "total_steps=300", "--out", tmp_path / "whole")
+    assert [row["timesteps_total"] for row in result(tmp_path / "run")[1]] == list(range(50, 301, 50))
+
+
+def test_overwrite_removes_what_a_run_leaves_and_nothing_else(tmp_path):
+    folder = tmp_path / "run"
+    assert not train(
+        "CartPole-v1", "--steps", 100, *SMALL, "--eval-every", 50, "--log", "csv,tensorboard", "--out", folder
+    )
+    for mine in ("notes.txt", "checkpoints/mine.pt", "tensorboard/mine"):
+        (folder / mine).write_text("mine")
+    assert not train("CartPole-v1", "--steps", 50, *SMALL, "--out", folder, "--overwrite")
+    left = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    assert {"notes.txt", "checkpoints/mine.pt", "tensorboard/mine"} <= left
+    assert not any(name.startswith("best") or "tfevents" in name or name == "progress.csv" for name in left)
+    assert [path.name for path in checkpoints.all_of(folder)] == ["step-000000000", "step-000000050"]
+
+
+def test_signals_are_given_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted) as caught, interruptible():  # noqa: PT012  the second line waits for the signal
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+    assert caught.value.exit_status == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_checkpoint_that_is_damaged_is_said(tmp_path, capsys):
+    assert not train("CartPole-v1", "--steps", 100, *SMALL, "--out", tmp_path / "run")
+    last = checkpoints.newest(tmp_path / "run")
+    (last / "training.json").write_text("{")
+    assert train("--resume", tmp_path / "run", "--steps", 200) == 1
+    error = capsys.readouterr().err
+    assert "no checkpoint, or damaged" in error
+    assert not train("--resume", checkpoints.all_of(tmp_path / "run")[0], "--steps", 200)
+    assert not last.is_dir()
