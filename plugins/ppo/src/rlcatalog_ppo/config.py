@@ -128,6 +128,7 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
     algorithm: ClassVar[str] = "A2C"
     aliases: ClassVar[Mapping[str, str]] = {"lambda": "lambda_", **OnPolicyConfig.aliases}
 
+    lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 7e-4
     rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 5
     lambda_: Annotated[
         _Fraction,
