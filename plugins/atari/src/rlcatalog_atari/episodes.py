@@ -56,6 +56,12 @@ class FireOnReset(_Wrapper, RecordConstructorArgs):
             return self.env.reset(options=options)
         return obs, {**info, **after}
 
+    def get_state(self) -> None:
+        """Return its state, of which it has none; a run goes on from it (see `rlcatalog train --resume`)."""
+
+    def set_state(self, state: None) -> None:
+        """Do nothing."""
+
 
 class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
     """Ends the episode when a life is lost; the reset after it goes on with the same game.
@@ -92,6 +98,14 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
         obs, info = same_game or self.env.reset(seed=seed, options=options)
         self._lives, self._goes_on = self._count(), False
         return obs, info
+
+    def get_state(self) -> dict[str, Any]:
+        """Return its state, for a run to go on from (see `rlcatalog train --resume`)."""
+        return {"lives": self._lives, "goes_on": self._goes_on}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `get_state` returned."""
+        self._lives, self._goes_on = state["lives"], state["goes_on"]
 
     def _play_on(self) -> tuple[Any, dict[str, Any]] | None:
         """Do nothing for one step; None if the game ends with it."""

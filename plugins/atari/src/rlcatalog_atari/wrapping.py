@@ -110,3 +110,9 @@ class EncodedObservation(gymnasium.ObservationWrapper[Any, Any, Any], RecordCons
 
     def observation(self, observation: Any) -> Array:
         return self.preprocessor.transform(observation)
+
+    def get_state(self) -> None:
+        """Return its state, of which it has none; a run goes on from it (see `rlcatalog train --resume`)."""
+
+    def set_state(self, state: None) -> None:
+        """Do nothing."""

@@ -228,7 +228,8 @@ class OnPolicy(ABC):
         }  # fmt: skip
 
     def set_back(self, state: Mapping[str, Any]) -> None:
-        """Set policy and optimiser to what they were in a state; the environments stay where they are."""
+        """Set policy, optimiser and counts to what they were in a state; the environments stay where they are."""
+        self.steps, self.iterations, self._seconds = state["steps"], state["iterations"], state["seconds"]
         self.policy.model.set_weights(state["policy"]["weights"])
         if self.policy.filter is not None:
             self.policy.filter.set_state(state["policy"]["filter"])
@@ -241,7 +242,6 @@ class OnPolicy(ABC):
             ResumeWarning: Some environments cannot go on in the middle of their episodes and begin others.
         """
         self.set_back(state)
-        self.steps, self.iterations, self._seconds = state["steps"], state["iterations"], state["seconds"]
         self._rng.bit_generator.state = state["generator"]
         if self._recorder is not None and state["recorded"] is not None:
             self._recorder.number = state["recorded"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,8 +172,8 @@ class Log(Callback):
 class Checkpoints(Callback):
     """Keeps the whole state of a run, to go on from with `restore`: now and then, and where the run is ended early.
 
-    What ends a run may leave it in the middle of an iteration; kept is then the state before that iteration, to which
-    the policy is set back.
+    What ends a run may leave it in the middle of an iteration. The state is therefore noted in memory after iterations,
+    as often as takes a fiftieth of the time; the last one noted is written then, and the policy is set back to it.
 
     Args:
         folder: The run's folder; checkpoints stand in its `checkpoints`, the policy of the last one in its `policy`.
@@ -183,26 +184,38 @@ class Checkpoints(Callback):
     def __init__(self, folder: Path, every: int, keep: int = 2) -> None:
         self.folder, self.every, self.keep = folder, Every(every), keep
         self._last: dict[str, Any] | None = None
+        #: When the state was noted, and how long that took, in seconds.
+        self._noted = self._took = 0.0
 
     def on_start(self, algo: OnPolicy) -> None:
         """Keep the state that the run begins with, so that there is one to go on from at any time."""
         self.every.periods = algo.steps // self.every.steps if self.every.steps else 0
-        self._last = algo.state()
+        self._note(algo)
         self._write(algo)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
         """Note the state, and write it where it is time."""
-        self._last = algo.state()
-        if self.every.due(algo.steps):
+        due = self.every.due(algo.steps)
+        if due or time.perf_counter() - self._noted >= 50 * self._took:
+            self._note(algo)
+        if due:
             self._write(algo)
 
     def on_end(self, algo: OnPolicy, error: BaseException | None) -> None:
-        """Write the last state that is whole."""
+        """Write the state at the end, or the last that is whole."""
         if self._last is None:
             return
-        if error is not None:
+        if error is None:
+            self._note(algo)
+        else:
             algo.set_back(self._last)
         self._write(algo)
+
+    def _note(self, algo: OnPolicy) -> None:
+        start = time.perf_counter()
+        self._last = algo.state()
+        self._noted = time.perf_counter()
+        self._took = self._noted - start
 
     def _write(self, algo: OnPolicy) -> None:
         assert self._last is not None

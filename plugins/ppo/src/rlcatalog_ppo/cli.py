@@ -166,7 +166,7 @@ def _run(algo: Any, env_id: str, folder: Path, options: RunOptions, quiet: bool,
             run(algo, env_id, folder, options, show, **how)
     except Interrupted as interrupt:
         print(
-            f"{interrupt}: stopped after {algo.steps} steps. Go on with: rlcatalog train --resume {folder}",
+            f"{interrupt}: stopped; kept is the run after {algo.steps} steps. Go on with: rlcatalog train --resume {folder}",
             file=sys.stderr,
         )
         raise typer.Exit(interrupt.exit_status) from None

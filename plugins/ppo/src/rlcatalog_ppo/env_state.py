@@ -91,6 +91,11 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
                 return {**found, "levels": deepcopy(states)}
             except Exception as error:  # of the environment's own code, or what cannot be written down
                 return {**found, "why": f"its state cannot be kept: {type(error).__name__}: {error}"}
+        if _is_game(self.env.unwrapped):  # its chance is not that of its generator
+            return {
+                **found,
+                "why": "a wrapper around the game has no get_state() and set_state(state)",
+            }
         if self._begun is None or self._actions is None:
             return {**found, "why": f"its episode is longer than {_LONGEST} steps"}
         try:
@@ -206,9 +211,14 @@ def _known(env: Any) -> _Level | None:
                 object.__setattr__(env, name, deque(value, longest) if longest is not None else value)
 
         return lambda: {name: getattr(env, name) for name in names if hasattr(env, name)}, put
-    if all(hasattr(type(env), name) for name in ("clone_state", "restore_state")) and hasattr(env, "ale"):
+    if _is_game(env):
         return lambda: env.clone_state(include_rng=True).serialize(), lambda state: _restore_game(env, state)
     return None
+
+
+def _is_game(env: Any) -> bool:
+    """Whether an environment is an Atari game of the Arcade Learning Environment."""
+    return all(hasattr(type(env), name) for name in ("clone_state", "restore_state")) and hasattr(env, "ale")
 
 
 def _restore_game(env: Any, state: bytes) -> None:
