@@ -6,15 +6,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import typer
 
 import rlcatalog
 from rlcatalog.cli import main
-from rlcatalog_ppo import checkpoints
-from rlcatalog_ppo.cli import train as _  # noqa: F401  the command is there before time is taken
+from rlcatalog_ppo import checkpoints, cli
 from rlcatalog_ppo.interrupts import Interrupted, interruptible
 
 SMALL = ["--set", "num_envs=2", "--set", "rollout_length=25", "--set", "minibatch_size=25", "--set", "num_epochs=1",
@@ -244,3 +245,28 @@ def test_a_checkpoint_that_is_damaged_is_said(tmp_path, capsys):
     assert "no checkpoint, or damaged" in error
     assert not train("--resume", checkpoints.all_of(tmp_path / "run")[0], "--steps", 200)
     assert not last.is_dir()
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate"])
+def test_each_option_is_on_the_page(name):
+    app = typer.Typer(add_completion=False)
+    app.command()(getattr(cli, name))
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+    options = [option for parameter in typer.main.get_command(app).params for option in parameter.opts]
+    assert [option for option in options if option.startswith("--") and f"{option}" not in page] == []
+    assert len(options) > 8
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--vector", "both"], "'vector'"), (["--device", "gpu0"], "device='gpu0'"),
+    (["--algo", "A3C"], "Did you mean 'A2C'"), (["--seeds", "0,1", "--model", "fcnet_hidden=[8]"], "fcnet_hiddens"),
+    (["--framework", "jax"], "jax"), (["--set", "lr"], "expected KEY=VALUE"), (["--set", "vector=async"], "--vector"),
+    (["--model", "fcnet_hidden=[8]"], "fcnet_hiddens"), (["--log", "tensorbord"], "Did you mean 'tensorboard'"),
+    (["--seeds", "a"], "--seeds"), (["--seeds", "0", "--seed", "1"], "--seed"), (["--import", "no.such"], "no.such"),
+    (["--set", "lr_schedule=[1]"], "lr_schedule"),
+])  # fmt: skip
+def test_wrong_values_are_said_before_there_is_a_folder(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert train("CartPole-v1", "--steps", 50, *arguments) == 1
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

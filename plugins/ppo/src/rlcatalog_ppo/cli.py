@@ -52,6 +52,9 @@ def train(
     device: Annotated[
         str | None, typer.Option(help="Where the model computes: cpu, cuda, cuda:1, …, or auto; cpu when missing.")
     ] = None,
+    vector: Annotated[
+        str | None, typer.Option(help="Environments: sync, in turn, or async, each in a process; sync when missing.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; a new one in runs/ENV_ID when missing.")
     ] = None,
@@ -91,7 +94,7 @@ def train(
 
     import_modules(modules or [])
     given = key_values(settings or [], "--set")
-    if clash := sorted(set(given) & {"model", "framework", "seed", "device"}):
+    if clash := sorted(set(given) & {"model", "framework", "seed", "device", "vector"}):
         raise ConfigError(f"--set: {clash[0]!r} has an option of its own: --{clash[0]}.")
     chosen: dict[str, Any] = {
         "steps": steps, "checkpoint_every": checkpoint_every, "keep_checkpoints": keep_checkpoints,
@@ -99,13 +102,13 @@ def train(
         "log": None if log is None else list(log_names(log)),
     }  # fmt: skip
     chosen = {name: value for name, value in chosen.items() if value is not None}
+    where = {name: value for name, value in (("device", device), ("vector", vector)) if value is not None}
     if resume is not None:
         fixed = {"ENV_ID": env_id, "--seeds": seeds, "--algo": algorithm, "--framework": framework, "--model": model,
                  "--seed": seed, "--out": out, "--overwrite": overwrite or None}  # fmt: skip
         if clash := [name for name, value in fixed.items() if value is not None]:
             raise ConfigError(f"--resume {resume}: goes on with the run that is there; {clash[0]} is its own.")
-        if device is not None:
-            given["device"] = device
+        given |= where
         _resume(resume, given, chosen, modules or [], record, quiet)
         return
     if env_id is None:
@@ -113,23 +116,23 @@ def train(
     options = fresh_options(chosen)
     config: dict[str, Any] = {
         "total_steps": options.steps, **given, "model": key_values(model or [], "--model"),
-        "seed": 0 if seed is None else seed,
-        **{name: value for name, value in (("framework", framework), ("device", device)) if value is not None},
+        "seed": 0 if seed is None else seed, **where, **({} if framework is None else {"framework": framework}),
     }  # fmt: skip
     if seeds is not None:
         from rlcatalog_ppo.several_seeds import parse_seeds, refuse_with_seeds, train_seeds
 
         refuse_with_seeds(context)
         wanted = parse_seeds(seeds)
-        parse(config, algorithm_class(algorithm or "PPO").config_class)  # once, before there are many runs
-        folder = out or default_folder(env_id, seed=wanted)
+        checked = parse(config, algorithm_class(algorithm or "PPO").config_class)  # once, before there are many runs
+        rlcatalog.default_catalog().parse_config(checked.model)
+        folder = out or default_folder(env_id, algorithm, seed=wanted)
         train_seeds(context, wanted, folder, threads=options.threads, overwrite=overwrite)
         return
     if out is not None:
         refuse_taken(out, overwrite)  # before anything is built
     set_threads(framework, options.threads)
     algo = algorithm_class(algorithm or "PPO")(env_id, config, record=record)
-    folder = out or default_folder(env_id, seed=config["seed"])
+    folder = out or default_folder(env_id, algorithm, seed=config["seed"])
     _run(algo, env_id, folder, options, quiet, overwrite=overwrite)
 
 
@@ -166,7 +169,8 @@ def _run(algo: Any, env_id: str, folder: Path, options: RunOptions, quiet: bool,
             run(algo, env_id, folder, options, show, **how)
     except Interrupted as interrupt:
         print(
-            f"{interrupt}: stopped; kept is the run after {algo.steps} steps. Go on with: rlcatalog train --resume {folder}",
+            f"{interrupt}: stopped; kept is the run after {algo.steps} steps. Go on with:"
+            f" rlcatalog train --resume {folder}",
             file=sys.stderr,
         )
         raise typer.Exit(interrupt.exit_status) from None
