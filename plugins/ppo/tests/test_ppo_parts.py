@@ -188,7 +188,7 @@ def test_threads_are_set_in_the_framework(monkeypatch):
 
 def test_a_framework_without_code_here_is_refused_by_name():
     from rlcatalog.errors import NotServedError
-    from rlcatalog_ppo.algorithm import backend
+    from rlcatalog_ppo.backends import backend
 
     with pytest.raises(NotServedError, match="rlcatalog-ppo has no code for framework='jax'; it serves: torch, tf"):
         backend("jax")

@@ -11,8 +11,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -22,10 +20,10 @@ from msgspec.structs import asdict, replace
 
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.config import plain
-from rlcatalog.errors import ConfigError, NotServedError, ResumeWarning, SavedPolicyError
-from rlcatalog.frameworks import default_framework, framework_name
+from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog.policy import load, read_manifest
 from rlcatalog_ppo import checkpoints
+from rlcatalog_ppo.backends import backend
 from rlcatalog_ppo.callbacks import Callback, overriding
 from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import maker, unwritten_spaces, vector
@@ -398,19 +396,3 @@ def _known_id(folder: Path, env: str | None) -> str:
             " a file names it. If you trust that module, import it, or pass the environment: restore(directory, env)."
         )
     return name
-
-
-def set_threads(framework: str | None, count: int) -> None:
-    """Set how many threads one operation of a framework may use; before its first operation."""
-    backend(default_framework() if framework is None else framework_name(framework)).set_threads(count)
-
-
-def backend(framework: str) -> Any:
-    """Return the module with the algorithms' part in a framework.
-
-    Raises:
-        NotServedError: There is none.
-    """
-    if find_spec(f"rlcatalog_ppo.{framework}") is None:
-        raise NotServedError(f"rlcatalog-ppo has no code for framework={framework!r}; it serves: torch, tf.")
-    return import_module(f"rlcatalog_ppo.{framework}")

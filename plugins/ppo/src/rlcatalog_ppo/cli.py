@@ -16,6 +16,7 @@ from rlcatalog.cli import default_folder, import_modules, key_values, read_confi
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog.policy import read_manifest
 from rlcatalog_ppo.algorithms import ALGORITHMS, algorithm_class
+from rlcatalog_ppo.backends import set_threads
 from rlcatalog_ppo.config import parse
 from rlcatalog_ppo.interrupts import Interrupted
 from rlcatalog_ppo.logs import LOGS, log_names
@@ -90,8 +91,6 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Train a policy; its folder holds the policy, the best one, checkpoints to go on from, metrics and a picture."""
-    from rlcatalog_ppo.algorithm import set_threads
-
     import_modules(modules or [])
     given = key_values(settings or [], "--set")
     if clash := sorted(set(given) & {"model", "framework", "seed", "device", "vector"}):
@@ -140,8 +139,6 @@ def _resume(
     directory: Path, given: dict[str, Any], chosen: dict[str, Any], modules: list[str], record: Path | None, quiet: bool
 ) -> None:
     """Go on with a run."""
-    from rlcatalog_ppo.algorithm import set_threads
-
     folder = run_of(directory)
     saved = read_config(folder, modules)
     options = run_options(saved, chosen, folder)
@@ -200,7 +197,6 @@ def evaluate(
     """Play episodes with a saved policy and print the mean return."""
     from rlcatalog_ppo.environments import maker, unwritten_spaces, vector
     from rlcatalog_ppo.evaluation import SIDE_BY_SIDE, play
-    from rlcatalog_ppo.ppo import set_threads
     from rlcatalog_ppo.video import Film, filmed, windowed
 
     if video is not None and render:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog.config import warn_deprecated
-from rlcatalog_ppo.algorithm import OnPolicy, set_threads
+from rlcatalog_ppo.algorithm import OnPolicy
+from rlcatalog_ppo.backends import set_threads
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import PPOLearner
 from rlcatalog_ppo.loss import PPO_OBJECTIVE
