@@ -13,11 +13,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rlcatalog.cli.run_checkpoints import CHECKPOINTS, checkpoints_of, prune_checkpoints
 from rlcatalog.cli.run_records import RECORD
 from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError
 from rlcatalog.policy import RegularFile, forget, locked, write_file
 
-CONFIG, METRICS, CURVE, POLICY = "config.json", "metrics.jsonl", "learning_curve.png", "policy"
+CONFIG, METRICS, CURVE, POLICY, BEST = "config.json", "metrics.jsonl", "learning_curve.png", "policy", "best"
 
 #: Where runs go that nobody gave a folder.
 RUNS = Path("runs")
@@ -59,6 +60,7 @@ def refuse_taken(folder: Path, overwrite: bool) -> None:
         RunFolderError: It does.
     """
     taken = [name for name in _RUN if os.path.lexists(folder / name)]
+    taken += [CHECKPOINTS] if checkpoints_of(folder) else []
     if taken and not overwrite:
         raise RunFolderError(
             f"{folder}: holds a run already ({', '.join(taken)}). Give another folder with --out, or --overwrite to"
@@ -108,6 +110,11 @@ def _clear(folder: Path) -> None:
             forget(path)
         else:
             path.unlink(missing_ok=True)
+    if (folder / BEST).is_dir() and not (folder / BEST).is_symlink():
+        forget(folder / BEST)
+    prune_checkpoints(folder, 0)
+    with suppress(OSError):
+        (folder / CHECKPOINTS).rmdir()  # where nothing else is in it
 
 
 def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:
