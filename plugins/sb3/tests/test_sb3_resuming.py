@@ -80,11 +80,13 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path):
     assert steps[-1] > kept
     as_before = [row["time/total_timesteps"] for row in first]
     assert [row["time/total_timesteps"] for row in rows(tmp_path)][: len(first)] == as_before
-    updates = [int(row["train/n_updates"] or 0) for row in rows(tmp_path)]
+    updates = [int(row["train/n_updates"]) for row in rows(tmp_path) if row["train/n_updates"]]  # not of a first row
     assert updates == sorted(updates)
+    assert updates[-1] > max(int(row["train/n_updates"] or 0) for row in first)
     obs = np.full((1, 4), 0.1, np.float32)
     trained = rlcatalog.load(tmp_path / "policy")
-    assert not np.array_equal(trained.values(obs), policy.values(obs)) or algo == "DQN"
+    if algo == "PPO":  # a policy of DQN gives no values
+        assert not np.array_equal(trained.values(obs), policy.values(obs))
     assert "mean return" in run("evaluate", str(tmp_path), "--episodes", "2").output
     record = read_record(tmp_path)
     assert (record["status"], len(record["resumed"])) == ("finished", 1)
