@@ -13,8 +13,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.wrappers import FrameStackObservation, TimeLimit
 
 import rlcatalog
+from rlcatalog.cli import checkpoints_of
 from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
-from rlcatalog_ppo import PPO, callbacks, checkpoints
+from rlcatalog_ppo import PPO, callbacks
 from rlcatalog_ppo.env_state import Resumable, fingerprint
 from rlcatalog_ppo.trees import put_together, take_apart
 
@@ -179,7 +180,7 @@ def test_checkpoints_and_evaluation_change_nothing(tmp_path):
     assert set(last["evaluation"]) == {"return_mean", "return_std", "sampled_return_mean", "episodes"}
     kept.callbacks = []
     same(kept, plain)
-    assert [path.name for path in checkpoints.all_of(tmp_path)] == ["step-000000090", "step-000000120"]
+    assert [path.name for path in checkpoints_of(tmp_path)] == ["step-000000090", "step-000000120"]
     for folder in ("best", "policy", "checkpoints/step-000000120/policy"):
         rlcatalog.load(tmp_path / folder)
 

@@ -14,22 +14,22 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rlcatalog.cli.run_checkpoints import CHECKPOINTS, checkpoints_of, prune_checkpoints
 from rlcatalog.cli.run_records import RECORD
 from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError
 from rlcatalog.policy import RegularFile, forget, locked, write_file
 
-CONFIG, METRICS, CURVE, POLICY = "config.json", "metrics.jsonl", "learning_curve.png", "policy"
+CONFIG, METRICS, CURVE, POLICY, BEST = "config.json", "metrics.jsonl", "learning_curve.png", "policy", "best"
 
 #: Where runs go that nobody gave a folder.
 RUNS = Path("runs")
 
 #: A folder with one of these holds a run; the last two are Stable-Baselines3's.
 _RUN = (CONFIG, RECORD, METRICS, CURVE, POLICY, "progress.csv", "algorithm.zip")
-_ALSO = ("best", "wandb-id", "learning_curves.png")
+_ALSO = (BEST, "wandb-id", "learning_curves.png")
 
 #: Folders that a run may leave besides, and what of them is a run's.
 _BESIDE = {
-    "checkpoints": re.compile(r"\.?step-\d{9,}(-\w+\.rlcatalog-tmp)?"),
     "tensorboard": re.compile(r"events\.out\.tfevents\..*"),
     "wandb": re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log|settings"),
 }
@@ -68,6 +68,7 @@ def refuse_taken(folder: Path, overwrite: bool) -> None:
         RunFolderError: It does.
     """
     taken = [name for name in _RUN if os.path.lexists(folder / name)]
+    taken += [CHECKPOINTS] if checkpoints_of(folder) else []
     if taken and not overwrite:
         raise RunFolderError(
             f"{folder}: holds a run already ({', '.join(taken)}). Give another folder with --out, or --overwrite to"
@@ -117,6 +118,9 @@ def _clear(folder: Path) -> None:
             forget(path)
         else:
             path.unlink(missing_ok=True)
+    prune_checkpoints(folder, 0)
+    with suppress(OSError):
+        (folder / CHECKPOINTS).rmdir()  # where nothing else is in it
     for name, ours in _BESIDE.items():
         path = folder / name
         if not path.is_dir() or path.is_symlink():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.cli import CHECKPOINTS, checkpoint_name, prune_checkpoints
 from rlcatalog.errors import ConfigError
 from rlcatalog_ppo import checkpoints
 
@@ -220,8 +221,8 @@ class Checkpoints(Callback):
     def _write(self, algo: OnPolicy) -> None:
         assert self._last is not None
         algo.save(self.folder / checkpoints.POLICY)
-        path = self.folder / checkpoints.CHECKPOINTS / checkpoints.name_of(self._last["steps"])
+        path = self.folder / CHECKPOINTS / checkpoint_name(self._last["steps"])
         if path.is_dir():
             return  # it holds the same
         checkpoints.write(path, algo.policy, {k: part for k, part in self._last.items() if k != "policy"})
-        checkpoints.prune(self.folder, self.keep)
+        prune_checkpoints(self.folder, self.keep)

@@ -9,37 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-import secrets
-import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rlcatalog import Policy, __version__
+from rlcatalog.cli import new_checkpoint, newest_checkpoint
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.policy import TEMPORARY, RegularFile, TensorFile, checksum_of, sync_folder, to_bytes, write_file
+from rlcatalog.policy import RegularFile, TensorFile, checksum_of, to_bytes, write_file
 from rlcatalog_ppo.trees import put_together, take_apart
 
 FORMAT, FORMAT_VERSION = "rlcatalog-training", 1
-POLICY, TRAINING, CHECKPOINTS = "policy", "training.json", "checkpoints"
+POLICY, TRAINING = "policy", "training.json"
 
 #: Longest `training.json`, in bytes.
 _LONGEST = 1 << 28
-
-_STEP = re.compile(r"step-(\d{9,})")
-
-
-def name_of(steps: int) -> str:
-    """Return the name of the checkpoint after some environment steps; names are in the order of steps."""
-    return f"step-{steps:09d}"
-
-
-def steps_of(path: Path) -> int | None:
-    """Return after how many environment steps a checkpoint was written, or None where its name is none."""
-    found = _STEP.fullmatch(path.name)
-    return None if found is None else int(found[1])
 
 
 def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str, Any]) -> None:
@@ -66,22 +50,10 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
     about: dict[str, Any] = {"format": FORMAT, "format_version": FORMAT_VERSION, "rlcatalog": __version__,
                              "files": {name: digest}, "state": written}  # fmt: skip
     about["checksum"] = checksum_of(about)
-    temporary = folder.parent / f".{folder.name}-{secrets.token_hex(8)}{TEMPORARY}"
-    try:
-        temporary.mkdir(parents=True)
-        try:
-            policy.save(temporary / POLICY)
-            write_file(temporary, name, content)
-            write_file(temporary, TRAINING, json.dumps(about, allow_nan=False).encode() + b"\n")
-            if folder.exists():
-                shutil.rmtree(folder)
-            temporary.rename(folder)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
-        sync_folder(folder.parent)
-    except OSError as error:
-        raise SavedPolicyError(f"{folder}: cannot be written: {error}. Other checkpoints are as they were.") from error
+    with new_checkpoint(folder) as temporary:
+        policy.save(temporary / POLICY)
+        write_file(temporary, name, content)
+        write_file(temporary, TRAINING, json.dumps(about, allow_nan=False).encode() + b"\n")
 
 
 def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
@@ -96,7 +68,7 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     Raises:
         SavedPolicyError: There is none, or it is damaged.
     """
-    folder = newest(Path(directory))
+    folder = newest_checkpoint(Path(directory))
     path = folder / TRAINING
     try:
         file = RegularFile(path)
@@ -131,36 +103,3 @@ def _arrays(path: Path, digest: str) -> dict[str, Any]:
         return TensorFile(file).read(digest)
     finally:
         file.close()
-
-
-def newest(directory: Path) -> Path:
-    """Return the last checkpoint of a run, or the folder itself where it is one."""
-    found = all_of(directory)
-    return found[-1] if found else directory
-
-
-def all_of(directory: Path) -> list[Path]:
-    """Return the checkpoints of a run, by step."""
-    folder = directory / CHECKPOINTS
-    found = [path for path in folder.iterdir() if steps_of(path) is not None] if folder.is_dir() else []
-    return sorted(found, key=lambda path: steps_of(path) or 0)
-
-
-def prune(directory: Path, keep: int, last: int | None = None) -> None:
-    """Remove all checkpoints of a run but the last ones, and what writers that are gone have left unfinished.
-
-    Args:
-        directory: The run's folder, which the caller holds.
-        keep: How many stay.
-        last: The step after which none stays; all may when missing.
-    """
-    found = all_of(directory)
-    later = [path for path in found if last is not None and (steps_of(path) or 0) > last]
-    rest = [path for path in found if path not in later]
-    for path in later + rest[: max(len(rest) - keep, 0)]:
-        (path / TRAINING).unlink(missing_ok=True)  # first: without it there is none
-        shutil.rmtree(path, ignore_errors=True)
-    with suppress(OSError):
-        for path in (directory / CHECKPOINTS).iterdir():
-            if path.name.startswith(".step-") and path.name.endswith(TEMPORARY):
-                shutil.rmtree(path, ignore_errors=True)

@@ -12,16 +12,15 @@ from typing import Annotated, Any
 import typer
 
 import rlcatalog
-from rlcatalog.cli import default_folder, import_modules, key_values, read_config, refuse_taken
+from rlcatalog.cli import Interrupted, default_folder, import_modules, key_values, read_config, refuse_taken, run_of
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog.policy import read_manifest
 from rlcatalog_ppo.algorithms import ALGORITHMS, algorithm_class
 from rlcatalog_ppo.backends import set_threads
 from rlcatalog_ppo.config import parse
-from rlcatalog_ppo.interrupts import Interrupted
 from rlcatalog_ppo.logs import LOGS, log_names
 from rlcatalog_ppo.progress import Display
-from rlcatalog_ppo.training import CURVE, POLICY, RunOptions, fresh_options, run, run_of, run_options
+from rlcatalog_ppo.training import CURVE, POLICY, RunOptions, fresh_options, run, run_options
 
 
 def train(

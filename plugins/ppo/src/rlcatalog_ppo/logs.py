@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import os
 import re
@@ -20,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlcatalog.cli import json_line
+from rlcatalog.cli import cut_rows, json_line
 from rlcatalog.errors import ConfigError, MissingExtraError, SavedPolicyError, nearest, reason, shown
 from rlcatalog.policy import write_file
 from rlcatalog_ppo.event_file import EventFile
@@ -133,7 +132,7 @@ class MetricsFile:
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
         if after is not None:
-            _cut(folder, METRICS, _json_steps, after)
+            cut_rows(folder / METRICS, _STEPS, after)
         self._file = (folder / METRICS).open("w" if after is None else "a", encoding="utf-8")
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -159,7 +158,7 @@ class CsvFile:
         self._folder, self._path = folder, folder / TABLE
         self._columns: list[str] = []
         if after is not None and self._path.exists():
-            _cut(folder, TABLE, _csv_steps, after)
+            cut_rows(self._path, _STEPS, after)
             self._columns = next(csv.reader(io.StringIO(self._path.read_text(encoding="utf-8"))), [])
         self._file = self._path.open("w" if after is None else "a", encoding="utf-8", newline="")
 
@@ -274,43 +273,6 @@ def _wandb_id(folder: Path, after: int | None) -> str:
 
 
 # --- what a killed run has written -----------------------------------------------------------------------------------
-
-
-def _cut(folder: Path, name: str, steps: Callable[[list[str]], list[float]], after: int) -> None:
-    """Take rows of later steps out of a file, and a last line that was not written to its end.
-
-    Args:
-        folder: Its folder.
-        name: Its name; it may be missing.
-        steps: Returns the steps of each line, all of them whole.
-        after: The last steps that stay.
-    """
-    path = folder / name
-    if not path.exists():
-        return
-    lines = path.read_bytes().decode("utf-8", errors="surrogateescape").splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith("\n")]
-    try:
-        kept = [line for line, found in zip(whole, steps(whole), strict=True) if found <= after]
-    except (ValueError, KeyError, TypeError, csv.Error) as error:
-        raise SavedPolicyError(
-            f"{path}: a line of it is damaged ({reason(error)}), so the run cannot go on with it. Move the file away to"
-            " go on with a new one."
-        ) from error
-    if kept != lines:
-        write_file(folder, name, "".join(kept).encode("utf-8", errors="surrogateescape"))
-
-
-def _json_steps(lines: list[str]) -> list[float]:
-    return [float(json.loads(line)[_STEPS]) for line in lines]
-
-
-def _csv_steps(lines: list[str]) -> list[float]:
-    """Return the steps of each line; the first line, the columns' names, belongs to none and stays."""
-    columns, *rows = list(csv.reader(lines)) or [[]]
-    if any(len(row) != len(columns) for row in rows):
-        raise ValueError("it has not as many cells as columns")
-    return [float("-inf")][: len(lines)] + [float(row[columns.index(_STEPS)]) for row in rows]
 
 
 def _cell(value: Any) -> str:

@@ -11,12 +11,11 @@ from typing import Any
 import msgspec
 
 import rlcatalog
-from rlcatalog.cli import recorded, run_folder, write_config
+from rlcatalog.cli import interruptible, prune_checkpoints, recorded, refuse_other, run_folder, write_config
 from rlcatalog.config import plain
 from rlcatalog.errors import NonFiniteError, SavedPolicyError
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback, Checkpoints, Evaluation, Log, StopAt
-from rlcatalog_ppo.interrupts import interruptible
 from rlcatalog_ppo.learning_curve import draw
 from rlcatalog_ppo.logs import METRICS, writers
 
@@ -96,7 +95,7 @@ def run(
         interruptible(),
     ):
         if resumed:
-            checkpoints.prune(folder, options.keep_checkpoints, algo.steps)
+            prune_checkpoints(folder, options.keep_checkpoints, algo.steps)
         about = resolved(algo, options)
         write_config(folder, env_id, about)
         logs = writers(options.log, folder, about, after=algo.steps if resumed else None)
@@ -148,8 +147,9 @@ def run_options(config: Mapping[str, Any], given: Mapping[str, Any], where: Path
         where: The run's folder, for messages.
 
     Raises:
-        SavedPolicyError: Its config holds none.
+        SavedPolicyError: Its config holds none, or it is another command's run.
     """
+    refuse_other(where, config, "train")
     try:
         return msgspec.convert({**config["run"], **given}, RunOptions)
     except (KeyError, TypeError, msgspec.ValidationError) as error:
@@ -164,9 +164,3 @@ def fresh_options(given: Mapping[str, Any]) -> RunOptions:
         if "checkpoint_every" in given
         else msgspec.structs.replace(options, checkpoint_every=max(options.steps // 10, 1))
     )
-
-
-def run_of(directory: Path) -> Path:
-    """Return the folder of the run that a checkpoint belongs to; the folder itself where it is a run's."""
-    inside = checkpoints.steps_of(directory.resolve()) is not None
-    return directory.resolve().parent.parent if inside else directory

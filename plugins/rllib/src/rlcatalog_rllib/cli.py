@@ -6,22 +6,38 @@ import importlib
 import logging
 import math
 import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from rlcatalog.cli import (
+    CHECKPOINTS,
+    Interrupted,
+    KeptRun,
+    Resumed,
+    checkpoint_name,
+    cut_rows,
     default_folder,
+    import_modules,
+    interruptible,
     json_line,
     key_values,
+    new_checkpoint,
+    new_run,
+    prune_checkpoints,
     recorded,
+    refuse_fixed,
     refuse_taken,
+    resumed_run,
     run_folder,
     write_config,
 )
-from rlcatalog.errors import ConfigError, UnknownNameError, nearest
+from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError, nearest, reason
 
+COMMAND = "train-rllib"
 #: Name of an algorithm → its config class.
 ALGORITHMS = {
     "PPO": "ray.rllib.algorithms.ppo:PPOConfig",
@@ -30,15 +46,30 @@ ALGORITHMS = {
     "DQN": "ray.rllib.algorithms.dqn:DQNConfig",
     "SAC": "ray.rllib.algorithms.sac:SACConfig",
 }
-#: Folder of Ray's own checkpoint in a run's.
-CHECKPOINT = "checkpoint"
+#: Folder of Ray's own checkpoint in a run's, and in each of its checkpoints.
+CHECKPOINT, ALGORITHM = "checkpoint", "algorithm"
+METRICS, POLICY = "metrics.jsonl", "policy"
 #: What Ray takes elsewhere than in `config.training()`, and where this command does.
 OPTIONS = {"num_env_runners": "--env-runners", "num_envs_per_env_runner": "--envs", "seed": "--seed"}
 
 
+class Run(KeptRun, kw_only=True, frozen=True):
+    """How a run is kept, and what it was begun with.
+
+    Attributes:
+        env_runners: Processes that gather experience.
+        envs: Environments in each of them.
+    """
+
+    env_runners: int = 2
+    envs: int = 4
+
+
 def train_rllib(
-    env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
-    algo: Annotated[str, typer.Option(help="PPO, APPO, IMPALA, DQN or SAC.")] = "PPO",
+    env_id: Annotated[
+        str | None, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
+    ] = None,
+    algo: Annotated[str | None, typer.Option(help="PPO, APPO, IMPALA, DQN or SAC; PPO when missing.")] = None,
     model: Annotated[
         list[str] | None, typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; repeatable.")
     ] = None,
@@ -46,66 +77,189 @@ def train_rllib(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A key of config.training(), such as lr=0.0003; repeatable."),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Environment steps to train for.")] = 100_000,
-    env_runners: Annotated[int, typer.Option(min=0, help="Processes that gather experience; 0: this one.")] = 2,
-    envs: Annotated[int, typer.Option(min=1, help="Environments in each of them.")] = 4,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of environments, weights and sampling.")] = 0,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Environment steps to train for; 100,000 when missing.")
+    ] = None,
+    env_runners: Annotated[
+        int | None, typer.Option(min=0, help="Processes that gather experience, 0: this one; 2 when missing.")
+    ] = None,
+    envs: Annotated[int | None, typer.Option(min=1, help="Environments in each of them; 4 when missing.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**32 - 1, help="Of environments, weights and sampling; 0 when missing."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; a new one, runs/ENV_ID/TIME-ALGO-seedN, when missing.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Go on with the run in this folder, or from this checkpoint of one. That reads pickles, which run"
+            " whatever their writer put in them: name a run of your own.",
+        ),
+    ] = None,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Import a module that registers environments; repeatable."),
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="STEPS", help="Steps between checkpoints; a tenth of --steps when missing, 0: at the end."
+        ),
+    ] = None,
+    keep_checkpoints: Annotated[int | None, typer.Option(min=1, help="How many stay; 2 when missing.")] = None,
 ) -> None:
-    """Train a policy with Ray RLlib; leaves metrics.jsonl, config.json, the saved policy and Ray's checkpoint."""
+    """Train a policy with Ray RLlib; its folder holds the policy, metrics, checkpoints and Ray's last one."""
+    import_modules(modules or [])
+    kept: dict[str, Any] = {"steps": steps, "checkpoint_every": checkpoint_every, "keep_checkpoints": keep_checkpoints}
+    if resume is not None:
+        refuse_fixed(resume, {"ENV_ID": env_id, "--algo": algo, "--model": model, "--set": settings,
+                              "--env-runners": env_runners, "--envs": envs, "--seed": seed, "--out": out,
+                              "--overwrite": overwrite or None})  # fmt: skip
+        _resume(resumed_run(Run, COMMAND, resume, kept, modules or [], ALGORITHM))
+        return
+    if env_id is None:
+        raise ConfigError(f"{COMMAND}: name an environment, such as CartPole-v1, or a run to go on with: --resume DIR.")
     given, chosen = key_values(settings or [], "--set"), key_values(model or [], "--model")
     for key, option in OPTIONS.items():
         if key in given:
             raise ConfigError(f"--set {key}: it is no key of config.training(). Say {option} {given[key]}.")
-    from rlcatalog_rllib import configure
-
     if out is not None:
         refuse_taken(out, overwrite)  # before anything is built
+    algo, seed = algo or "PPO", 0 if seed is None else seed
+    run = new_run(Run, {"command": COMMAND, **kept, "env_runners": env_runners, "envs": envs})
+    config = _configured(env_id, algo, given, chosen, run, seed)
+    about = _about(run, algo, given, chosen, seed)
+    _run(config, env_id, out or default_folder(env_id, algo, seed), run, about, overwrite=overwrite)
+
+
+def _resume(run: Resumed[Run]) -> None:
+    """Go on with a run."""
+    told = dict(run.config["algorithm"])
+    algo, chosen, seed = told.pop("name", "PPO"), run.config.get("model", {}), run.config.get("seed", 0)
+    del told["env_config"]
+    later = (seed + run.steps) % 2**32  # else its environments would begin as they did at first
+    config = _configured(run.env_id, algo, told, chosen, run.kept, later)
+    print(
+        f"going on after {run.steps} steps; RLlib restores neither environments, random generators nor replay buffers,"
+        " so this is not, number for number, the run that would not have stopped"
+    )
+    about = _about(run.kept, algo, told, chosen, seed)
+    _run(config, run.env_id, run.folder, run.kept, about, resumed=run)
+
+
+def _configured(env_id: str, algo: str, given: dict[str, Any], chosen: dict[str, Any], kept: Run, seed: int) -> Any:
+    from rlcatalog_rllib import configure
+
     config = _training(_config_class(algo)(), given)
-    config.env_runners(num_env_runners=env_runners, num_envs_per_env_runner=envs)
+    config.env_runners(num_env_runners=kept.env_runners, num_envs_per_env_runner=kept.envs)
     config.reporting(min_time_s_per_iteration=0).debugging(seed=seed, log_level="ERROR")
-    configure(config, env_id, model=chosen)
-    algorithm = {"name": algo, "env_config": {}, **given}
-    about = {"steps": steps, "framework": "torch", "seed": seed, "algorithm": algorithm, "model": chosen}
-    folder = out or default_folder(env_id, algo, seed)
-    with run_folder(folder, overwrite), recorded(folder, engine="rllib", packages=("ray",)):
-        if (folder / CHECKPOINT / "rllib_checkpoint.json").is_file():  # of the run that is replaced
-            shutil.rmtree(folder / CHECKPOINT)
-        write_config(folder, env_id, about)
-        _train(config, folder, steps)
-    print(f"policy: {folder / 'policy'}")
+    return configure(config, env_id, model=chosen)
 
 
-def _train(config: Any, folder: Path, steps: int) -> None:
-    """Train to the end; metrics are written as they come, then the policy."""
+def _about(kept: Run, algo: str, given: dict[str, Any], chosen: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Return what a run's `config.json` says."""
+    return {
+        "steps": kept.steps,
+        "framework": "torch",
+        "seed": seed,
+        "algorithm": {"name": algo, "env_config": {}, **given},
+        "model": chosen,
+        "run": msgspec.structs.asdict(kept),
+    }
+
+
+def _run(
+    config: Any,
+    env_id: str,
+    folder: Path,
+    kept: Run,
+    about: dict[str, Any],
+    *,
+    overwrite: bool = False,
+    resumed: Resumed[Run] | None = None,
+) -> None:
+    """Train to the end, or to an interrupt, and say what is where."""
+    try:
+        with (
+            run_folder(folder, overwrite, resume=resumed is not None),
+            recorded(folder, engine="rllib", packages=("ray",), resumed=resumed is not None),
+        ):
+            if resumed is None and (folder / CHECKPOINT / "rllib_checkpoint.json").is_file():  # of one replaced
+                shutil.rmtree(folder / CHECKPOINT)
+            if resumed is not None:
+                prune_checkpoints(folder, kept.keep_checkpoints, resumed.steps)
+            write_config(folder, env_id, about)
+            _train(config, folder, kept, resumed)
+    except Interrupted as interrupt:
+        print(f"{interrupt}: stopped. Go on with: rlcatalog {COMMAND} --resume {folder}", file=sys.stderr)
+        raise typer.Exit(interrupt.exit_status) from None
+    print(f"policy: {folder / POLICY}")
+
+
+def _train(config: Any, folder: Path, kept: Run, resumed: Resumed[Run] | None) -> None:
+    """Train to the end; metrics are written as they come, and the run is kept between iterations."""
     import ray
-
-    from rlcatalog_rllib import to_policy
 
     ours = not ray.is_initialized()
     if ours:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     trained = None
     try:
-        trained = config.build_algo()
-        done = 0
-        with (folder / "metrics.jsonl").open("w", encoding="utf-8") as metrics:
-            while done < steps:
-                row = _row(trained.train())
-                done = row["timesteps_total"]
-                metrics.write(json_line(row))
-                metrics.flush()
-                print(f"{done} steps, mean return {row['episode_return_mean']}")
-        to_policy(trained).save(folder / "policy")
-        trained.save_to_path(str((folder / CHECKPOINT).absolute()))
+        with interruptible(later=True) as interrupts:  # within Ray, whose own handlers would end the process at once
+            trained = config.build_algo()
+            done = 0
+            if resumed is not None:
+                _restore(trained, resumed.checkpoint)
+                done = resumed.steps
+                cut_rows(folder / METRICS, "timesteps_total", done)
+            last = done
+            _keep(trained, folder, done, kept.keep_checkpoints)
+            with (folder / METRICS).open("w" if resumed is None else "a", encoding="utf-8") as metrics:
+                while done < kept.steps and interrupts.pending is None:
+                    row = _row(trained.train())
+                    done = row["timesteps_total"]
+                    metrics.write(json_line(row))
+                    metrics.flush()
+                    print(f"{done} steps, mean return {row['episode_return_mean']}")
+                    if kept.checkpoint_every and done // kept.checkpoint_every > last // kept.checkpoint_every:
+                        _keep(trained, folder, done, kept.keep_checkpoints)
+                        last = done
+            _keep(trained, folder, done, kept.keep_checkpoints)
+            if done < kept.steps:
+                interrupts.check()
+            trained.save_to_path(str((folder / CHECKPOINT).absolute()))
     finally:
         if trained is not None:
             trained.stop()
         if ours:
             ray.shutdown()
+
+
+def _keep(trained: Any, folder: Path, steps: int, keep: int) -> None:
+    """Write the policy and a checkpoint."""
+    from rlcatalog_rllib import to_policy
+
+    policy = to_policy(trained)
+    policy.save(folder / POLICY)
+    path = folder / CHECKPOINTS / checkpoint_name(steps)
+    if not path.is_dir():
+        with new_checkpoint(path) as new:
+            policy.save(new / POLICY)
+            trained.save_to_path(str((new / ALGORITHM).absolute()))
+        prune_checkpoints(folder, keep)
+
+
+def _restore(trained: Any, checkpoint: Path) -> None:
+    try:
+        trained.restore_from_path(str((checkpoint / ALGORITHM).absolute()))
+    except SavedPolicyError:
+        raise
+    except Exception as error:
+        raise SavedPolicyError(f"{checkpoint}: no checkpoint, or damaged: {reason(error)}") from error
 
 
 def _config_class(algo: str) -> Any:

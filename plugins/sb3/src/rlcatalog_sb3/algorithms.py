@@ -20,6 +20,30 @@ ALGORITHMS: dict[str, tuple[str, str | None]] = {
 }
 
 
+def algorithm_class(name: str) -> Any:
+    """Return the class of an algorithm.
+
+    Args:
+        name: Its name.
+
+    Raises:
+        UnknownNameError: There is no such algorithm.
+        MissingPluginError: Its package is not installed.
+    """
+    if name not in ALGORITHMS:
+        raise UnknownNameError(
+            f"Unknown algorithm {name!r}.{nearest(name, ALGORITHMS)} Known: {', '.join(ALGORITHMS)}."
+        )
+    home, _ = ALGORITHMS[name]
+    try:
+        return getattr(importlib.import_module(home), name)
+    except ImportError as error:
+        package, extra = ("stable-baselines3", "") if home == "stable_baselines3" else ("sb3-contrib", "[contrib]")
+        raise MissingPluginError(
+            f"{name} comes with {package}, which is not installed: pip install 'rlcatalog-sb3{extra}'."
+        ) from error
+
+
 def make(name: str, env: Any, model: Mapping[str, Any], **settings: Any) -> Any:
     """Return an algorithm with the catalog's parts.
 
@@ -34,18 +58,7 @@ def make(name: str, env: Any, model: Mapping[str, Any], **settings: Any) -> Any:
         MissingPluginError: Its package is not installed.
         ConfigError: It does not take a setting.
     """
-    if name not in ALGORITHMS:
-        raise UnknownNameError(
-            f"Unknown algorithm {name!r}.{nearest(name, ALGORITHMS)} Known: {', '.join(ALGORITHMS)}."
-        )
-    home, place = ALGORITHMS[name]
-    try:
-        algorithm = getattr(importlib.import_module(home), name)
-    except ImportError as error:
-        package, extra = ("stable-baselines3", "") if home == "stable_baselines3" else ("sb3-contrib", "[contrib]")
-        raise MissingPluginError(
-            f"{name} comes with {package}, which is not installed: pip install 'rlcatalog-sb3{extra}'."
-        ) from error
+    algorithm, place = algorithm_class(name), ALGORITHMS[name][1]
     policy: Any = "MlpPolicy"
     policy_kwargs = {**settings.pop("policy_kwargs", {})}
     if place is None:

@@ -27,14 +27,39 @@ class Interrupted(KeyboardInterrupt):
         return 128 + self.number
 
 
+class Interrupts:
+    """What was asked for while a run was in the middle of something.
+
+    Attributes:
+        pending: The signal that has asked for the end, or None.
+    """
+
+    def __init__(self) -> None:
+        self.pending: int | None = None
+
+    def check(self) -> None:
+        """Raise where the end was asked for.
+
+        Raises:
+            Interrupted: It was.
+        """
+        if self.pending is not None:
+            raise Interrupted(self.pending)
+
+
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
     """Turn the first SIGINT or SIGTERM into `Interrupted`; while that is dealt with, later ones change nothing.
 
     Outside of the main thread, where Python handles no signals, nothing is changed.
+
+    Args:
+        later: Note the signal, and raise when `check` of what is yielded is called: for whoever cannot be stopped
+            anywhere.
     """
+    interrupts = Interrupts()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield interrupts
         return
 
     def note(number: int, frame: Any) -> None:
@@ -43,13 +68,16 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: Any) -> None:
         for each in before:
             signal.signal(each, note)
-        raise Interrupted(number)
+        interrupts.pending = number
+        if not later:
+            raise Interrupted(number)
+        print("the run ends, and is kept, when what it is computing is done", file=sys.stderr)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         for each in before:
             signal.signal(each, interrupt)
-        yield
+        yield interrupts
     finally:
         for each, handler in before.items():
             signal.signal(each, handler if handler is not None else signal.SIG_DFL)

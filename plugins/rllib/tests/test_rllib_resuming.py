@@ -1,0 +1,87 @@
+"""A run of train-rllib is kept while it trains, ends politely, and goes on."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
+
+from ray.rllib.algorithms.algorithm import Algorithm
+from typer.testing import CliRunner
+
+import rlcatalog
+import rlcatalog_rllib
+from rlcatalog.cli import checkpoint_steps, checkpoints_of, make_app, read_record
+from rlcatalog.errors import ConfigError, SavedPolicyError
+
+TINY = ["--env-runners", "0", "--envs", "2", "--model", "fcnet_hiddens=[8]", "--set", "train_batch_size_per_learner=64",
+        "--set", "minibatch_size=32", "--set", "num_epochs=1"]  # fmt: skip
+
+
+def run(*arguments):
+    return CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
+
+
+def rows(folder):
+    return [json.loads(line)["timesteps_total"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_path, monkeypatch):
+    train, trained = Algorithm.train, []
+
+    def asked(self):
+        trained.append(self)
+        if len(trained) == 3:
+            os.kill(os.getpid(), number)  # in the middle of an iteration
+        return train(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Algorithm, "train", asked)
+        ended = run("train-rllib", "CartPole-v1", "--steps", "100000", "--checkpoint-every", "64", "--out",
+                    str(tmp_path), *TINY)  # fmt: skip
+    assert ended.exit_code == 128 + number
+    assert len(trained) == 3
+    assert f"rlcatalog train-rllib --resume {tmp_path}" in ended.output
+    assert read_record(tmp_path)["status"] == "interrupted"
+    before = rows(tmp_path)
+    assert [checkpoint_steps(path) for path in checkpoints_of(tmp_path)] == before[1:]
+    policy = rlcatalog.load(tmp_path / "policy")
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"timesteps_total": 99999}\n{"timest')  # after the checkpoint, and killed while it wrote
+
+    obs, begun = np.full((1, 4), 0.1, np.float32), []
+
+    def seen(self):
+        begun.append(rlcatalog_rllib.to_policy(self).values(obs))
+        return train(self)
+
+    monkeypatch.setattr(Algorithm, "train", seen)
+    went_on = run("train-rllib", "--resume", str(tmp_path), "--steps", str(before[-1] + 100))
+    np.testing.assert_array_equal(begun[0], policy.values(obs))
+    assert went_on.exit_code == 0
+    assert f"going on after {before[-1]} steps; RLlib restores neither environments" in went_on.output
+    after = rows(tmp_path)
+    assert after[: len(before)] == before
+    assert after == sorted(set(after))
+    assert before[-1] + 100 <= after[-1] < before[-1] + 100 + 2 * 64
+    found = rlcatalog.load(tmp_path / "policy")
+    assert np.abs(found.values(obs) - policy.values(obs)).max() > 0
+    assert "mean return" in run("evaluate", str(tmp_path), "--episodes", "2").output
+    assert read_record(tmp_path)["status"] == "finished"
+
+
+def test_what_cannot_go_on_is_said(tmp_path):
+    with pytest.raises(ConfigError, match="ENV_ID is its own"):
+        run("train-rllib", "CartPole-v1", "--resume", str(tmp_path))
+    with pytest.raises(ConfigError, match="name an environment, such as CartPole-v1, or a run to go on with"):
+        run("train-rllib")
+    with pytest.raises(SavedPolicyError, match="not a folder that"):
+        run("train-rllib", "--resume", str(tmp_path))
+    told = {"env": "CartPole-v1", "algorithm": {"name": "PPO"}, "run": {"command": "train-sb3", "steps": 64}}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    with pytest.raises(SavedPolicyError, match="a run of 'train-sb3', not of 'train-rllib'"):
+        run("train-rllib", "--resume", str(tmp_path))
