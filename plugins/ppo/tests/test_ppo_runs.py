@@ -14,9 +14,16 @@ import pytest
 import typer
 
 import rlcatalog
-from rlcatalog.cli import main
+from rlcatalog.cli import (
+    Interrupted,
+    checkpoint_steps,
+    checkpoints_of,
+    interruptible,
+    main,
+    newest_checkpoint,
+    prune_checkpoints,
+)
 from rlcatalog_ppo import checkpoints, cli
-from rlcatalog_ppo.interrupts import Interrupted, interruptible
 
 SMALL = ["--set", "num_envs=2", "--set", "rollout_length=25", "--set", "minibatch_size=25", "--set", "num_epochs=1",
          "--model", "fcnet_hiddens=[8]", "--framework", "torch", "--quiet"]  # fmt: skip
@@ -57,7 +64,7 @@ def test_a_run_goes_on_from_its_end_and_from_a_checkpoint(tmp_path, capsys):
     schedule = ["--set", "total_steps=400"]
     assert not train("CartPole-v1", "--steps", 400, *SMALL, *often, *schedule, "--out", whole)
     assert not train("CartPole-v1", "--steps", 200, *SMALL, *often, *schedule, "--out", half, "--log", "csv")
-    assert [path.name for path in checkpoints.all_of(half)] == [f"step-{n:09d}" for n in (100, 150, 200)]
+    assert [path.name for path in checkpoints_of(half)] == [f"step-{n:09d}" for n in (100, 150, 200)]
     assert not train("--resume", half, "--steps", 400)
     same(half, whole)
     assert (half / "best" / "policy.json").read_bytes() == (whole / "best" / "policy.json").read_bytes()
@@ -108,7 +115,7 @@ def test_there_is_nothing_to_go_on_with(tmp_path, capsys):
     assert train("--resume", tmp_path / "nothing") == 1
     assert "not a folder that `rlcatalog train` wrote" in capsys.readouterr().err
     assert not train("CartPole-v1", "--steps", 50, *SMALL, "--out", tmp_path / "run")
-    checkpoints.prune(tmp_path / "run", 0)
+    prune_checkpoints(tmp_path / "run", 0)
     assert train("--resume", tmp_path / "run", "--steps", 100) == 1
     assert "holds no checkpoint to go on from" in capsys.readouterr().err
 
@@ -157,7 +164,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch, capsys)
     check = checkpoints.write
 
     def later(path, *rest):
-        disk.full = checkpoints.steps_of(path) >= 100
+        disk.full = checkpoint_steps(path) >= 100
         check(path, *rest)
 
     monkeypatch.setattr(checkpoints, "write", later)
@@ -166,7 +173,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch, capsys)
     monkeypatch.undo()
     assert "cannot be written: [Errno 28] No space left on device" in capsys.readouterr().err
     assert [path.name for path in (folder / "checkpoints").iterdir() if path.name.startswith("step")] == [
-        path.name for path in checkpoints.all_of(folder)
+        path.name for path in checkpoints_of(folder)
     ]
     assert checkpoints.read(folder)[1]["steps"] == 50
     rlcatalog.load(folder / "policy")
@@ -224,7 +231,7 @@ def test_overwrite_removes_what_a_run_leaves_and_nothing_else(tmp_path):
     left = {str(path.relative_to(folder)) for path in folder.rglob("*")}
     assert {"notes.txt", "checkpoints/mine.pt", "tensorboard/mine"} <= left
     assert not any(name.startswith("best") or "tfevents" in name or name == "progress.csv" for name in left)
-    assert [path.name for path in checkpoints.all_of(folder)] == ["step-000000000", "step-000000050"]
+    assert [path.name for path in checkpoints_of(folder)] == ["step-000000000", "step-000000050"]
 
 
 def test_signals_are_given_back():
@@ -238,12 +245,12 @@ def test_signals_are_given_back():
 
 def test_a_checkpoint_that_is_damaged_is_said(tmp_path, capsys):
     assert not train("CartPole-v1", "--steps", 100, *SMALL, "--out", tmp_path / "run")
-    last = checkpoints.newest(tmp_path / "run")
+    last = newest_checkpoint(tmp_path / "run")
     (last / "training.json").write_text("{")
     assert train("--resume", tmp_path / "run", "--steps", 200) == 1
     error = capsys.readouterr().err
     assert "no checkpoint, or damaged" in error
-    assert not train("--resume", checkpoints.all_of(tmp_path / "run")[0], "--steps", 200)
+    assert not train("--resume", checkpoints_of(tmp_path / "run")[0], "--steps", 200)
     assert not last.is_dir()
 
 
