@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from rlcatalog.cli import refuse_taken, run_folder
+from rlcatalog.cli import Interrupted, refuse_taken, run_folder
 from rlcatalog.errors import ConfigError, FailedRunsError, SavedPolicyError, one_line, shown
 from rlcatalog_ppo.comparing import compare, draw_groups
 from rlcatalog_ppo.run_summaries import read_run
@@ -30,14 +30,6 @@ CURVES = "learning_curves.png"
 MOST, LARGEST = 1000, 2**32 - 1
 #: Seconds between two looks at the processes, and bytes of a log that are searched for its error.
 _PAUSE, _TAIL = 0.2, 1 << 16
-
-
-class _Stopped(KeyboardInterrupt):
-    """A signal has asked for the end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
 
 
 class _Child(NamedTuple):
@@ -123,10 +115,10 @@ def train_seeds(
         print(f"{len(seeds)} seeds, {at_once} at once, into {folder}", flush=True)
         try:
             errors = _all(seeds, start, at_once, bool(context.params.get("quiet")))
-        except _Stopped as stop:
+        except Interrupted as stop:
             print(f"{stop}: the runs have ended. Go on with each: rlcatalog train --resume {folder}/seed-N",
                   file=sys.stderr)  # fmt: skip
-            raise typer.Exit(128 + stop.number) from None
+            raise typer.Exit(stop.exit_status) from None
         _draw(folder, [seed for seed in seeds if seed not in errors])
     if errors:
         raise FailedRunsError(_told(errors, len(seeds), folder))
@@ -198,7 +190,7 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
     """Run all seeds to their ends and return seed → error of those that failed.
 
     Raises:
-        _Stopped: A signal has asked for the end, and all runs have ended.
+        Interrupted: A signal has asked for the end, and all runs have ended.
     """
     waiting, running = list(seeds), list[_Child]()
     errors: dict[int, str] = {}
@@ -210,7 +202,7 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
                     bars.add(running[-1])
                 if asked:
                     _end(running, asked)
-                    raise _Stopped(asked[0])
+                    raise Interrupted(asked[0])
                 time.sleep(_PAUSE)
                 for child in [child for child in running if child.process.poll() is not None]:
                     running.remove(child)
