@@ -277,3 +277,12 @@ def test_wrong_values_are_said_before_there_is_a_folder(arguments, message, tmp_
     assert train("CartPole-v1", "--steps", 50, *arguments) == 1
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_of_a_module_goes_on_twice(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert not train("drift_env:Drift-v0", "--steps", 50, *SMALL, "--out", folder)
+    for steps in (100, 150):
+        assert not train("--resume", folder, "--import", "drift_env", "--steps", steps)
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["env"], config["env_module"]) == ("Drift-v0", "drift_env")

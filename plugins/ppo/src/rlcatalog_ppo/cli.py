@@ -12,7 +12,16 @@ from typing import Annotated, Any
 import typer
 
 import rlcatalog
-from rlcatalog.cli import Interrupted, default_folder, import_modules, key_values, read_config, refuse_taken, run_of
+from rlcatalog.cli import (
+    Interrupted,
+    default_folder,
+    import_modules,
+    key_values,
+    read_config,
+    refuse_fixed,
+    refuse_taken,
+    run_of,
+)
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog.policy import read_manifest
 from rlcatalog_ppo.algorithms import ALGORITHMS, algorithm_class
@@ -102,10 +111,8 @@ def train(
     chosen = {name: value for name, value in chosen.items() if value is not None}
     where = {name: value for name, value in (("device", device), ("vector", vector)) if value is not None}
     if resume is not None:
-        fixed = {"ENV_ID": env_id, "--seeds": seeds, "--algo": algorithm, "--framework": framework, "--model": model,
-                 "--seed": seed, "--out": out, "--overwrite": overwrite or None}  # fmt: skip
-        if clash := [name for name, value in fixed.items() if value is not None]:
-            raise ConfigError(f"--resume {resume}: goes on with the run that is there; {clash[0]} is its own.")
+        refuse_fixed(resume, {"ENV_ID": env_id, "--seeds": seeds, "--algo": algorithm, "--framework": framework,
+                              "--model": model, "--seed": seed, "--out": out, "--overwrite": overwrite or None})  # fmt: skip
         given |= where
         _resume(resume, given, chosen, modules or [], record, quiet)
         return
@@ -151,7 +158,8 @@ def _resume(
             f"--resume {directory}: its {algo.steps} steps are done; --steps {algo.steps * 2} would train on."
         )
     print(f"going on after {algo.steps} steps")
-    _run(algo, saved["env"], folder, options, quiet, resumed=True)
+    module = saved.get("env_module")  # noted again, for whoever goes on after this
+    _run(algo, f"{module}:{saved['env']}" if module else saved["env"], folder, options, quiet, resumed=True)
 
 
 def _run(algo: Any, env_id: str, folder: Path, options: RunOptions, quiet: bool, **how: Any) -> None:
