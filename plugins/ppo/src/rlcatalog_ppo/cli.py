@@ -111,8 +111,9 @@ def train(
     chosen = {name: value for name, value in chosen.items() if value is not None}
     where = {name: value for name, value in (("device", device), ("vector", vector)) if value is not None}
     if resume is not None:
-        refuse_fixed(resume, {"ENV_ID": env_id, "--seeds": seeds, "--algo": algorithm, "--framework": framework,
-                              "--model": model, "--seed": seed, "--out": out, "--overwrite": overwrite or None})  # fmt: skip
+        fixed = {"ENV_ID": env_id, "--seeds": seeds, "--algo": algorithm, "--framework": framework, "--model": model,
+                 "--seed": seed, "--out": out, "--overwrite": overwrite or None}  # fmt: skip
+        refuse_fixed(resume, fixed)
         given |= where
         _resume(resume, given, chosen, modules or [], record, quiet)
         return
