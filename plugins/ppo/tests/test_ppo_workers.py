@@ -172,10 +172,11 @@ def test_an_id_that_a_script_registered_is_known_in_the_workers():
 
 
 SCRIPT = """
-import sys, time
+import signal, sys, time
 from rlcatalog_ppo import PPO
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell has put into the background ignores it
     algo = PPO("CartPole-v1", {"vector": "async", "num_envs": 2, "rollout_length": 8, "minibatch_size": 8, "seed": 0})
     print(*(process.pid for process in algo._envs.processes), flush=True)
     try:
