@@ -286,3 +286,19 @@ def test_a_run_of_a_module_goes_on_twice(tmp_path, capsys):
         assert not train("--resume", folder, "--import", "drift_env", "--steps", steps)
     config = json.loads((folder / "config.json").read_text())
     assert (config["env"], config["env_module"]) == ("Drift-v0", "drift_env")
+
+
+def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(tmp_path):
+    folder = tmp_path / "run"
+    assert not train("CartPole-v1", "--steps", 100, *SMALL, "--out", folder)
+    before = result(folder)
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "status": "running", "ended": None}))
+    (folder / "learning_curve.png").unlink()
+    assert not train("--resume", folder)
+    assert json.loads((folder / "run.json").read_text())["status"] == "finished"
+    assert (folder / "learning_curve.png").is_file()
+    assert result(folder)[1] == before[1]
+    for name, array in result(folder)[0].items():
+        np.testing.assert_array_equal(array, before[0][name])
+    assert train("--resume", folder) == 1

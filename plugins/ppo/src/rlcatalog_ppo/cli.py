@@ -18,6 +18,7 @@ from rlcatalog.cli import (
     import_modules,
     key_values,
     read_config,
+    read_record,
     refuse_fixed,
     refuse_taken,
     run_of,
@@ -154,7 +155,9 @@ def _resume(
     set_threads(saved["framework"], options.threads)
     cls = algorithm_class(saved["algorithm"].get("name", "PPO"))
     algo = cls.restore(directory, saved["env"], config=given, record=record)
-    if algo.steps >= options.steps:
+    about = read_record(folder)
+    # One that was killed after its last step has none left to take, but a picture to draw and an end to note.
+    if algo.steps >= options.steps and (about is None or about["status"] == "finished"):
         raise ConfigError(
             f"--resume {directory}: its {algo.steps} steps are done; --steps {algo.steps * 2} would train on."
         )
