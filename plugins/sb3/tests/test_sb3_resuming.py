@@ -311,3 +311,17 @@ def test_a_damaged_checkpoint_is_said_and_nothing_changes(finished, tmp_path):
         run("train-sb3", "--resume", str(folder), "--steps", "100")
     assert sorted(str(path) for path in folder.rglob("*")) == before
     assert os.path.exists(folder / "policy")
+
+
+@pytest.mark.parametrize("algo", SETTINGS)
+def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(algo, tmp_path):
+    run(*train(tmp_path, algo, 64))
+    weights, table = rlcatalog.load(tmp_path / "policy").model.get_weights(), rows(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps({**read_record(tmp_path), "status": "running", "ended": None}))
+    assert run("train-sb3", "--resume", str(tmp_path)).exit_code == 0
+    assert read_record(tmp_path)["status"] == "finished"
+    assert rows(tmp_path) == table
+    for name, array in rlcatalog.load(tmp_path / "policy").model.get_weights().items():
+        np.testing.assert_array_equal(array, weights[name])
+    with pytest.raises(ConfigError, match="its 64 steps are done"):
+        run("train-sb3", "--resume", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Runs that other engines train, kept and gone on with: what a run was begun with, and whose it is."""
+"""Runs, kept and gone on with: what a run was begun with, and whose it is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from rlcatalog.cli.run_checkpoints import checkpoint_steps, newest_checkpoint, run_of
+from rlcatalog.cli.run_records import FINISHED, read_record
 from rlcatalog.cli.runs import read_config
 from rlcatalog.errors import ConfigError, SavedPolicyError, shown
 
@@ -111,13 +112,19 @@ def resumed_run(
     steps = checkpoint_steps(checkpoint.resolve())
     if steps is None or not (checkpoint / holds).exists():
         raise SavedPolicyError(f"{directory}: holds no checkpoint to go on from (no {holds}).")
-    if steps >= kept.steps:
+    # One that was killed after its last step has none left to take, but its end to write.
+    if steps >= kept.steps and _is_finished(folder):
         raise ConfigError(
             f"--resume {directory}: its {steps} steps are done; --steps {max(steps * 2, 1)} would train on."
         )
     module = config.get("env_module")
     env_id = f"{module}:{config['env']}" if isinstance(module, str) else config["env"]
     return Resumed(folder, checkpoint, steps, env_id, config, kept)
+
+
+def _is_finished(folder: Path) -> bool:
+    record = read_record(folder)
+    return record is None or record["status"] == FINISHED
 
 
 def refuse_other(folder: Path, config: Mapping[str, Any], command: str) -> None:

@@ -14,23 +14,26 @@ import typer
 import rlcatalog
 from rlcatalog.cli import (
     Interrupted,
+    Resumed,
     default_folder,
     import_modules,
     key_values,
+    new_run,
     read_config,
-    read_record,
     refuse_fixed,
     refuse_taken,
-    run_of,
+    resumed_run,
 )
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog.policy import read_manifest
+from rlcatalog_ppo import training
 from rlcatalog_ppo.algorithms import ALGORITHMS, algorithm_class
 from rlcatalog_ppo.backends import set_threads
+from rlcatalog_ppo.checkpoints import TRAINING
 from rlcatalog_ppo.config import parse
 from rlcatalog_ppo.logs import LOGS, log_names
 from rlcatalog_ppo.progress import Display
-from rlcatalog_ppo.training import CURVE, POLICY, RunOptions, fresh_options, run, run_options
+from rlcatalog_ppo.training import COMMAND, CURVE, POLICY, RunOptions
 
 
 def train(
@@ -109,18 +112,17 @@ def train(
         "eval_every": eval_every, "eval_episodes": eval_episodes, "stop_at": stop_at, "threads": threads,
         "log": None if log is None else list(log_names(log)),
     }  # fmt: skip
-    chosen = {name: value for name, value in chosen.items() if value is not None}
     where = {name: value for name, value in (("device", device), ("vector", vector)) if value is not None}
     if resume is not None:
         fixed = {"ENV_ID": env_id, "--seeds": seeds, "--algo": algorithm, "--framework": framework, "--model": model,
                  "--seed": seed, "--out": out, "--overwrite": overwrite or None}  # fmt: skip
         refuse_fixed(resume, fixed)
-        given |= where
-        _resume(resume, given, chosen, modules or [], record, quiet)
+        run = resumed_run(RunOptions, COMMAND, resume, chosen, modules or [], TRAINING)
+        _resume(run, given | where, record, quiet)
         return
     if env_id is None:
         raise ConfigError("train: name an environment, such as CartPole-v1, or a run to go on with: --resume DIR.")
-    options = fresh_options(chosen)
+    options = new_run(RunOptions, chosen)
     config: dict[str, Any] = {
         "total_steps": options.steps, **given, "model": key_values(model or [], "--model"),
         "seed": 0 if seed is None else seed, **where, **({} if framework is None else {"framework": framework}),
@@ -143,27 +145,16 @@ def train(
     _run(algo, env_id, folder, options, quiet, overwrite=overwrite)
 
 
-def _resume(
-    directory: Path, given: dict[str, Any], chosen: dict[str, Any], modules: list[str], record: Path | None, quiet: bool
-) -> None:
+def _resume(run: Resumed[RunOptions], given: dict[str, Any], record: Path | None, quiet: bool) -> None:
     """Go on with a run."""
-    folder = run_of(directory)
-    saved = read_config(folder, modules)
-    options = run_options(saved, chosen, folder)
-    if "steps" in chosen and "total_steps" not in given and saved["algorithm"].get("total_steps") == saved["steps"]:
-        given["total_steps"] = options.steps  # schedules were over the whole run, and are again
+    saved, options = run.config, run.kept
+    if "total_steps" not in given and saved["algorithm"].get("total_steps") == saved["steps"]:
+        given["total_steps"] = options.steps  # schedules are over the whole run, also where it is longer now
     set_threads(saved["framework"], options.threads)
     cls = algorithm_class(saved["algorithm"].get("name", "PPO"))
-    algo = cls.restore(directory, saved["env"], config=given, record=record)
-    about = read_record(folder)
-    # One that was killed after its last step has none left to take, but a picture to draw and an end to note.
-    if algo.steps >= options.steps and (about is None or about["status"] == "finished"):
-        raise ConfigError(
-            f"--resume {directory}: its {algo.steps} steps are done; --steps {algo.steps * 2} would train on."
-        )
+    algo = cls.restore(run.checkpoint, saved["env"], config=given, record=record)
     print(f"going on after {algo.steps} steps")
-    module = saved.get("env_module")  # noted again, for whoever goes on after this
-    _run(algo, f"{module}:{saved['env']}" if module else saved["env"], folder, options, quiet, resumed=True)
+    _run(algo, run.env_id, run.folder, options, quiet, resumed=True)
 
 
 def _run(algo: Any, env_id: str, folder: Path, options: RunOptions, quiet: bool, **how: Any) -> None:
@@ -174,7 +165,7 @@ def _run(algo: Any, env_id: str, folder: Path, options: RunOptions, quiet: bool,
             def show(row: Mapping[str, Any]) -> None:
                 display.update(row["timesteps_total"], row["episode_return_mean"])
 
-            run(algo, env_id, folder, options, show, **how)
+            training.run(algo, env_id, folder, options, show, **how)
     except Interrupted as interrupt:
         print(
             f"{interrupt}: stopped; kept is the run after {algo.steps} steps. Go on with:"

@@ -11,25 +11,23 @@ from typing import Any
 import msgspec
 
 import rlcatalog
-from rlcatalog.cli import interruptible, prune_checkpoints, recorded, refuse_other, run_folder, write_config
+from rlcatalog.cli import KeptRun, interruptible, prune_checkpoints, recorded, run_folder, write_config
 from rlcatalog.config import plain
-from rlcatalog.errors import NonFiniteError, SavedPolicyError
+from rlcatalog.errors import NonFiniteError
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback, Checkpoints, Evaluation, Log, StopAt
 from rlcatalog_ppo.learning_curve import draw
 from rlcatalog_ppo.logs import METRICS, writers
 
+COMMAND = "train"
 #: What a run's folder holds beside its config.
 CURVE, POLICY, BEST = "learning_curve.png", checkpoints.POLICY, "best"
 
 
-class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
+class RunOptions(KeptRun, kw_only=True, frozen=True):
     """How a run is kept and shown; nothing of it changes what is learned, but where `stop_at` ends it.
 
     Attributes:
-        steps: Environment steps to train for.
-        checkpoint_every: Environment steps between two checkpoints; 0: at the end alone.
-        keep_checkpoints: How many of them stay.
         eval_every: Environment steps between two evaluations; 0: none.
         eval_episodes: Episodes of each evaluation.
         stop_at: Mean return that ends the run, or None.
@@ -37,14 +35,12 @@ class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
         log: Names of logs beside `metrics.jsonl`.
     """
 
-    steps: int = 100_000
-    checkpoint_every: int = 0
-    keep_checkpoints: int = 2
+    command: str = COMMAND
     eval_every: int = 0
     eval_episodes: int = 10
     stop_at: float | None = None
     threads: int = 1
-    log: list[str] = []
+    log: list[str] = msgspec.field(default_factory=list)
 
 
 def callbacks(folder: Path, options: RunOptions, write: Callable[[Mapping[str, Any]], None]) -> list[Callback]:
@@ -136,31 +132,3 @@ def resolved(algo: Any, options: RunOptions) -> dict[str, Any]:
         "run": msgspec.structs.asdict(options),
         "rlcatalog": rlcatalog.__version__,
     }  # fmt: skip
-
-
-def run_options(config: Mapping[str, Any], given: Mapping[str, Any], where: Path) -> RunOptions:
-    """Return the options that a run goes on with: its own, but for those given.
-
-    Args:
-        config: The run's resolved config.
-        given: Options by name.
-        where: The run's folder, for messages.
-
-    Raises:
-        SavedPolicyError: Its config holds none, or it is another command's run.
-    """
-    refuse_other(where, config, "train")
-    try:
-        return msgspec.convert({**config["run"], **given}, RunOptions)
-    except (KeyError, TypeError, msgspec.ValidationError) as error:
-        raise SavedPolicyError(f"{where}: its config.json does not say how it was run ({error}).") from error
-
-
-def fresh_options(given: Mapping[str, Any]) -> RunOptions:
-    """Return the options of a new run: ten checkpoints, unless another number is given."""
-    options = RunOptions(**given)
-    return (
-        options
-        if "checkpoint_every" in given
-        else msgspec.structs.replace(options, checkpoint_every=max(options.steps // 10, 1))
-    )
