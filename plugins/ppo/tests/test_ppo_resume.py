@@ -6,10 +6,11 @@ import json
 import random
 import warnings
 
+import drift_env
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.wrappers import FrameStackObservation, TimeLimit
 
 import rlcatalog
@@ -31,37 +32,28 @@ MODELS = {
 }  # fmt: skip
 
 
-class Drift(gym.Env):
-    """Drifts with the actions and at random; half its episodes end by themselves. It writes over its observations."""
-
-    observation_space = Box(-10, 10, (3,), np.float32)
-    action_space = MultiDiscrete([3, 2])
+class Drift(drift_env.Drift):
+    """The same, but it writes over its observations."""
 
     def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t, self.x = 0, self.np_random.normal(size=3).astype(np.float32)
-        return self.x, {}
+        self.shown, info = super().reset(seed=seed)
+        return self.shown, info
 
     def step(self, action):
-        self.t += 1
-        self.x += (0.3 * (np.sum(action) - 1.0) + 0.1 * self.np_random.normal(size=3)).astype(np.float32)
-        return self.x, -float(np.abs(self.x).mean()), bool(np.abs(self.x).max() > 3), self.t == 17, {}
+        self.shown[...], *rest = super().step(action)
+        return self.shown, *rest
 
 
-class Stateful(Drift):
+class Stateful(drift_env.Drift):
     """Draws from a generator that Gymnasium knows nothing of, so that only it can say where it stands."""
 
     def __init__(self):
         self.own = random.Random(1)
 
     def reset(self, *, seed=None, options=None):
-        obs, info = super().reset(seed=seed)
-        obs += np.float32(self.own.random())
-        return obs.copy(), info  # a wrapper that stacks observations would see this one change
-
-    def step(self, action):
-        obs, *rest = super().step(action)
-        return obs.copy(), *rest
+        _, info = super().reset(seed=seed)
+        self.x += np.float32(self.own.random())
+        return self.x.copy(), info
 
     def get_state(self):
         return {"own": self.own.getstate(), "t": self.t, "x": self.x.copy()}
@@ -173,8 +165,9 @@ def test_fingerprints_differ_where_observations_do():
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
 
 
-def test_checkpoints_and_evaluation_change_nothing(tmp_path):
-    config = {**SMALL, "model": MODELS["filter"], "framework": "torch"}
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_checkpoints_and_evaluation_change_nothing(framework, tmp_path):
+    config = {**SMALL, "model": MODELS["filter"], "framework": framework}
     plain = PPO(Drift, config)
     plain.learn(120)
     watched = [callbacks.Evaluation(30, 2, tmp_path / "best"), callbacks.Checkpoints(tmp_path, 30, keep=2)]

@@ -30,3 +30,14 @@ from .runs import (
     run_folder as run_folder,
     write_config as write_config,
 )
+from .train_options import (
+    CheckpointEvery as CheckpointEvery,
+    EnvId as EnvId,
+    KeepCheckpoints as KeepCheckpoints,
+    ModelKeys as ModelKeys,
+    Modules as Modules,
+    Overwrite as Overwrite,
+    Seed as Seed,
+    Steps as Steps,
+    Threads as Threads,
+)

@@ -13,8 +13,17 @@ import typer
 
 import rlcatalog
 from rlcatalog.cli import (
+    CheckpointEvery,
+    EnvId,
     Interrupted,
+    KeepCheckpoints,
+    ModelKeys,
+    Modules,
+    Overwrite,
     Resumed,
+    Seed,
+    Steps,
+    Threads,
     default_folder,
     import_modules,
     key_values,
@@ -38,27 +47,18 @@ from rlcatalog_ppo.training import COMMAND, CURVE, POLICY, RunOptions
 
 def train(
     context: typer.Context,
-    env_id: Annotated[
-        str | None, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
-    ] = None,
+    env_id: EnvId = None,
     algorithm: Annotated[
         str | None, typer.Option("--algo", help=f"One of {', '.join(ALGORITHMS)}; PPO when missing.")
     ] = None,
     framework: Annotated[str | None, typer.Option(help="torch or tf; a custom class decides when missing.")] = None,
-    model: Annotated[
-        list[str] | None, typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; repeatable.")
-    ] = None,
+    model: ModelKeys = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A key of the algorithm, such as lr=0.0003; repeatable."),
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Environment steps to train for; 100,000 when missing.")
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**32 - 1, help="Of environments, weights and sampling; 0 when missing."),
-    ] = None,
+    steps: Steps = None,
+    seed: Seed = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="SEEDS", help="Several runs side by side, one for each: 0,1,2 or 0-4.")
     ] = None,
@@ -71,20 +71,14 @@ def train(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; a new one in runs/ENV_ID when missing.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
+    overwrite: Overwrite = False,
     resume: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Go on with the run in this folder, or from this checkpoint of one."),
     ] = None,
-    modules: Annotated[
-        list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Import a module that registers environments; repeatable."),
-    ] = None,
-    checkpoint_every: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="STEPS", help="Steps between checkpoints; a tenth of --steps when missing."),
-    ] = None,
-    keep_checkpoints: Annotated[int | None, typer.Option(min=1, help="How many stay; 2 when missing.")] = None,
+    modules: Modules = None,
+    checkpoint_every: CheckpointEvery = None,
+    keep_checkpoints: KeepCheckpoints = None,
     eval_every: Annotated[
         int | None,
         typer.Option(min=0, metavar="STEPS", help="Steps between evaluations, in other environments; 0: none."),
@@ -97,9 +91,7 @@ def train(
         str | None, typer.Option(metavar="NAMES", help=f"Logs beside metrics.jsonl: {', '.join(LOGS)}.")
     ] = None,
     record: Annotated[Path | None, typer.Option(help="Folder to write all experience into, for a Reader.")] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")
-    ] = None,
+    threads: Threads = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Train a policy; its folder holds the policy, the best one, checkpoints to go on from, metrics and a picture."""
@@ -183,10 +175,7 @@ def evaluate(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that train wrote, or a saved policy.")],
     episodes: Annotated[int, typer.Option(min=1, help="Fresh episodes to play.")] = 100,
     env: Annotated[str | None, typer.Option(help="Environment, for a policy saved without a run.")] = None,
-    modules: Annotated[
-        list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Import a module that registers environments; repeatable."),
-    ] = None,
+    modules: Modules = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the environments.")] = 10_000,
     explore: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")] = 1,

@@ -15,9 +15,17 @@ import typer
 
 from rlcatalog.cli import (
     CHECKPOINTS,
+    CheckpointEvery,
+    EnvId,
     Interrupted,
+    KeepCheckpoints,
     KeptRun,
+    ModelKeys,
+    Modules,
+    Overwrite,
     Resumed,
+    Seed,
+    Steps,
     checkpoint_name,
     cut_rows,
     default_folder,
@@ -66,32 +74,23 @@ class Run(KeptRun, kw_only=True, frozen=True):
 
 
 def train_rllib(
-    env_id: Annotated[
-        str | None, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
-    ] = None,
+    env_id: EnvId = None,
     algo: Annotated[str | None, typer.Option(help="PPO, APPO, IMPALA, DQN or SAC; PPO when missing.")] = None,
-    model: Annotated[
-        list[str] | None, typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; repeatable.")
-    ] = None,
+    model: ModelKeys = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A key of config.training(), such as lr=0.0003; repeatable."),
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Environment steps to train for; 100,000 when missing.")
-    ] = None,
+    steps: Steps = None,
     env_runners: Annotated[
         int | None, typer.Option(min=0, help="Processes that gather experience, 0: this one; 2 when missing.")
     ] = None,
     envs: Annotated[int | None, typer.Option(min=1, help="Environments in each of them; 4 when missing.")] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**32 - 1, help="Of environments, weights and sampling; 0 when missing."),
-    ] = None,
+    seed: Seed = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; a new one, runs/ENV_ID/TIME-ALGO-seedN, when missing.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
+    overwrite: Overwrite = False,
     resume: Annotated[
         Path | None,
         typer.Option(
@@ -100,17 +99,9 @@ def train_rllib(
             " whatever their writer put in them: name a run of your own.",
         ),
     ] = None,
-    modules: Annotated[
-        list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Import a module that registers environments; repeatable."),
-    ] = None,
-    checkpoint_every: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="STEPS", help="Steps between checkpoints; a tenth of --steps when missing, 0: at the end."
-        ),
-    ] = None,
-    keep_checkpoints: Annotated[int | None, typer.Option(min=1, help="How many stay; 2 when missing.")] = None,
+    modules: Modules = None,
+    checkpoint_every: CheckpointEvery = None,
+    keep_checkpoints: KeepCheckpoints = None,
 ) -> None:
     """Train a policy with Ray RLlib; its folder holds the policy, metrics, checkpoints and Ray's last one."""
     import_modules(modules or [])

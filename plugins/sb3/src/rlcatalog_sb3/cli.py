@@ -12,9 +12,18 @@ import typer
 
 import rlcatalog
 from rlcatalog.cli import (
+    CheckpointEvery,
+    EnvId,
     Interrupted,
+    KeepCheckpoints,
     KeptRun,
+    ModelKeys,
+    Modules,
+    Overwrite,
     Resumed,
+    Seed,
+    Steps,
+    Threads,
     default_folder,
     import_modules,
     interruptible,
@@ -50,32 +59,23 @@ class Run(KeptRun, kw_only=True, frozen=True):
 
 
 def train_sb3(
-    env_id: Annotated[
-        str | None, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
-    ] = None,
+    env_id: EnvId = None,
     algo: Annotated[
         str | None,
         typer.Option(help="PPO, A2C, DQN, SAC or TD3; with sb3-contrib MaskablePPO or RecurrentPPO. PPO when missing."),
     ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; repeatable.")
-    ] = None,
+    model: ModelKeys = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="An argument of the algorithm, such as gamma=0.9; repeatable."),
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Environment steps to train for; 100,000 when missing.")
-    ] = None,
+    steps: Steps = None,
     envs: Annotated[int | None, typer.Option(min=1, help="Environments stepped side by side; 1 when missing.")] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**32 - 1, help="Of environments, weights and sampling; 0 when missing."),
-    ] = None,
+    seed: Seed = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; a new one, runs/ENV_ID/TIME-ALGO-seedN, when missing.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
+    overwrite: Overwrite = False,
     resume: Annotated[
         Path | None,
         typer.Option(
@@ -84,20 +84,10 @@ def train_sb3(
             " whatever their writer put in them: name a run of your own.",
         ),
     ] = None,
-    modules: Annotated[
-        list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Import a module that registers environments; repeatable."),
-    ] = None,
-    checkpoint_every: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="STEPS", help="Steps between checkpoints; a tenth of --steps when missing, 0: at the end."
-        ),
-    ] = None,
-    keep_checkpoints: Annotated[int | None, typer.Option(min=1, help="How many stay; 2 when missing.")] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Threads; small networks are fastest with one.")
-    ] = None,
+    modules: Modules = None,
+    checkpoint_every: CheckpointEvery = None,
+    keep_checkpoints: KeepCheckpoints = None,
+    threads: Threads = None,
 ) -> None:
     """Train a policy with Stable-Baselines3; its folder holds the policy, the algorithm, checkpoints and progress."""
     import_modules(modules or [])
