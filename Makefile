@@ -83,7 +83,7 @@ bench: $(VENV)/.dev  ## speed, as ratios to hand-written floors measured in the 
 bench-check: $(VENV)/.dev  ## measure, and say what got slower or faster than benchmarks/ratios.json
 	$(BIN)/python -m benchmarks --check $(BENCH_ARGS)
 
-compare: $(VENV)/.dev  ## learning: engines with their own nets and with ours, over paired seeds; COMPARE_ARGS=--help
+compare: $(VENV)/.dev  ## learning: engines with their own nets and with ours, our PPO beside them, over paired seeds; COMPARE_ARGS=--help
 	$(BIN)/python -m benchmarks.learning $(COMPARE_ARGS)
 
 mutate: N = 100

@@ -17,13 +17,14 @@ from benchmarks.learning.tasks import TASKS
 
 #: A line for each run.
 RESULTS = Path(__file__).with_name("results.jsonl")
-ENGINES = ("sb3", "rllib")
+#: Points of a curve that are kept.
+POINTS = 60
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__)
     parser.add_argument("--task", action="append", choices=list(TASKS), help="only this one; repeatable")
-    parser.add_argument("--engine", action="append", choices=ENGINES, help="only this one; repeatable")
+    parser.add_argument("--engine", action="append", choices=list(NETS), help="only this one; repeatable")
     parser.add_argument("--seeds", type=int, help="so many seeds of each task, instead of its own number")
     parser.add_argument("--jobs", type=int, default=2, help="processes side by side")
     parser.add_argument("--unclaimed", action="store_true", help="also the tasks without a claim, which take longest")
@@ -33,8 +34,10 @@ def main() -> None:
     if given.one:
         engine, task, net, seed = given.one
         began = time.process_time()
-        score = train(engine, task, net, int(seed))
+        score, curve = train(engine, task, net, int(seed))
+        kept = curve[:: -(-len(curve) // POINTS)] if curve else []
         print(json.dumps({**_key(engine, task, net, int(seed)), "return": round(score, 3),
+                          "curve": [(steps, round(mean, 3)) for steps, mean in kept],
                           "seconds": round(time.process_time() - began, 1)}))  # fmt: skip
         return
     if not given.report:
@@ -50,17 +53,17 @@ def main() -> None:
 def _wanted(given: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:
     """All runs, seed by seed, so that what is cut off is a comparison of fewer seeds."""
     tasks = [name for name in given.task or TASKS if given.task or given.unclaimed or TASKS[name].claimed]
-    pairs = [(engine, name) for name in tasks for engine in given.engine or ENGINES]
-    many = {(engine, name): given.seeds or TASKS[name].seeds[engine] for engine, name in pairs}
+    pairs = [(engine, name) for name in tasks for engine in given.engine or NETS]
+    many = {(engine, name): given.seeds or TASKS[name].seeds_of(engine) for engine, name in pairs}
     for seed in range(max(many.values())):
         for engine, name in pairs:
             if seed < many[engine, name]:
-                yield from ((engine, name, net, seed) for net in NETS)
+                yield from ((engine, name, net, seed) for net in NETS[engine])
 
 
 def _key(engine: str, task: str, net: str, seed: int) -> dict[str, Any]:
     """Return what tells runs apart; another number of steps or other settings are another run."""
-    settings = {**SETTINGS, **TASKS[task].settings, "steps": TASKS[task].steps[engine]}
+    settings = {**SETTINGS, **TASKS[task].settings, "steps": TASKS[task].steps_of(engine)}
     return {"engine": engine, "task": task, "net": net, "seed": seed, "settings": settings}
 
 
@@ -83,7 +86,8 @@ def _run(run: tuple[str, str, str, int]) -> None:
     line = done.stdout.strip().splitlines()[-1]
     with RESULTS.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
-    print(line, flush=True)
+    row = json.loads(line)
+    print(*run, row["return"], f"{row['seconds']} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The engines: PPO of Stable-Baselines3 and of Ray RLlib, each with its own net and with the catalog's."""
+"""The engines: PPO of Stable-Baselines3 and of Ray RLlib, each with its own net and with the catalog's; and our own."""
 
 from __future__ import annotations
 
@@ -8,20 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning.tasks import TASKS, Task
+from benchmarks.learning.tasks import TASKS, Task, scaled
 
 #: What is set where a task says nothing else; everything else is the engine's default.
 SETTINGS = {"lr": 3e-4, "gamma": 0.98, "gae": 0.95, "length": 64, "minibatch": 128, "epochs": 8, "envs": 8}
-NETS = ("own", "catalog")
+#: Engine → the nets it is trained with.
+NETS = {"sb3": ("own", "catalog"), "rllib": ("own", "catalog"), "ours": ("catalog",)}
+#: Engine → what its catalog's net is compared with: an engine and a net.
+BASES = {"sb3": ("sb3", "own"), "rllib": ("rllib", "own"), "ours": ("sb3", "own")}
 #: Episodes a trained policy plays; it acts as in training, since that is what PPO optimises.
 EPISODES = 50
 
+#: Environment steps, and the mean return of the last 100 episodes then.
+Curve = list[tuple[int, float]]
+Act = Callable[[Any], Any]
 
-def train(engine: str, task: str, net: str, seed: int) -> float:
-    """Train, and return the mean return of episodes played afterwards.
+
+def train(engine: str, task: str, net: str, seed: int) -> tuple[float, Curve]:
+    """Train, and return the mean return of episodes played afterwards, and the curve of those in training.
 
     Args:
-        engine: `"sb3"` or `"rllib"`.
+        engine: `"sb3"`, `"rllib"` or `"ours"`.
         task: A name of `TASKS`.
         net: `"own"` or `"catalog"`.
         seed: Seeds environments, weights and sampling.
@@ -31,12 +38,15 @@ def train(engine: str, task: str, net: str, seed: int) -> float:
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        act = {"sb3": _sb3, "rllib": _rllib}[engine](TASKS[task], TASKS[task].steps[engine], net, seed)
-        return _play(TASKS[task], act, 10_000 + seed)
+        trained = {"sb3": _sb3, "rllib": _rllib, "ours": _ours}[engine]
+        act, curve = trained(TASKS[task], TASKS[task].steps_of(engine), net, seed)
+        env = TASKS[task].make()
+        score = _play(scaled(env) if engine == "rllib" else env, act, 10_000 + seed)
+    return score, [(steps, mean) for steps, mean in curve if np.isfinite(mean)]
 
 
-def _play(task: Task, act: Callable[[Any], Any], seed: int) -> float:
-    env, found = task.make(), []
+def _play(env: Any, act: Act, seed: int) -> float:
+    found = []
     for episode in range(EPISODES):
         obs, _ = env.reset(seed=seed + 1000 * episode)
         total, over = 0.0, False
@@ -47,28 +57,64 @@ def _play(task: Task, act: Callable[[Any], Any], seed: int) -> float:
     return float(np.mean(found))
 
 
-def _sb3(task: Task, steps: int, net: str, seed: int) -> Callable[[Any], Any]:
+def _model(shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return the catalog's model config: layers as wide as those of Stable-Baselines3's own nets, else its defaults."""
+    return {"conv_filters": "nature"} if len(shape) == 3 else {"fcnet_hiddens": [64, 64]}
+
+
+def _sb3(task: Task, steps: int, net: str, seed: int) -> tuple[Act, Curve]:
     from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
 
     from rlcatalog_sb3 import CatalogPolicy
 
     given = {**SETTINGS, **task.settings}
     envs = make_vec_env(task.make, given["envs"], seed=seed)
-    image = len(envs.observation_space.shape or ()) == 3
-    policy: Any = CatalogPolicy if net == "catalog" else "CnnPolicy" if image else "MlpPolicy"
-    # Layers as wide as those of Stable-Baselines3's own nets; all else is the catalog's default.
-    model = {"conv_filters": "nature"} if image else {"fcnet_hiddens": [64, 64]}
+    shape = envs.observation_space.shape or ()
+    policy: Any = CatalogPolicy if net == "catalog" else "CnnPolicy" if len(shape) == 3 else "MlpPolicy"
     algo = PPO(
         policy, envs, learning_rate=given["lr"], gamma=given["gamma"], gae_lambda=given["gae"],
         n_steps=given["length"], batch_size=given["minibatch"], n_epochs=given["epochs"], seed=seed, device="cpu",
-        policy_kwargs={"model_config": model} if net == "catalog" else None,
+        policy_kwargs={"model_config": _model(shape)} if net == "catalog" else None,
     )  # fmt: skip
-    algo.learn(steps)
-    return lambda obs: algo.predict(np.asarray(obs), deterministic=False)[0]
+    curve: Curve = []
+
+    class Watch(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            if algo.ep_info_buffer:
+                curve.append((algo.num_timesteps, float(np.mean([episode["r"] for episode in algo.ep_info_buffer]))))
+
+    algo.learn(steps, callback=Watch())
+    return lambda obs: algo.predict(np.asarray(obs), deterministic=False)[0], curve
 
 
-def _rllib(task: Task, steps: int, net: str, seed: int) -> Callable[[Any], Any]:
+def _ours(task: Task, steps: int, net: str, seed: int) -> tuple[Act, Curve]:
+    from rlcatalog_ppo import PPO
+
+    given = {**SETTINGS, **task.settings}
+    shape = task.make().observation_space.shape
+    # As Stable-Baselines3 has it by default: the value has layers of its own, but for images, and weighs a half.
+    model = {"vf_share_layers": len(shape) == 3, **_model(shape)}
+    algo = PPO(task.make, {
+        "framework": "torch", "seed": seed, "num_envs": given["envs"], "rollout_length": given["length"],
+        "lr": given["lr"], "anneal_lr": False, "gamma": given["gamma"], "lambda_": given["gae"],
+        "num_epochs": given["epochs"], "minibatch_size": given["minibatch"], "vf_loss_coeff": 0.5,
+        "model": model,
+    })  # fmt: skip
+    curve: Curve = []
+    while algo.steps < steps:
+        row = algo.train()
+        if row["episode_return_mean"] is not None:
+            curve.append((row["timesteps_total"], row["episode_return_mean"]))
+    algo.stop()
+    return lambda obs: _row(algo.policy.act(obs[None]).action), curve
+
+
+def _rllib(task: Task, steps: int, net: str, seed: int) -> tuple[Act, Curve]:
     import torch
 
     from rlcatalog.frameworks import before_tensorflow
@@ -80,7 +126,7 @@ def _rllib(task: Task, steps: int, net: str, seed: int) -> Callable[[Any], Any]:
     import rlcatalog_rllib
 
     given = {**SETTINGS, **task.settings}
-    register_env("compared", lambda _: task.make())
+    register_env("compared", lambda _: scaled(task.make()))
     config: Any = PPOConfig().debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)  # type: ignore[no-untyped-call]
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=given["envs"])
     config.training(
@@ -92,13 +138,16 @@ def _rllib(task: Task, steps: int, net: str, seed: int) -> Callable[[Any], Any]:
         algo = rlcatalog_rllib.configure(config, "compared").build_algo()
     else:
         algo = config.environment("compared").build_algo()
+    curve: Curve = []
     trained = 0
     while trained < steps:
-        trained = algo.train()["num_env_steps_sampled_lifetime"]
+        result = algo.train()
+        trained = int(result["num_env_steps_sampled_lifetime"])
+        curve.append((trained, float(result["env_runners"].get("episode_return_mean", np.nan))))
     if net == "catalog":
         policy = rlcatalog_rllib.to_policy(algo)
         algo.stop()
-        return lambda obs: _row(policy.act(obs[None]).action)
+        return lambda obs: _row(policy.act(obs[None]).action), curve
     module, space = algo.get_module(), task.make().action_space
     algo.stop()
 
@@ -111,7 +160,7 @@ def _rllib(task: Task, steps: int, net: str, seed: int) -> Callable[[Any], Any]:
             drawn = dist.sample()[0].numpy()
         return int(drawn) if drawn.ndim == 0 else unsquash_action(drawn, space)  # type: ignore[no-untyped-call]
 
-    return act
+    return act, curve
 
 
 def _row(actions: Any) -> Any:

@@ -8,34 +8,49 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning.engines import NETS
+from benchmarks.learning.engines import BASES, NETS
 from benchmarks.learning.tasks import TASKS
 from rlcatalog_ppo.interquartile import interquartile_mean, interval
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE, PICTURE = DOCS / "learning.md", DOCS / "pictures" / "learning.png"
-NAMES = {"sb3": "Stable-Baselines3", "rllib": "Ray RLlib"}
+PAGE, PICTURE, CURVES = DOCS / "learning.md", DOCS / "pictures" / "learning.png", DOCS / "pictures" / "curves.png"
+NAMES = {"sb3": "Stable-Baselines3", "rllib": "Ray RLlib", "ours": "rlcatalog-ppo"}
+COLOURS = {("sb3", "own"): "#56b4e9", ("sb3", "catalog"): "#0072b2", ("ours", "catalog"): "#009e73",
+           ("rllib", "own"): "#e69f00", ("rllib", "catalog"): "#d55e00"}  # fmt: skip
 #: The claim: the lower end of the difference, in percent of the task's range.
 MARK = -10.0
 
 
 def paired(rows: list[dict[str, Any]], engine: str, task: str) -> np.ndarray[Any, Any]:
-    """Return the returns of the seeds that both nets were trained with, `[seeds, 2]`: own net, catalog's."""
-    of = {net: {row["seed"]: row["return"] for row in rows if (row["engine"], row["task"], row["net"])
-                == (engine, task, net)} for net in NETS}  # fmt: skip
-    seeds = sorted(set(of[NETS[0]]) & set(of[NETS[1]]))
-    return np.array([[of[net][seed] for net in NETS] for seed in seeds]).reshape(-1, 2)
+    """Return the returns of the seeds that both sides were trained with, `[seeds, 2]`: what is compared with, ours."""
+    sides = [{row["seed"]: row["return"] for row in _runs(rows, side, task)}
+             for side in (BASES[engine], (engine, "catalog"))]  # fmt: skip
+    seeds = sorted(set(sides[0]) & set(sides[1]))
+    return np.array([[side[seed] for side in sides] for seed in seeds]).reshape(-1, 2)
+
+
+def curves(rows: list[dict[str, Any]], side: tuple[str, str], task: str) -> tuple[np.ndarray[Any, Any], ...] | None:
+    """Return steps `[points]` and the returns of all seeds there `[seeds, points]`; None where there are none."""
+    found = [np.array(row["curve"]).T for row in _runs(rows, side, task) if row["curve"]]
+    if not found:
+        return None
+    grid = np.linspace(max(steps[0] for steps, _ in found), min(steps[-1] for steps, _ in found), 60)
+    return grid, np.stack([np.interp(grid, steps, means) for steps, means in found])
+
+
+def _runs(rows: list[dict[str, Any]], side: tuple[str, str], task: str) -> list[dict[str, Any]]:
+    return [row for row in rows if (row["engine"], row["net"], row["task"]) == (*side, task)]
 
 
 def summary(returns: np.ndarray[Any, Any], task: str) -> dict[str, Any]:
     """Return interquartile means with 95 % bootstrap intervals (Agarwal et al. 2021), and those of the difference.
 
     Args:
-        returns: Returns of seeds, `[seeds, 2]`.
+        returns: Returns of seeds, `[seeds, 2]`, as `paired` gives them.
         task: Name of the task, whose range the difference is given in.
     """
     reach = TASKS[task].high - TASKS[task].low
-    columns = {"own": returns[:, :1], "catalog": returns[:, 1:],
+    columns = {"base": returns[:, :1], "catalog": returns[:, 1:],
                "difference": 100 * (returns[:, 1:] - returns[:, :1]) / reach}  # fmt: skip
     return {name: (float(interquartile_mean(column)[0]), *map(float, interval(column)[:, 0]))
             for name, column in columns.items()}  # fmt: skip
@@ -50,20 +65,21 @@ def write(rows: list[dict[str, Any]]) -> None:
             if not len(returns):
                 continue
             if len(returns) < 3:
-                own, ours = returns.mean(0)
-                lines.append(f"| {NAMES[engine]} | {task} | {about.steps[engine]:,} | {len(returns)} | {own:.3g} |"
+                base, ours = returns.mean(0)
+                lines.append(f"| {NAMES[engine]} | {task} | {about.steps_of(engine):,} | {len(returns)} | {base:.3g} |"
                              f" {ours:.3g} | no claim |")  # fmt: skip
                 continue
             told = summary(returns, task)
             found.append((engine, task, told))
             cells = [f"{point:.3g} ({low:.3g} to {high:.3g})" for point, low, high in
-                     (told["own"], told["catalog"])]  # fmt: skip
+                     (told["base"], told["catalog"])]  # fmt: skip
             point, low, high = told["difference"]
             kept = "" if low >= MARK else ", **below the mark**"
-            lines.append(f"| {NAMES[engine]} | {task} | {about.steps[engine]:,} | {len(returns)} | {cells[0]} |"
+            lines.append(f"| {NAMES[engine]} | {task} | {about.steps_of(engine):,} | {len(returns)} | {cells[0]} |"
                          f" {cells[1]} | {point:+.1f} % ({low:+.1f} to {high:+.1f}){kept} |")  # fmt: skip
     PICTURE.parent.mkdir(exist_ok=True)
     _draw(found)
+    _draw_curves(rows)
     PAGE.write_text(_TEXT.format(rows="\n".join(lines), versions=", ".join(f"{name} {version(name)}" for name in (
         "torch", "gymnasium", "stable-baselines3", "ray"))), encoding="utf-8")  # fmt: skip
 
@@ -77,22 +93,56 @@ def _draw(found: list[tuple[str, str, dict[str, Any]]]) -> None:
     fig, axes = plt.subplots(figsize=(8, 0.4 * len(found) + 1.2), layout="constrained")
     for place, (engine, _, told) in enumerate(reversed(found)):
         point, low, high = told["difference"]
-        colour = {"sb3": "tab:blue", "rllib": "tab:orange"}[engine]
+        colour = COLOURS[engine, "catalog"]
         axes.plot([low, high], [place, place], color=colour, linewidth=3, alpha=0.5)
         axes.plot(point, place, "o", color=colour)
     axes.axvline(0, color="gray", linewidth=1)
     axes.axvline(MARK, color="gray", linewidth=1, linestyle=":")
     axes.set_yticks(range(len(found)), [f"{task}, {NAMES[engine]}" for engine, task, _ in reversed(found)])
-    axes.set_xlabel("catalog's net minus the engine's own, percent of the task's range (95 % intervals)")
+    axes.set_xlabel("catalog's minus what it is compared with, percent of the task's range (95 % intervals)")
     fig.savefig(PICTURE, dpi=120)
+    plt.close(fig)
+
+
+def _draw_curves(rows: list[dict[str, Any]]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    columns = (("Stable-Baselines3 and rlcatalog-ppo", ("sb3", "ours")), ("Ray RLlib", ("rllib",)))
+    drawn = [task for task in TASKS if any(row["task"] == task for row in rows)]
+    fig, grid = plt.subplots(len(drawn), 2, figsize=(9, 2.2 * len(drawn)), layout="constrained", squeeze=False)
+    for task, line in zip(drawn, grid, strict=True):
+        for axes, (title, engines) in zip(line, columns, strict=True):
+            for side in ((engine, net) for engine in engines for net in NETS[engine]):
+                found = curves(rows, side, task)
+                if found is None:
+                    continue
+                steps, returns = found
+                label = NAMES[side[0]] + ("" if side[0] == "ours" else f", {side[1]}")
+                axes.plot(steps, interquartile_mean(returns), color=COLOURS[side], label=label)
+                if len(returns) > 1:
+                    axes.fill_between(steps, *interval(returns), color=COLOURS[side], alpha=0.2, linewidth=0)
+            axes.set_title(f"{task}: {title}", fontsize=9)
+            axes.tick_params(labelsize=7)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            axes.grid(alpha=0.3)
+    for axes in grid[0]:
+        axes.legend(fontsize=7)
+    for axes in grid[-1]:
+        axes.set_xlabel("environment steps", fontsize=8)
+    fig.savefig(CURVES, dpi=110)
     plt.close(fig)
 
 
 _TEXT = """# Learning results
 
-PPO of each engine with its own net and with the one that the catalog chooses: equal hyperparameters, steps and seeds.
-`make compare` trains what is missing and writes this page; the runs stand in `benchmarks/learning/results.jsonl`, the
-settings in `benchmarks/learning/tasks.py`.
+PPO of three engines at equal hyperparameters, steps and seeds. Stable-Baselines3 and Ray RLlib are trained with their
+own net and with the one that the catalog chooses. The PPO of rlcatalog-ppo, with the net that the catalog chooses, is
+compared with Stable-Baselines3 and its own net; its value has layers of its own and weighs a half, as it is there by
+default. `make compare` trains what is missing and writes this page; the runs stand in
+`benchmarks/learning/results.jsonl`, the settings in `benchmarks/learning/tasks.py`.
 
 ![Differences in percent of the range](pictures/learning.png)
 
@@ -100,9 +150,14 @@ A trained policy plays 50 episodes, drawing actions as in training. The table ha
 95 % bootstrap intervals; the last column is the paired difference in percent of the task's range, from acting at random
 to the best return. The claim is that its lower end is at least -10 %. Tasks with fewer than three seeds carry no claim.
 
-| engine | task | steps | seeds | its own net | the catalog's | difference |
+| engine | task | steps | seeds | compared with | the catalog's | difference |
 |---|---|---|---|---|---|---|
 {rows}
+
+In training, the mean return of the last 100 episodes; lines are interquartile means over seeds, bands their 95 %
+intervals:
+
+![Learning curves](pictures/curves.png)
 
 {versions}; one thread a run.
 """
