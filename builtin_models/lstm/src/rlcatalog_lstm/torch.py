@@ -70,7 +70,7 @@ class LSTMCell(nn.Module):
         if seq_lens is None or seq_lens.shape[0] == rows:
             h, c = torch.lstm_cell(x, (h, c), *self._weights())
             return h, h, c
-        steps, real = rows // len(seq_lens), None
+        steps, real = rows // seq_lens.shape[0], None
         if outputs_only:
             # On CPUs, PyTorch runs all of the padding in less time than the rows alone; and nothing waits for a GPU.
             real = sequence_mask(seq_lens, steps).view(rows, 1)
@@ -176,7 +176,7 @@ class LSTMWrapper(TorchModelV2):
         if self.past.width:
             x = torch.cat([x, *(flatten_rows(view) for view in self.past.of_input(input_dict))], dim=1)
         if not state:
-            sequences = x.shape[0] if seq_lens is None else len(seq_lens)
+            sequences = x.shape[0] if seq_lens is None else seq_lens.shape[0]
             state = [part.expand(sequences, -1) for part in self.get_initial_state()]
         outputs_only = bool(input_dict.get("outputs_only"))
         features, h, c = self.cell(x, state[0], state[1], seq_lens, self.time_major, outputs_only)

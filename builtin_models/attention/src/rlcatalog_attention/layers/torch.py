@@ -54,7 +54,7 @@ class Transformer(nn.Module):
         Returns:
             Outputs `[S * T, dim]`, and the state at the end of each sequence.
         """
-        sequences = len(rows) if seq_lens is None else len(seq_lens)
+        sequences = rows.shape[0] if seq_lens is None else seq_lens.shape[0]
         if not state:
             state = [part.expand(sequences, *part.shape) for part in self.initial_state()]
         x = self.input(rows)
