@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from rlcatalog.models import last_values
 from rlcatalog.torch import (
     OutputLayers,
+    QuickModule,
     TorchModelV2,
     add_time_dimension,
     features_of,
@@ -23,7 +24,7 @@ from rlcatalog.torch import (
 from rlcatalog_lstm.config import CellPlan, Initial, check_lengths, past_of, plan
 
 
-class LSTMCell(nn.Module):
+class LSTMCell(QuickModule):
     """One LSTM layer with one trainable bias (Hochreiter & Schmidhuber 1997, with Gers' forget gate).
 
     Gates stand in the order input, forget, cell, output, as in torch.nn.LSTM.
@@ -198,9 +199,7 @@ class LSTMWrapper(TorchModelV2):
 
 def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Tensor:
     """Return the initial values of all gates, one behind the other: `[4 * shape[0], ...]`."""
-    gates = []
-    for one in initial:
-        gate = torch.empty(shape)
+    gates = torch.empty(len(initial), *shape)
+    for gate, one in zip(gates, initial, strict=True):
         initialize(gate, one.name, one.config)
-        gates.append(gate)
-    return torch.cat(gates)
+    return gates.flatten(0, 1)

@@ -32,7 +32,7 @@ class TorchInside(Inside):
         return model.forward(inputs, state, seq_lens)
 
     def no_state(self) -> Any:
-        """Return the state of a model without one: a list, or a tuple for `torch.jit.trace`, which refuses empty lists."""
+        """Return the state of a model without one: a list; for `torch.jit.trace`, which takes no empty one, a tuple."""
         return () if _tracing() else []
 
     def is_no_state(self, state: Any) -> bool:
