@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import table
+from benchmarks import page, table
 
 #: Each in a process of its own: the frameworks' thread settings and imports must not meet.
 PARTS = (
@@ -32,12 +32,15 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
                         help="only the cases whose name contains this; may be given several times")  # fmt: skip
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write what is printed to a file too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write ratios and spreads to a file")
-    parser.add_argument("--save", action="store_true", help="store the ratios as the table")
+    parser.add_argument(
+        "--save", action="store_true", help="store the ratios as the table, and what is printed in docs/speed.md"
+    )
     parser.add_argument("--check", action="store_true",
                         help="compare with the table; exit 1 when a case is worse, and worse once more")  # fmt: skip
     parser.add_argument("--measured", type=Path, metavar="FILE",
                         help="with --check: compare an earlier run's --json file, and measure nothing")  # fmt: skip
     parser.add_argument("--table", type=Path, default=table.STORED, metavar="FILE", help="another table")
+    parser.add_argument("--page", type=Path, default=page.PAGE, metavar="FILE", help="another page for --save")
     chosen = parser.parse_args(given)
     unknown = [part for part in chosen.parts if part not in PARTS]
     if unknown:
@@ -104,13 +107,20 @@ def main(given: Sequence[str] | None = None) -> int:
     chosen = arguments(given)
     if chosen.check:
         return check(chosen)
-    measured = measure(chosen.parts or PARTS, chosen.case, chosen.markdown)
+    if chosen.save:
+        page.updated(chosen.page.read_text(encoding="utf-8"), "", {}, PARTS, "")  # before an hour of measuring
+    with tempfile.TemporaryDirectory() as folder:
+        printed = chosen.markdown or Path(folder) / "printed.md"
+        measured = measure(chosen.parts or PARTS, chosen.case, printed)
+        text = printed.read_text(encoding="utf-8") if printed.exists() else ""
     if chosen.json:
         table.write(chosen.json, measured)
     if chosen.save:
         before = table.read(chosen.table) if chosen.table.exists() else {}
         table.write(chosen.table, {part: (before | measured)[part] for part in PARTS if part in before | measured})
-        print(f"\nstored in {chosen.table}")
+        shown = page.updated(chosen.page.read_text(encoding="utf-8"), text, measured, PARTS, page.machine())
+        chosen.page.write_text(shown, encoding="utf-8")
+        print(f"\nstored in {chosen.table} and {chosen.page}")
     return 0
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import rlcatalog
-from benchmarks import floors_models
+from benchmarks import floors_fused, floors_models
 from benchmarks.harness import Case, Result, report
 
 Array = np.ndarray[Any, Any]
@@ -95,7 +95,7 @@ def same_steps(ours: Callable[[], Any], floor: Callable[[], Any], actions: int =
 
 
 def acting() -> Iterator[Case]:
-    """`policy.act` against the bare modules; states go from step to step as arrays."""
+    """`policy.act` against the bare modules, and hand-fused code for scale; states go from step to step as arrays."""
     for name, (space, config, budget) in MODELS.items():
         for batch in (1, 32):
             policy = rlcatalog.build(space, gym.spaces.Discrete(ACTIONS), config, "torch")
@@ -104,6 +104,10 @@ def acting() -> Iterator[Case]:
             mine, theirs = our_steps(policy, obs), floor_steps(floor.act, obs, policy.memory.start(batch))
             same_steps(mine, theirs)
             yield Case(f"act, {name}, torch", mine, theirs, budget, str(batch))
+            by_hand = floor_steps(floors_fused.fused(floor.net), obs, policy.memory.start(batch))
+            mine = our_steps(policy, obs)
+            same_steps(mine, by_hand)
+            yield Case(f"act, {name}, torch, to hand-fused", mine, by_hand, None, str(batch))
 
 
 # Training

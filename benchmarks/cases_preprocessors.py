@@ -212,6 +212,15 @@ def atari() -> Iterator[Case]:
     import ale_py
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
+    from rlcatalog_atari.preprocessors import GenericPixelPreprocessor
+
+    screen = spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    image = np.random.default_rng(0).integers(0, 256, screen.shape, np.uint8)
+    for kind in ("gray", "colours"):
+        codec, by_hand = GenericPixelPreprocessor(screen, {"grayscale": kind == "gray"}), floors.pixels(kind == "gray")
+        np.testing.assert_allclose(codec.transform(image), by_hand(image), atol=1e-5)
+        yield Case(f"pixels, {kind}", lambda c=codec: c.transform(image), lambda f=by_hand: f(image), 1.3, "1")
+
     gym.register_envs(ale_py)
     ours = rlcatalog.wrap_env(gym.make("ALE/Breakout-v5"))
     theirs = FrameStackObservation(AtariPreprocessing(gym.make("ALE/Breakout-v5"), frame_skip=1), 4)

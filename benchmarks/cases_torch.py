@@ -65,6 +65,8 @@ def building() -> Iterator[Case]:
     catalog = rlcatalog.default_catalog()
     policy = rlcatalog.build(*SPACES, {"fcnet_hiddens": HIDDENS}, "torch")
     yield Case("build, fcnet, torch", policy.make_model, lambda: floors.build_torch(4, 2, HIDDENS), 1.5)
+    recurrent = rlcatalog.build(*SPACES, {"fcnet_hiddens": HIDDENS, "use_lstm": True}, "torch")
+    yield Case("build, LSTM, torch", recurrent.make_model, lambda: floors.build_lstm_torch(4, 2, HIDDENS, 256), 1.5)
     config = {"fcnet_hiddens": HIDDENS}
     yield Case("build, whole policy, torch", lambda: catalog.build(*SPACES, config, "torch"),
                lambda: floors.build_torch(4, 2, HIDDENS), 1.5)  # fmt: skip

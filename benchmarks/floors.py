@@ -42,6 +42,21 @@ def build_torch(obs_size: int, n: int, hiddens: Sequence[int]) -> tuple[nn.Seque
     return nn.Sequential(*layers), linear(sizes[-1], n, 0.01), linear(sizes[-1], 1, 0.01)
 
 
+def build_lstm_torch(obs_size: int, n: int, hiddens: Sequence[int], cell: int) -> nn.ModuleList:
+    """Builds the same trunk, an LSTM with one bias (Glorot, orthogonal; forget gates open), and the heads behind it."""
+    trunk, *_ = build_torch(obs_size, n, hiddens)
+    lstm = nn.LSTM(hiddens[-1], cell, batch_first=True)
+    with torch.no_grad():
+        for gate in lstm.weight_ih_l0.chunk(4):
+            nn.init.xavier_uniform_(gate)
+        for gate in lstm.weight_hh_l0.chunk(4):
+            nn.init.orthogonal_(gate)
+        lstm.bias_hh_l0.zero_()
+        lstm.bias_ih_l0.zero_()[cell : 2 * cell] = 1.0
+    _, logits, value = build_torch(cell, n, ())
+    return nn.ModuleList([trunk, lstm, logits, value])
+
+
 def torch_draw(logps: torch.Tensor) -> torch.Tensor:
     """Draws categories `[B, 1]`: the first of exponential clocks that tick at the probabilities' rates to ring."""
     return (logps - torch.empty_like(logps).exponential_().log_()).argmax(-1, keepdim=True)

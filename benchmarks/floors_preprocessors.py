@@ -264,3 +264,21 @@ class MeanStd:
         self.count = total
         std = np.sqrt(self.squares / (total - 1))
         return ((obs - self.mean) / (std + 1e-6)).clip(-10.0, 10.0).astype(np.float32)
+
+
+def pixels(gray: bool) -> Encoder:
+    """Returns the pixel codec for an Atari screen: its middle, resized by area to 84x84, from -1 to 1."""
+    import cv2
+
+    mean = np.full((1, 3), 1 / 3, np.float32)
+
+    def encode(image: Array) -> Array:
+        x: Array = image[25:-25].astype(np.float32)
+        if gray:
+            x = cv2.transform(x, mean)
+        x = cv2.resize(x, (84, 84), interpolation=cv2.INTER_AREA)
+        x -= 128
+        x *= 1 / 128
+        return x.reshape(84, 84, -1)
+
+    return encode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import __main__ as command, harness, table
+from benchmarks import __main__ as command, harness, page, table
 from benchmarks.harness import Case, Figure
 
 
@@ -90,6 +91,8 @@ def measured(monkeypatch):
 
     def measure(parts, names, markdown=None):
         asked.append((list(parts), list(names)))
+        if markdown is not None:
+            markdown.write_text("".join(f"\n## {part}\n\n| run {len(asked)} |\n" for part in parts), encoding="utf-8")
         return {part: table.section(runs.pop(0)) for part in parts}
 
     monkeypatch.setattr(command, "measure", measure)
@@ -114,16 +117,37 @@ def test_without_a_table_the_check_says_how_one_is_made(tmp_path):
 
 def test_save_replaces_the_parts_that_were_measured(measured, tmp_path):
     runs, _ = measured
-    path = tmp_path / "ratios.json"
+    path, speed = tmp_path / "ratios.json", tmp_path / "speed.md"
+    speed.write_text(f"# Speed\n\n{page.BEGIN}\n{page.END}\nThe end.\n", encoding="utf-8")
     for part, cases in (("torch", {"act": BEFORE}), ("kernel", {"old": BEFORE}), ("kernel", {"new": BEFORE})):
         runs.append(cases)
-        assert command.main([part, "--save", "--table", str(path)]) == 0
+        assert command.main([part, "--save", "--table", str(path), "--page", str(speed)]) == 0
     kept = table.read(path)
     assert {part: entry["cases"] for part, entry in kept.items()} == {
         "kernel": {"new": BEFORE},
         "torch": {"act": BEFORE},
     }
     assert kept["torch"]["versions"]["rlcatalog"]
+    before, tables, after = re.split(f"{page.BEGIN}|{page.END}", speed.read_text(encoding="utf-8"))
+    assert (before, after) == ("# Speed\n\n", "\nThe end.\n")
+    assert re.findall(r"^### (\w+)$|^\| run (\d) \|$", tables, re.MULTILINE) == [
+        ("kernel", ""), ("", "3"), ("torch", ""), ("", "1")]  # fmt: skip
+    assert tables.count(f"torch {kept['torch']['versions']['torch']}") == 2
+    assert page.machine() not in ("", " ")
+
+
+def test_a_page_without_a_place_for_tables_is_refused_before_anything_is_measured(measured, tmp_path):
+    speed = tmp_path / "speed.md"
+    speed.write_text("# Speed\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match="between which the tables stand"):
+        command.main(["torch", "--save", "--table", str(tmp_path / "ratios.json"), "--page", str(speed)])
+    assert measured[1] == []
+
+
+def test_the_page_of_the_repository_has_a_place_for_its_tables():
+    shown = page.PAGE.read_text(encoding="utf-8")
+    assert shown.count(page.BEGIN) == shown.count(page.END) == 1
+    assert set(page.sections(shown.partition(page.BEGIN)[2].partition(page.END)[0])) <= set(command.PARTS)
 
 
 @pytest.mark.parametrize("wrong", [["nope"], ["--save", "--case", "x"], ["--save", "--check"], ["--measured", "x"]])

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from rlcatalog.models import last_values
 from rlcatalog.torch import (
     OutputLayers,
+    QuickModule,
     TorchModelV2,
     add_time_dimension,
     features_of,
@@ -23,7 +24,7 @@ from rlcatalog.torch import (
 from rlcatalog_lstm.config import CellPlan, Initial, check_lengths, past_of, plan
 
 
-class LSTMCell(nn.Module):
+class LSTMCell(QuickModule):
     """One LSTM layer with one trainable bias (Hochreiter & Schmidhuber 1997, with Gers' forget gate).
 
     Gates stand in the order input, forget, cell, output, as in torch.nn.LSTM.
@@ -70,7 +71,7 @@ class LSTMCell(nn.Module):
         if seq_lens is None or seq_lens.shape[0] == rows:
             h, c = torch.lstm_cell(x, (h, c), *self._weights())
             return h, h, c
-        steps, real = rows // len(seq_lens), None
+        steps, real = rows // seq_lens.shape[0], None
         if outputs_only:
             # On CPUs, PyTorch runs all of the padding in less time than the rows alone; and nothing waits for a GPU.
             real = sequence_mask(seq_lens, steps).view(rows, 1)
@@ -176,7 +177,7 @@ class LSTMWrapper(TorchModelV2):
         if self.past.width:
             x = torch.cat([x, *(flatten_rows(view) for view in self.past.of_input(input_dict))], dim=1)
         if not state:
-            sequences = x.shape[0] if seq_lens is None else len(seq_lens)
+            sequences = x.shape[0] if seq_lens is None else seq_lens.shape[0]
             state = [part.expand(sequences, -1) for part in self.get_initial_state()]
         outputs_only = bool(input_dict.get("outputs_only"))
         features, h, c = self.cell(x, state[0], state[1], seq_lens, self.time_major, outputs_only)
@@ -198,9 +199,7 @@ class LSTMWrapper(TorchModelV2):
 
 def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Tensor:
     """Return the initial values of all gates, one behind the other: `[4 * shape[0], ...]`."""
-    gates = []
-    for one in initial:
-        gate = torch.empty(shape)
+    gates = torch.empty(len(initial), *shape)
+    for gate, one in zip(gates, initial, strict=True):
         initialize(gate, one.name, one.config)
-        gates.append(gate)
-    return torch.cat(gates)
+    return gates.flatten(0, 1)

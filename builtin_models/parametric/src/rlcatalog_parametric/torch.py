@@ -112,6 +112,6 @@ class ParametricActionsHead(TorchModelV2):
         if torch.compiler.is_compiling():
             return
         rows = allowed.shape[0]
-        if seq_lens is not None and len(seq_lens) != rows:  # padding allows nothing
-            allowed = allowed | ~sequence_mask(seq_lens, rows // len(seq_lens)).view(rows, 1)
+        if seq_lens is not None and seq_lens.shape[0] != rows:  # padding allows nothing
+            allowed = allowed | ~sequence_mask(seq_lens, rows // seq_lens.shape[0]).view(rows, 1)
         masks.matrix(allowed.cpu().numpy())

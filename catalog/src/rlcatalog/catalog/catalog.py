@@ -23,7 +23,7 @@ from rlcatalog.choice import (
     without_faulty,
     wrap,
 )
-from rlcatalog.config import KernelConfig, ModelConfig, ReadOnlyConfig, Schema, keys_of, plain
+from rlcatalog.config import KernelConfig, ModelConfig, ReadOnlyConfig, Schema, keys_of, plain_values
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
@@ -254,7 +254,7 @@ class Catalog(Registrations):
             UnsupportedSpaceError: No installed preprocessor takes it; the message names the leaf.
         """
         info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
-        options = {key: plain(value) for key, value in (options or {}).items()}  # its own: it may change them
+        options = plain_values(options or {})  # its own: it may change them
         options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
         check = check or options.get("check_observations", "first")
         return self._settled(lambda: self._preprocessor(info, options, check, pins))

@@ -25,4 +25,4 @@ from .names import (
     initializing as initializing,
 )
 from .schema import ModelConfig as ModelConfig, Schema as Schema
-from .values import plain as plain, same as same, snapshot as snapshot
+from .values import plain as plain, plain_values as plain_values, same as same, snapshot as snapshot

@@ -10,7 +10,7 @@ import msgspec
 
 from rlcatalog.config.keys import convert, keys_of
 from rlcatalog.config.legacy_keys import OLD_NAMES
-from rlcatalog.config.values import plain, same
+from rlcatalog.config.values import plain, plain_values, same
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -45,7 +45,7 @@ class FlatConfig(dict[str, Any]):
 
     def fresh(self) -> FlatConfig:
         """Return a config that shares no value with this one."""
-        return FlatConfig({key: plain(value) for key, value in self.items()}, self._structs, self._names)
+        return FlatConfig(plain_values(self), self._structs, self._names)
 
     def typed(self, struct: type[S]) -> S:
         """Return the values of a component's keys as its struct; see `read_config`."""

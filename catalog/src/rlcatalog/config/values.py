@@ -26,6 +26,11 @@ def plain(value: Any, what: str = "config value") -> Any:
     return value if type(value) in _ATOMS else _Copy(what, alike=False).whole(value)
 
 
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy a dictionary with its values, each by `plain`."""
+    return {key: value if type(value) in _ATOMS else plain(value) for key, value in values.items()}
+
+
 def snapshot(value: Any) -> Any:
     """Copy a value that `plain` could read, its types as they are, to be compared with later ones by `same`."""
     return value if type(value) in _ATOMS else _Copy("config value", alike=True).whole(value)

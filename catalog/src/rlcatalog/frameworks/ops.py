@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cache, partial
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -131,13 +131,18 @@ def tensor_ops(tensorlib: Any) -> TensorOps:
 
 def ops_of(tensor: Any) -> TensorOps:
     """Return the operations for a tensor, or an array."""
-    return _ops_of_class(type(tensor))  # type: ignore[arg-type]
+    cls = type(tensor)
+    return _OF_CLASS.get(cls) or _looked_up(cls)
 
 
-@cache
-def _ops_of_class(cls: type[object]) -> TensorOps:
+#: What `ops_of` has found. No `functools.cache`, which `torch.compile` warns of.
+_OF_CLASS: dict[type[Any], TensorOps] = {}
+
+
+def _looked_up(cls: type[Any]) -> TensorOps:
     spec = framework_of(cls)
-    return NUMPY_OPS if spec is None else tensor_ops(spec.name)
+    found = _OF_CLASS[cls] = NUMPY_OPS if spec is None else tensor_ops(spec.name)
+    return found
 
 
 def _reshape_last(x: Any, shape: tuple[int, ...]) -> Any:

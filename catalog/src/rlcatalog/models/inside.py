@@ -68,6 +68,14 @@ class Inside:
         """Call `forward`, with the hooks a framework has around it."""
         return model.forward(inputs, state, seq_lens)
 
+    def no_state(self) -> Any:
+        """Return the state of a model without one."""
+        return []
+
+    def is_no_state(self, state: Any) -> bool:
+        """Whether something that is no list stands for no state, as `no_state` may have returned it."""
+        return False
+
     def remember(self, output: Any) -> None:
         """Keep a call's output for `last_output()`."""
         self.last_output = output

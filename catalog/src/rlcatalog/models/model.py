@@ -167,12 +167,12 @@ class ModelV2:
                 f"{said_by(self, 'forward')} must return a tuple (output, state), found {type(result).__name__}."
             )
         output, new_state = result
-        if not isinstance(new_state, list):
+        if not (isinstance(new_state, list) or own.is_no_state(new_state)):
             raise ModelContractError(
                 f"{said_by(self, 'forward')} must return its state as a list, found {type(new_state).__name__}."
             )
         own.remember(output)
-        return output if padding is None else padding.zeros(output), new_state or state
+        return output if padding is None else padding.zeros(output), new_state or state or own.no_state()
 
     def last_output(self) -> Any:
         """Return the output of the last call; of a trunk behind a memory, that for the real rows.

@@ -13,6 +13,9 @@ from torch import nn
 from rlcatalog.models import Inside, check_weights
 from rlcatalog.torch.sequences import Padding
 
+#: Whether `torch.jit.trace` is at work, asked as nn.Module asks it.
+_tracing = torch._C._get_tracing_state
+
 
 class TorchInside(Inside):
     """The kernel's state of a PyTorch model."""
@@ -20,11 +23,21 @@ class TorchInside(Inside):
     __slots__ = ()
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
-        """Call `forward`, with nn.Module's hooks where there are any."""
+        """Call `forward`: with nn.Module's hooks where there are any, compiled after `model.compile()`."""
         # nn.Module.__call__ runs the hooks around forward; without any, it is three microseconds for nothing.
         if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
             return nn.Module.__call__(model, inputs, state, seq_lens)
+        if model._compiled_call_impl is not None:
+            return nn.Module.__call__(model, inputs, state, seq_lens)
         return model.forward(inputs, state, seq_lens)
+
+    def no_state(self) -> Any:
+        """Return the state of a model without one: a list; for `torch.jit.trace`, which takes no empty one, a tuple."""
+        return () if _tracing() else []
+
+    def is_no_state(self, state: Any) -> bool:
+        """Whether something that is no list stands for no state, as `no_state` may have returned it."""
+        return state == () and bool(_tracing())
 
     def hold(self, model: Any, models: Mapping[str, Any]) -> None:
         """Note the models that a model is built around, and hold those that are kept where nn.Module does not look."""

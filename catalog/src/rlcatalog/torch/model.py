@@ -13,7 +13,7 @@ from torch import nn
 from rlcatalog.models import ModelV2
 from rlcatalog.torch.dtypes import dtype_of
 from rlcatalog.torch.inside import TorchInside
-from rlcatalog.torch.sequences import steps_of
+from rlcatalog.torch.sequences import sequences_of, steps_of
 
 _MISSING: Any = object()
 
@@ -100,6 +100,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         for name, value in self.__dict__.items():
             on_graph = isinstance(value, torch.Tensor) and (value.grad_fn is not None or value.is_inference())
             graph_free[name] = None if on_graph else value
+        graph_free.pop("_compiled_call_impl", None)  # it calls this very object
         return graph_free
 
 
@@ -112,7 +113,7 @@ class RecurrentNetwork(TorchModelV2):
         """Add the time dimension and call `forward_rnn`."""
         flat = input_dict["obs_flat"].to(dtype_of(self))
         rows = flat.shape[0]
-        sequences = rows if seq_lens is None else len(seq_lens)
+        sequences = rows if seq_lens is None else sequences_of(seq_lens)
         flat = flat.reshape(sequences, steps_of(rows, sequences), flat.shape[1])
         if self.is_time_major():
             flat = flat.transpose(0, 1)

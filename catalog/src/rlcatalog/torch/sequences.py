@@ -33,7 +33,7 @@ class Padding:
         Raises:
             ModelContractError: The lengths do not fit the rows.
         """
-        if len(seq_lens) == len(rows) or rows.is_meta:
+        if sequences_of(seq_lens) == rows.shape[0] or rows.is_meta:
             return None
         # As a list: inside torch.func a tensor cannot become an array.
         lengths = np.asarray(seq_lens.tolist() if isinstance(seq_lens, Tensor) else seq_lens, np.int64)
@@ -93,9 +93,14 @@ def add_time_dimension(rows: Tensor, seq_lens: Tensor, *, time_major: bool = Fal
     Returns:
         `[S, T, ...]`, or `[T, S, ...]`.
     """
-    sequences = len(seq_lens)
+    sequences = sequences_of(seq_lens)
     timed = rows.reshape(sequences, steps_of(rows.shape[0], sequences), *rows.shape[1:])
     return timed.transpose(0, 1) if time_major else timed
+
+
+def sequences_of(seq_lens: Any) -> int:
+    """Return the number of sequences; of a tensor, in the form that traces and exports leave open."""
+    return seq_lens.shape[0] if isinstance(seq_lens, Tensor) else len(seq_lens)
 
 
 def steps_of(rows: int, sequences: int) -> int:

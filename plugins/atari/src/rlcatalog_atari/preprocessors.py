@@ -17,6 +17,8 @@ _SCREEN_HEIGHT = 210
 _CROPPED = 25
 #: Smaller frames are made in two steps, by way of this size.
 _BY_WAY_OF = 84
+#: The sum of three colours, as a matrix.
+_SUM = np.ones((1, 3), np.float32)
 
 
 class BytesPreprocessor(Preprocessor):
@@ -85,14 +87,20 @@ class GenericPixelPreprocessor(BytesPreprocessor):
             image = image[_CROPPED:-_CROPPED]
         # Before anything is computed: in uint8 the subtraction below would wrap around.
         pixels: Array = image.astype(np.float32)
+        gray = self._settings.grayscale and self._colours == 3
+        if gray:  # both are sums, so that the order does not count: resizing one channel takes half the time
+            pixels = cv2.transform(pixels, _SUM)
         for size in (_BY_WAY_OF, dim) if dim < _BY_WAY_OF else (dim,):
             pixels = cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA)
-        if self._settings.grayscale and self._colours == 3:
-            pixels = (pixels[..., 0] + pixels[..., 1] + pixels[..., 2]) / np.float32(3)
+        if gray:
+            pixels /= np.float32(3)
         np.minimum(pixels, 255, out=pixels)  # the weights of an area may sum to a little more than 1
         if self._settings.zero_mean:
-            return (pixels - np.float32(128)) / np.float32(128)
-        return pixels / np.float32(255)
+            pixels -= np.float32(128)
+            pixels *= np.float32(1 / 128)  # a power of 2: just what the division gives
+        else:
+            pixels /= np.float32(255)
+        return pixels
 
 
 class AtariRamPreprocessor(BytesPreprocessor):

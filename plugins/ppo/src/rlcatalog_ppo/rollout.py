@@ -20,6 +20,9 @@ from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_c
 
 Array = np.ndarray[Any, Any]
 
+#: Rewards whose squares sum to less are finite as float32, too; of NaN it is not true.
+_NO_OVERFLOW = 1e76
+
 
 @dataclass
 class Rollout:
@@ -330,6 +333,8 @@ class Collector:
             raise NonFiniteError(f"{where}: {error}", i) from error
 
     def _rewarded(self, reward: Array) -> Array:
+        if isinstance(reward, np.ndarray) and reward.dtype == np.float64 and np.vdot(reward, reward) < _NO_OVERFLOW:
+            return reward.astype(np.float32)
         with np.errstate(over="ignore"):
             rewards = np.asarray(reward).astype(np.float32)
         wrong = np.flatnonzero(~np.isfinite(rewards))

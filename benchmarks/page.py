@@ -1,0 +1,59 @@
+"""The table in `docs/speed.md`: what `make bench BENCH_ARGS=--save` has printed, part by part, with where it ran."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+BEGIN, END = "<!-- written by `make bench BENCH_ARGS=--save`: begin -->", "<!-- end -->"
+
+
+def machine() -> str:
+    """Return what is measured on: the processor, the number of cores that may be used, and how busy they are."""
+    try:
+        names = re.findall(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        names = []
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    load = f", load {os.getloadavg()[0]:.1f} at the end" if hasattr(os, "getloadavg") else ""
+    return (
+        f"{names[0] if names else platform.processor() or platform.machine()}, {cores} cores{load}, {platform.system()}"
+    )
+
+
+def sections(printed: str) -> dict[str, str]:
+    """Return part → table of what was printed, whose headings are `## part`."""
+    pieces = re.split(r"^#{2,3} (\w+)$", printed, flags=re.MULTILINE)
+    return {name: text.strip() for name, text in zip(pieces[1::2], pieces[2::2], strict=True)}
+
+
+def updated(
+    page: str, printed: str, measured: Mapping[str, Mapping[str, Any]], order: Sequence[str], where: str
+) -> str:
+    """Return the page with the tables of some parts replaced; the others stay.
+
+    Args:
+        page: The page.
+        printed: What the benchmarks printed.
+        measured: Part → when it was measured, and with which versions.
+        order: All parts, in the order of the page.
+        where: What was measured on.
+
+    Raises:
+        SystemExit: The page does not say where its tables stand.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    tables, end, after = rest.partition(END)
+    if not (begin and end):
+        raise SystemExit(f"The page must hold the lines {BEGIN!r} and {END!r}, between which the tables stand.")
+    found = sections(tables)
+    for part, table in sections(printed).items():
+        versions = ", ".join(f"{name} {version}" for name, version in measured[part]["versions"].items())
+        found[part] = f"{measured[part]['date']}; {where}; {versions}.\n\n{table}"
+    text = "\n\n".join(f"### {part}\n\n{found[part]}" for part in order if part in found)
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"

@@ -1,0 +1,218 @@
+"""PyTorch's transforms of every built-in model, found in the registry: compiled, traced, called with other weights.
+
+The truth is the plain call of the same model.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import nn
+from torch.func import functional_call, vmap
+
+from rlcatalog import Catalog
+from rlcatalog.plugins import scan
+from rlcatalog.testing.examples import examples_of, quiet
+from rlcatalog.testing.running import observations_of
+from rlcatalog.torch import RecurrentNetwork
+
+pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+
+CATALOG = Catalog(scan(), environ={})
+BUILT_IN = [
+    component
+    for component in CATALOG.components("model")
+    if "torch" in component.declaration.targets and component.distribution != "rlcatalog-compat"
+]
+EXAMPLES = {
+    f"{component.name}-{i}": example
+    for component in BUILT_IN
+    for i, example in enumerate(examples_of(component, CATALOG)[: 3 if component.name == "parametric" else 2])
+}
+examples = pytest.mark.parametrize("name", EXAMPLES)
+#: Compiling takes half a second each: the first of every model, and what is shown masks and lists.
+compiled = pytest.mark.parametrize(
+    "name", [name for name in EXAMPLES if name.endswith("-0") or name.startswith("parametric")]
+)
+# PyTorch has deprecated torch.jit, and its tracer warns of every comparison of sizes; that they do no harm is tested.
+tracing = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+
+
+class Known(nn.Module):
+    """All that acting asks of a model: outputs, value and new states, flattened."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *given):
+        output, state = self.model(*given)
+        return output, self.model.value_function(), *state
+
+
+def policy_of(name):
+    example = EXAMPLES[name]
+    with quiet():
+        return CATALOG.build(example.obs, example.action, {**example.config, "fcnet_hiddens": [8]}, "torch")
+
+
+def tensors(value):
+    if isinstance(value, dict):
+        return {name: tensors(part) for name, part in value.items()}
+    return tuple(map(tensors, value)) if isinstance(value, tuple) else torch.from_numpy(np.array(value))
+
+
+def given(policy, name, rows):
+    """What a model is called with while acting, in the middle of an episode."""
+    encoded = policy.preprocess(observations_of(EXAMPLES[name], rows))
+    state = policy.initial_state(rows)
+    for _ in range(2):
+        state = policy.act_encoded(encoded, state, prev_reward=np.zeros(rows, np.float32)).state
+    inputs = {"obs": encoded}
+    if state is None:
+        return (tensors(inputs),)
+    seen = policy.views.see(state.history, encoded)
+    inputs |= {view: seen[view] for view in policy.views.acting}
+    memory = list(tensors(tuple(state.memory)))
+    return (tensors(inputs), memory, torch.ones(rows, dtype=torch.int32)) if memory else (tensors(inputs),)
+
+
+def same(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_every_built_in_model_is_here():
+    names = {component.name for component in BUILT_IN}
+    assert names >= {"fcnet", "visionnet", "complex_input", "lstm", "attention", "gtrxl", "parametric"}
+    assert {name.rsplit("-", 1)[0] for name in EXAMPLES} == names
+
+
+@compiled
+def test_compiled(name):
+    policy, graphs = policy_of(name), []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    known, arguments = Known(policy.model), given(policy, name, 3)
+    with torch.no_grad():
+        same(torch.compile(known, backend=backend)(*arguments), known(*arguments))
+    assert any(node.op == "call_function" for graph in graphs for node in graph.graph.nodes)
+
+
+@examples
+@tracing
+def test_traced(name):
+    policy = policy_of(name)
+    known = Known(policy.model)
+    traced = torch.jit.trace(known, given(policy, name, 3), check_trace=False)
+    for rows in (3, 5, 1):
+        arguments = given(policy, name, rows)
+        same(traced(*arguments), known(*arguments))
+
+
+@tracing
+@pytest.mark.parametrize("name", ["fcnet-0", "lstm-0", "parametric-1"])
+def test_a_model_is_traced_by_itself(name):
+    policy = policy_of(name)
+    traced = torch.jit.trace(policy.model, given(policy, name, 3), check_trace=False)
+    arguments = given(policy, name, 4)
+    (found, states), (output, new_states) = traced(*arguments), policy.model(*arguments)
+    same([found, *states], [output, *new_states])
+    assert new_states == [] or len(new_states) == 2  # outside of a trace, a list as ever
+
+
+@tracing
+def test_a_users_recurrent_model_is_traced_for_any_number_of_sequences():
+    class Sums(RecurrentNetwork):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.layer = nn.Linear(2, 3)
+
+        def forward_rnn(self, inputs, state, seq_lens):
+            total = inputs.cumsum(1) + state[0][:, None]
+            return self.layer(total), [total[:, -1]]
+
+    model = Sums(Box(-1, 1, (2,), np.float32), Discrete(3), 3, {}, "sums")
+
+    def inputs(n, t):
+        obs = torch.randn(n * t, 2)
+        return {"obs": obs, "obs_flat": obs}, [torch.randn(n, 2)], torch.full((n,), t, dtype=torch.int32)
+
+    traced = torch.jit.trace(model, inputs(2, 3), check_trace=False)
+    for sizes in ((2, 3), (4, 3), (1, 5)):
+        arguments = inputs(*sizes)
+        (found, states), (output, new_states) = traced(*arguments), model(*arguments)
+        same([found, *states], [output, *new_states])
+
+
+@examples
+def test_called_with_the_weights_of_others_and_of_an_ensemble(name):
+    policy = policy_of(name)
+    known, arguments = Known(policy.model), given(policy, name, 3)
+    members = []
+    for factor in (-0.5, 2.0):
+        other = copy.deepcopy(known)
+        with torch.no_grad():
+            for weight in other.parameters():
+                weight.mul_(factor)
+        members.append(other)
+    expected = [member(*arguments) for member in members]
+    weights = [{name: p.detach() for name, p in member.named_parameters()} for member in members]
+    same(functional_call(known, weights[1], arguments), expected[1])
+    stacked = {name: torch.stack([member[name] for member in weights]) for name in weights[0]}
+    found = vmap(lambda own: functional_call(known, own, arguments))(stacked)
+    same(found, [torch.stack(parts) for parts in zip(*expected, strict=True)])
+
+
+def test_compiled_in_place_a_model_is_compiled_wherever_it_is_called():
+    policy, graphs = policy_of("fcnet-0"), []
+    obs = [EXAMPLES["fcnet-0"].obs.sample() for _ in range(3)]
+    before = policy.act(obs, explore=False)
+    torch._dynamo.reset()
+    policy.model.compile(backend=lambda graph, _: (graphs.append(graph), graph.forward)[1])
+    after = policy.act(obs, explore=False)
+    assert graphs
+    np.testing.assert_allclose(after.dist_inputs, before.dist_inputs, rtol=1e-6)
+    np.testing.assert_allclose(after.value, before.value, rtol=1e-6)
+    count, twin = len(graphs), copy.deepcopy(policy.model)
+    with torch.no_grad():
+        for weight in twin.parameters():
+            weight.zero_()
+    assert not twin({"obs": torch.ones(1, 4)})[0].any()  # the copy's own weights, not those that were compiled
+    assert len(graphs) == count
+
+
+# The first layer's inputs are observations, of which PyTorch notes that they have no gradient.
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
+@pytest.mark.parametrize("register", [
+    "register_module_forward_hook", "register_module_forward_pre_hook", "register_module_full_backward_hook",
+    "register_module_full_backward_pre_hook",
+])  # fmt: skip
+def test_the_layers_inside_run_the_hooks_of_the_whole_process(register):
+    policy, seen = policy_of("visionnet-0"), set()
+    handle = getattr(torch.nn.modules.module, register)(lambda module, *_: seen.add(module))
+    try:
+        output, _ = policy.model(*given(policy, "visionnet-0", 1))
+        (output.sum() + policy.model.value_function().sum()).backward()
+    finally:
+        handle.remove()
+    layers = {module for module in policy.model.modules() if list(module.parameters(recurse=False))}
+    assert len(layers) >= 4
+    assert layers <= seen
+
+
+def test_a_layer_that_is_compiled_by_itself_runs_compiled():
+    policy, graphs = policy_of("fcnet-0"), []
+    torch._dynamo.reset()
+    policy.model.hidden.layers[0].compile(backend=lambda graph, _: (graphs.append(graph), graph.forward)[1])
+    policy.model(*given(policy, "fcnet-0", 1))
+    assert graphs
