@@ -189,30 +189,3 @@ def test_compiled_in_place_a_model_is_compiled_wherever_it_is_called():
             weight.zero_()
     assert not twin({"obs": torch.ones(1, 4)})[0].any()  # the copy's own weights, not those that were compiled
     assert len(graphs) == count
-
-
-# The first layer's inputs are observations, of which PyTorch notes that they have no gradient.
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
-@pytest.mark.parametrize("register", [
-    "register_module_forward_hook", "register_module_forward_pre_hook", "register_module_full_backward_hook",
-    "register_module_full_backward_pre_hook",
-])  # fmt: skip
-def test_the_layers_inside_run_the_hooks_of_the_whole_process(register):
-    policy, seen = policy_of("visionnet-0"), set()
-    handle = getattr(torch.nn.modules.module, register)(lambda module, *_: seen.add(module))
-    try:
-        output, _ = policy.model(*given(policy, "visionnet-0", 1))
-        (output.sum() + policy.model.value_function().sum()).backward()
-    finally:
-        handle.remove()
-    layers = {module for module in policy.model.modules() if list(module.parameters(recurse=False))}
-    assert len(layers) >= 4
-    assert layers <= seen
-
-
-def test_a_layer_that_is_compiled_by_itself_runs_compiled():
-    policy, graphs = policy_of("fcnet-0"), []
-    torch._dynamo.reset()
-    policy.model.hidden.layers[0].compile(backend=lambda graph, _: (graphs.append(graph), graph.forward)[1])
-    policy.model(*given(policy, "fcnet-0", 1))
-    assert graphs

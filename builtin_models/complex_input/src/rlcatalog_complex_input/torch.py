@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.models import last_values
 from rlcatalog.observations import is_structure
-from rlcatalog.torch import DenseStack, OutputLayers, QuickModule, TorchModelV2, dtype_of, flatten_rows
+from rlcatalog.torch import DenseStack, OutputLayers, TorchModelV2, dtype_of, flatten_rows
 from rlcatalog_complex_input.building import NetsInside, build_nets, plan_for
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.parts import Inputs, features, read, width
@@ -73,7 +73,7 @@ class ComplexInputNetwork(NetsInside, TorchModelV2):
         return values
 
 
-class _Hot(QuickModule):
+class _Hot(nn.Module):
     """One-hots of integers `[N, *shape]`, as `[N, n]`."""
 
     def __init__(self, hot: OneHot) -> None:

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from rlcatalog.models import last_values
 from rlcatalog.torch import (
     OutputLayers,
-    QuickModule,
     TorchModelV2,
     add_time_dimension,
     features_of,
@@ -24,7 +23,7 @@ from rlcatalog.torch import (
 from rlcatalog_lstm.config import CellPlan, Initial, check_lengths, past_of, plan
 
 
-class LSTMCell(QuickModule):
+class LSTMCell(nn.Module):
     """One LSTM layer with one trainable bias (Hochreiter & Schmidhuber 1997, with Gers' forget gate).
 
     Gates stand in the order input, forget, cell, output, as in torch.nn.LSTM.

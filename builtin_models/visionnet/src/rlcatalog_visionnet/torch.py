@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.models import last_values
-from rlcatalog.torch import DenseStack, OutputLayers, QuickModule, TorchModelV2, activation, dtype_of, initialize
+from rlcatalog.torch import DenseStack, OutputLayers, TorchModelV2, activation, dtype_of, initialize
 from rlcatalog_visionnet.config import ImagePlan, pixel_factor, plan
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
 
@@ -24,7 +24,7 @@ def map_activation(value: Any) -> Any:
     return channel_softmax if value == "softmax" else activation(value)
 
 
-class Conv(QuickModule, nn.Conv2d):
+class Conv(nn.Conv2d):
     """One convolution with its activation; maps are `[B, C, H, W]`, and `channels_last` in memory.
 
     The kernel is stored `channels_last`, which PyTorch's CPU and GPU code is fastest with. A convolution that gives
@@ -73,7 +73,7 @@ class Conv(QuickModule, nn.Conv2d):
         return F.linear(x.flatten(1), weight.flatten(1), self.bias)
 
 
-class Pool(QuickModule):
+class Pool(nn.Module):
     """The largest value of each 3x3 window, every second pixel, padded as TensorFlow's "SAME" pads."""
 
     def __init__(self, spec: PoolSpec) -> None:
@@ -86,7 +86,7 @@ class Pool(QuickModule):
         return F.max_pool2d(x, 3, 2, self.padding, ceil_mode=True)
 
 
-class Residual(QuickModule):
+class Residual(nn.Module):
     """Activation, convolution, activation, convolution, and the input added."""
 
     def __init__(self, spec: ResidualSpec) -> None:
@@ -108,7 +108,7 @@ def layer(spec: LayerSpec) -> nn.Module:
     return Pool(spec) if isinstance(spec, PoolSpec) else Residual(spec)
 
 
-class ConvStack(QuickModule):
+class ConvStack(nn.Module):
     """The convolutions of a plan, and what they leave as a vector, channels last."""
 
     def __init__(self, image_plan: ImagePlan) -> None:

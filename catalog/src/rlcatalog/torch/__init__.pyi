@@ -12,7 +12,6 @@ from .nn import (
     DenseStack as DenseStack,
     FreeLogStd as FreeLogStd,
     OutputLayers as OutputLayers,
-    QuickModule as QuickModule,
     activation as activation,
     dense as dense,
     features_of as features_of,

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules import module as modules
 
 from rlcatalog.config import INITIALIZERS, activation_name, initializer_name, initializing
 from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
@@ -108,27 +107,7 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
     return x if x.is_floating_point() else x.float(), new_state
 
 
-#: Hooks of the whole process; PyTorch fills these very dictionaries.
-_FORWARD, _FORWARD_PRE = modules._global_forward_hooks, modules._global_forward_pre_hooks
-_BACKWARD, _BACKWARD_PRE = modules._global_backward_hooks, modules._global_backward_pre_hooks
-
-
-class QuickModule(nn.Module):
-    """nn.Module whose call is `forward` itself where no hook is to be run and nothing is compiled.
-
-    nn.Module's own way there takes a microsecond, and a step of acting calls half a dozen layers.
-    """
-
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        """Call `forward`, with hooks where there are any, compiled after `compile()`."""
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
-            return nn.Module.__call__(self, *given, **named)
-        if _FORWARD or _FORWARD_PRE or _BACKWARD or _BACKWARD_PRE or self._compiled_call_impl is not None:
-            return nn.Module.__call__(self, *given, **named)
-        return self.forward(*given, **named)
-
-
-class Linear(QuickModule, nn.Linear):
+class Linear(nn.Linear):
     """nn.Linear for small batches, where Python's time counts; it takes numbers of any dtype.
 
     Its initial values are its maker's (torch's own would be computed for nothing), and its parameters are read from
@@ -155,7 +134,7 @@ def dense(inputs: int, spec: DenseSpec) -> nn.Linear:
     return layer
 
 
-class DenseStack(QuickModule):
+class DenseStack(nn.Module):
     """Dense layers with their activations.
 
     Args:
@@ -177,16 +156,14 @@ class DenseStack(QuickModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `[B, inputs]` to `[B, outputs]`."""
-        # From the dictionary: nn.Module's __getattr__ takes as long as an operation.
-        layers = self._modules["layers"]._modules.values()  # type: ignore[union-attr]
-        for layer, activate in zip(layers, self._activations, strict=True):
+        for layer, activate in zip(self.layers, self._activations, strict=True):
             x = layer(x)
             if activate is not None:
                 x = activate(x)
         return x
 
 
-class FreeLogStd(QuickModule):
+class FreeLogStd(nn.Module):
     """Appends a trained vector, the same for every row, to the means: the `free_log_std` option.
 
     Args:
@@ -202,7 +179,7 @@ class FreeLogStd(QuickModule):
         return torch.cat([means, self.log_std.expand(means.shape[0], -1)], dim=1)
 
 
-class OutputLayers(QuickModule):
+class OutputLayers(nn.Module):
     """Logits and value: the outermost layers of a model.
 
     Args:
@@ -220,12 +197,12 @@ class OutputLayers(QuickModule):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features `[B, n]` to the model's output `[B, num_outputs]`."""
-        output: Tensor = self._modules["logits"](features)  # type: ignore[misc]
+        output: Tensor = self.logits(features)
         if self.activation is not None:
             output = self.activation(output)
         return output if self.free_log_std is None else self.free_log_std(output)
 
     def values(self, features: Tensor) -> Tensor:
         """Map features `[B, n]` to value estimates `[B]`."""
-        value: Tensor = self._modules["value"](features)  # type: ignore[misc]
+        value: Tensor = self.value(features)
         return value.squeeze(1)

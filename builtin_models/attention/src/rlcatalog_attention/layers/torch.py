@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.torch import DenseStack, QuickModule, dense, initialize, steps_of
+from rlcatalog.torch import DenseStack, dense, initialize, steps_of
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
 
 
-class Transformer(QuickModule):
+class Transformer(nn.Module):
     """A linear layer and gated transformer units, with a memory of the last steps.
 
     Args:
@@ -102,7 +102,7 @@ class Transformer(QuickModule):
         return [memory, (held + seq_lens).clamp(max=self.slots)]
 
 
-class Unit(QuickModule):
+class Unit(nn.Module):
     """One transformer unit: attention and dense layers, each behind a gate."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
@@ -120,7 +120,7 @@ class Unit(QuickModule):
         return self.mlp_gate(x, self.mlp(self.norm(x)))  # type: ignore[no-any-return]
 
 
-class Attention(QuickModule):
+class Attention(nn.Module):
     """Multi-head attention with relative positions, the layer normalisation in front, a ReLU behind; no biases."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
@@ -196,7 +196,7 @@ class Attention(QuickModule):
         return x.reshape(*x.shape[:2], self.heads, self.head_dim).permute(2, 0, 1, 3)
 
 
-class Gate(QuickModule):
+class Gate(nn.Module):
     """A GRU as a gate between the stream x and a sub-layer's output y.
 
     `w` reads y; its rows are those of r, of z and of the candidate. `u` reads x for r and z, `u_candidate` r·x.
