@@ -7,6 +7,11 @@ from .dtypes import (
     dtype_of as dtype_of,
     widened as widened,
 )
+from .lowering import (
+    LoweredPolicy as LoweredPolicy,
+    exported as exported,
+    exported_program as exported_program,
+)
 from .model import RecurrentNetwork as RecurrentNetwork, TorchModelV2 as TorchModelV2
 from .nn import (
     DenseStack as DenseStack,
