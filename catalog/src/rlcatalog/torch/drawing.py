@@ -105,14 +105,15 @@ class Drawing(TorchFunctionMode):
         shape, dtype = concentration.shape, concentration.dtype
         d = a - 1 / 3
         c = (9 * d).rsqrt()
-        found = d  # the mode: where all tries are rejected, less than once in 10^10
-        for _ in range(_GAMMA_TRIES):
-            x, u = self.normal(shape, dtype), self.uniform(shape, dtype)
-            v = (1 + c * x) ** 3
-            safe = v.clamp(min=1e-30)
-            taken = (v > 0) & (u.log() < 0.5 * x * x + d - d * v + d * safe.log())
-            # The last ones count first: of several that were taken, the first try must stand.
-            found = torch.where(taken, d * v, found)
+        tries = (*shape, _GAMMA_TRIES)
+        x, u = self.normal(tries, dtype), self.uniform(tries, dtype)
+        v = (1 + c[..., None] * x) ** 3
+        wide = d[..., None]
+        fits = u.log() < 0.5 * x * x + wide - wide * v + wide * v.clamp(min=1e-30).log()
+        taken = (v > 0) & fits
+        # Where all are rejected, less than once in 10^10, the first one stands.
+        first = taken.to(dtype).argmax(dim=-1, keepdim=True)
+        found = (wide * v.clamp(min=1e-30)).gather(-1, first).squeeze(-1)
         boost = self.uniform(shape, dtype) ** (1 / concentration.clamp(min=1e-30))
         return torch.where(small, found * boost, found)
 

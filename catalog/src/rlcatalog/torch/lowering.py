@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ class LoweredPolicy(nn.Module):
         self.model.eval()
         self._replaced = replaced or {}
         self._whole = Whole(self.policy, OPS)
+        self._key = self.policy.masks.key
         self._widths: list[int] | None = None
         self._names: tuple[str, ...] = ()
         self.interface = self._tried()
@@ -61,7 +63,7 @@ class LoweredPolicy(nn.Module):
     def examples(self, rows: int, seed: int = 0) -> tuple[Tensor, ...]:
         """Return inputs of the right shapes and dtypes for a batch."""
         generator = np.random.default_rng(seed)
-        return tuple(_example(port, rows, generator) for port in self.interface.inputs)
+        return tuple(_example(port, rows, generator, self._key) for port in self.interface.inputs)
 
     def _run(self, given: Mapping[str, Tensor], drawing: Drawing) -> dict[str, Tensor]:
         model, policy = self.model, self.policy
@@ -98,7 +100,7 @@ class LoweredPolicy(nn.Module):
         generator = np.random.default_rng(0)
         with torch.inference_mode(False), torch.no_grad():
             for rows in _TRIED:
-                given = {port.name: _example(port, rows, generator) for port in self._whole.inputs}
+                given = {port.name: _example(port, rows, generator, self._key) for port in self._whole.inputs}
                 drawing = Drawing(rows, replaced=self._replaced)
                 outputs = self._run(given, drawing)
                 widths.append(drawing.widths)
@@ -125,7 +127,9 @@ def exported_program(lowered: LoweredPolicy) -> Any:
     batch = torch.export.Dim("batch", min=1)
     shapes = tuple({} if port.role == "deterministic" else {0: batch} for port in lowered.interface.inputs)
     try:
-        with torch.no_grad():
+        # It warns of what models remember of their last pass, which is the copy's.
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return torch.export.export(lowered, lowered.examples(4), dynamic_shapes=(shapes,), strict=False)
     except CatalogError:
         raise
@@ -149,13 +153,13 @@ def _tree(value: Any, dtype: torch.dtype) -> Any:
     return tuple(_tree(part, dtype) for part in value) if isinstance(value, tuple) else floats_as(value, dtype)
 
 
-def _example(port: Port, rows: int, generator: np.random.Generator) -> Tensor:
+def _example(port: Port, rows: int, generator: np.random.Generator, mask_key: str | None) -> Tensor:
     """Return a tensor as an input: zeros that no model stumbles over, or numbers from the open interval (0, 1)."""
     if port.role == "deterministic":
         return torch.tensor(False)
     shape, dtype = (rows, *port.shape), np.dtype(port.dtype)
-    if port.role == "mask":
-        return torch.ones(shape, dtype=torch.bool)
+    if port.role == "mask" or (mask_key is not None and port.steps[:1] == (mask_key,)):
+        return torch.ones(shape, dtype=getattr(torch, dtype.name))
     if port.role == "noise" or dtype.kind == "f":
         return torch.from_numpy((0.25 + 0.5 * generator.random(shape)).astype(dtype))
     return torch.zeros(shape, dtype=getattr(torch, dtype.name))
