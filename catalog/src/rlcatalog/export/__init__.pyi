@@ -2,4 +2,5 @@ from .actor import Actor as Actor, ActorState as ActorState
 from .contract import Exported as Exported, Runner as Runner
 from .exporting import export as export
 from .interface import Interface as Interface, Port as Port
+from .twins import twin_of as twin_of
 from .whole import Whole as Whole

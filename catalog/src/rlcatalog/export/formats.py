@@ -28,7 +28,9 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
     found = by_suffix(known, path)
     if found is None:
         said = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
-        raise ConfigError(f"{path}: which format? Its name ends like that of none here ({said}); name one with format=.")
+        raise ConfigError(
+            f"{path}: which format? Its name ends like that of none here ({said}); name one with format=."
+        )
     return found
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from rlcatalog.errors import NotServedError
+from rlcatalog.torch.stopping import here
 
 #: Tries of Marsaglia's and Tsang's way to draw from a Gamma distribution; each is rejected less than once in 20.
 _GAMMA_TRIES = 8
@@ -43,6 +44,8 @@ class Drawing(TorchFunctionMode):
         self.rows, self.noise, self.known = rows, noise, widths
         self.widths: list[int] = []
         self._replaced = replaced or {}
+        #: Lines that made a number of the size of the batch.
+        self.specialised: list[str] = []
 
     @property
     def width(self) -> int:
@@ -54,6 +57,8 @@ class Drawing(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in self._replaced:
             return self._replaced[func](*args, **kwargs)
+        if func is Tensor.__len__ and self.known is not None and isinstance(args[0].shape[0], torch.SymInt):
+            self.specialised.append(here() or "len(x)")
         draw = _DRAWS.get(func)
         if draw is None:
             if func in _REFUSED:
@@ -118,7 +123,7 @@ class Drawing(TorchFunctionMode):
         return torch.where(small, found * boost, found)
 
 
-# --- what stands in place of PyTorch's functions -----------------------------------------------------------------------
+# --- what stands in place of PyTorch's functions ---------------------------------------------------------------------
 
 
 def _sized(args: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
@@ -166,11 +171,13 @@ def _bernoulli(d: Drawing, x: Tensor, p: Any = None, *, generator: Any = None) -
 
 
 def _normal(d: Drawing, mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, **_: Any) -> Tensor:
-    like = mean if isinstance(mean, Tensor) else std
-    if size is not None or not isinstance(like, Tensor):
-        return d.normal(tuple(size or ()), torch.get_default_dtype()) * std + mean
-    shape = torch.broadcast_shapes(*(x.shape for x in (mean, std) if isinstance(x, Tensor)))
-    return d.normal(shape, like.dtype) * std + mean
+    given: list[Tensor] = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if size is not None or not given:
+        drawn = d.normal(tuple(size or ()), torch.get_default_dtype())
+    else:
+        drawn = d.normal(torch.broadcast_tensors(*given)[0].shape, given[0].dtype)
+    found: Tensor = drawn * std + mean
+    return found
 
 
 def _multinomial(d: Drawing, probs: Tensor, count: int, replacement: bool = False, *, generator: Any = None) -> Tensor:

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from rlcatalog.actions import params_given
-from rlcatalog.errors import CatalogError, NotServedError, reason
+from rlcatalog.errors import CatalogError, NotServedError
 from rlcatalog.export import Exported, Interface, Port, Whole
 from rlcatalog.torch.drawing import Drawing
 from rlcatalog.torch.dtypes import dtype_of, floats_as, widened
 from rlcatalog.torch.ops import OPS, flatten_rows
 from rlcatalog.torch.outputs import flat_sample, values_of
+from rlcatalog.torch.stopping import stopped
 
 if TYPE_CHECKING:
     from rlcatalog.policy import Policy
@@ -33,6 +34,7 @@ class LoweredPolicy(nn.Module):
     Args:
         policy: The policy; it is copied.
         replaced: Functions of PyTorch's that a format has no form of, and what to call in their place.
+        framework: The framework that the interface names.
 
     Attributes:
         policy: The copy.
@@ -42,22 +44,34 @@ class LoweredPolicy(nn.Module):
         NotServedError: The policy does something that cannot be exported.
     """
 
-    def __init__(self, policy: Policy, replaced: Mapping[Any, Callable[..., Any]] | None = None) -> None:
+    def __init__(
+        self, policy: Policy, replaced: Mapping[Any, Callable[..., Any]] | None = None, framework: str = "torch"
+    ) -> None:
         super().__init__()
         self.policy = copy.deepcopy(policy).to("cpu")
-        self.model: Any = self.policy.model
-        self.model.eval()
-        self._replaced = replaced or {}
+        model: Any = self.policy.model
+        self.model: Any = model.eval()
+        self._replaced, self._framework = replaced or {}, framework
         self._whole = Whole(self.policy, OPS)
         self._key = self.policy.masks.key
         self._widths: list[int] | None = None
+        #: Lines that made a number of the size of the batch, in the last run.
+        self.specialised: list[str] = []
         self._names: tuple[str, ...] = ()
-        self.interface = self._tried()
+        try:
+            self.interface = self._tried()
+        except NotServedError:
+            if not self._whole.masked or self._key is not None:
+                raise
+            self._whole = Whole(self.policy, OPS, masked=False)  # its distribution takes no masks
+            self.interface = self._tried()
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs in the order of `interface.outputs` for the inputs in the order of `interface.inputs`."""
         given = {port.name: tensor for port, tensor in zip(self.interface.inputs, tensors, strict=True)}
-        found = self._run(given, Drawing(tensors[0].shape[0], given.get("noise"), self._widths, self._replaced))
+        drawing = Drawing(tensors[0].shape[0], given.get("noise"), self._widths, self._replaced)
+        self.specialised = drawing.specialised
+        found = self._run(given, drawing)
         return tuple(found[name] for name in self._names)
 
     def examples(self, rows: int, seed: int = 0) -> tuple[Tensor, ...]:
@@ -77,7 +91,7 @@ class LoweredPolicy(nn.Module):
             lengths = torch.ones_like(states[0].flatten(1)[:, 0], dtype=torch.int32) if states else None
             params, returned = model(inputs, states, lengths)
             params = widened(params)
-            if seen.mask is not None and self._whole.masked:
+            if seen.mask is not None:
                 params = policy.dist_class.masked(params, seen.mask)
             dist = policy.dist_class(params, model)
             drawn = flat_sample(dist.sample())
@@ -114,7 +128,7 @@ class LoweredPolicy(nn.Module):
                 f" {sum(widths[0])} for {_TRIED[0]} rows and {sum(widths[1])} for {_TRIED[1]}."
             )
         self._widths, self._names = widths[0], tuple(found)
-        return self._whole.interface(found, sum(widths[0]))
+        return self._whole.interface(found, sum(widths[0]), self._framework)
 
 
 def exported_program(lowered: LoweredPolicy) -> Any:
@@ -134,7 +148,7 @@ def exported_program(lowered: LoweredPolicy) -> Any:
     except CatalogError:
         raise
     except Exception as error:
-        raise NotServedError(f"export: PyTorch cannot export this policy: {reason(error)}") from error
+        raise stopped(error, lowered.specialised, "cannot be exported") from error
 
 
 def exported(lowered: LoweredPolicy) -> Exported:

@@ -10,7 +10,11 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
     return [
         ExporterSpec(
             "onnx",
-            {"torch": "rlcatalog_onnx.torch:write_onnx", "runner": "rlcatalog_onnx.running:OnnxRunner"},
+            {
+                "torch": "rlcatalog_onnx.torch:write_onnx",
+                "tf": "rlcatalog_onnx.twins:write_onnx_of_twin",
+                "runner": "rlcatalog_onnx.running:OnnxRunner",
+            },
             "one ONNX file; acts with onnxruntime alone",
             suffix=".onnx",
         )
