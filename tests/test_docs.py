@@ -43,9 +43,11 @@ PACKAGES = {
     "rlcatalog-ppo": "plugins/ppo",
     "rlcatalog-sb3": "plugins/sb3",
     "rlcatalog-rllib": "plugins/rllib",
+    "rlcatalog-onnx": "plugins/onnx",
     "rlcatalog-compat": "plugins/compat",
 }
-RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), "docs/config.md", "docs/seeds.md"]
+RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), "docs/config.md", "docs/export.md",
+            "docs/seeds.md"]  # fmt: skip
 
 
 def read(path):

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import gymnasium as gym
 
-from rlcatalog import Catalog, ExporterSpec, SpaceInfo
+from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.cli import OWN_COMMANDS
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError
+from rlcatalog.export import exporters
 from rlcatalog.plugins import Request, scan
 from rlcatalog.spaces import Repeated, Simplex
 
@@ -56,10 +57,12 @@ def data() -> dict[str, object]:
     provides: dict[str, str] = {}
     for component in catalog.components():
         provides[f"{component.kind}/{component.name}"] = component.distribution
-        if isinstance(component.declaration, ExporterSpec) and component.declaration.suffix:
-            provides[f"suffix/{component.declaration.suffix}"] = component.distribution
         for framework, target in component.declaration.targets.items() if component.declaration.shows_classes else ():
             provides[f"export/{framework}/{target.partition(':')[2]}"] = component.distribution
+    for component in exporters(catalog):
+        provides[f"exporter/{component.name}"] = component.distribution
+        if component.declaration.suffix:
+            provides[f"suffix/{component.declaration.suffix}"] = component.distribution
     provides |= {f"command/{name}": "rlcatalog" for name in OWN_COMMANDS}
     for struct, owner in catalog.registry.config_classes.items():
         provides |= {f"config/{key.name}": owner for key in keys_of(struct, owner)}

@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from rlcatalog import provided
 from rlcatalog.catalog.lookup_cache import LookupCache
 from rlcatalog.choice import (
     Slots,
@@ -79,7 +78,6 @@ class Registrations:
         """Return a registry of the plugins there are."""
         registry = Registry()
         load_plugins(registry, self.entry_points, self.environ, self.prefer, _RESERVED, default_of)
-        registry.add_own(provided.exporters())
         return registry
 
     def refresh(self) -> list[PluginRecord]:

@@ -10,6 +10,7 @@ import typer
 from rlcatalog.catalog import default_catalog
 from rlcatalog.cli.isolation import aside
 from rlcatalog.cli.runs import POLICY
+from rlcatalog.export import exporter_for
 from rlcatalog.policy import load
 
 
@@ -27,7 +28,7 @@ def export(
         catalog = default_catalog()
         if out is None:
             format = format or "onnx"
-            suffix = catalog.registry.get("exporter", format).declaration.suffix  # type: ignore[attr-defined]
+            suffix = exporter_for(catalog, run, format).declaration.suffix  # type: ignore[attr-defined]
             out = run / f"{POLICY}{suffix or f'-{format}'}"
         saved = run / POLICY
         policy = load(catalog, saved if saved.is_dir() else run)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from rlcatalog._version import __version__
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     DeclarationError,
@@ -19,7 +18,6 @@ from rlcatalog.errors import (
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
-from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import normalize
 from rlcatalog.plugins.names import Owners, Settled, contest, settle_keys
 from rlcatalog.plugins.record import Loaded, PluginRecord
@@ -51,12 +49,6 @@ class Registry:
         self._active.update(settled.active)
         self._contested.update(settled.contested)
         self._shadowed += settled.shadowed
-
-    def add_own(self, declarations: Iterable[Declaration]) -> None:
-        """Add the kernel's own components, unless a plugin overrides them."""
-        for declaration in declarations:
-            component = Component(declaration, "rlcatalog", __version__)
-            self._active.setdefault((component.kind, component.name), component)
 
     def add_configs(self, structs: Mapping[type, str], loaded: Iterable[Loaded], owners: Owners) -> None:
         """Add the config structs of plugins.
