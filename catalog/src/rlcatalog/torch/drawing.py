@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from rlcatalog.errors import NotServedError
-from rlcatalog.torch.stopping import here
+from rlcatalog.torch.stopping import Suspects, here
 
 #: Tries of Marsaglia's and Tsang's way to draw from a Gamma distribution; each is rejected less than once in 20.
 _GAMMA_TRIES = 8
@@ -45,7 +45,7 @@ class Drawing(TorchFunctionMode):
         self.widths: list[int] = []
         self._replaced = replaced or {}
         #: Lines that made a number of the size of the batch.
-        self.specialised: list[str] = []
+        self.suspects = Suspects()
 
     @property
     def width(self) -> int:
@@ -58,7 +58,7 @@ class Drawing(TorchFunctionMode):
         if func in self._replaced:
             return self._replaced[func](*args, **kwargs)
         if func is Tensor.__len__ and self.known is not None and isinstance(args[0].shape[0], torch.SymInt):
-            self.specialised.append(here() or "len(x)")
+            self.suspects.lines.append(here() or "len(x)")
         draw = _DRAWS.get(func)
         if draw is None:
             if func in _REFUSED:

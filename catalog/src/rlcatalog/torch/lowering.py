@@ -19,7 +19,7 @@ from rlcatalog.torch.drawing import Drawing
 from rlcatalog.torch.dtypes import dtype_of, floats_as, widened
 from rlcatalog.torch.ops import OPS, flatten_rows
 from rlcatalog.torch.outputs import flat_sample, values_of
-from rlcatalog.torch.stopping import stopped
+from rlcatalog.torch.stopping import Suspects, stopped
 
 if TYPE_CHECKING:
     from rlcatalog.policy import Policy
@@ -55,8 +55,7 @@ class LoweredPolicy(nn.Module):
         self._whole = Whole(self.policy, OPS)
         self._key = self.policy.masks.key
         self._widths: list[int] | None = None
-        #: Lines that made a number of the size of the batch, in the last run.
-        self.specialised: list[str] = []
+        self.suspects = Suspects()
         self._names: tuple[str, ...] = ()
         try:
             self.interface = self._tried()
@@ -70,7 +69,7 @@ class LoweredPolicy(nn.Module):
         """Return the outputs in the order of `interface.outputs` for the inputs in the order of `interface.inputs`."""
         given = {port.name: tensor for port, tensor in zip(self.interface.inputs, tensors, strict=True)}
         drawing = Drawing(tensors[0].shape[0], given.get("noise"), self._widths, self._replaced)
-        self.specialised = drawing.specialised
+        drawing.suspects = self.suspects
         found = self._run(given, drawing)
         return tuple(found[name] for name in self._names)
 
@@ -148,7 +147,7 @@ def exported_program(lowered: LoweredPolicy) -> Any:
     except CatalogError:
         raise
     except Exception as error:
-        raise stopped(error, lowered.specialised, "cannot be exported") from error
+        raise stopped(error, lowered.suspects, "cannot be exported") from error
 
 
 def exported(lowered: LoweredPolicy) -> Exported:

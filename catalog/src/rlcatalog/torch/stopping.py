@@ -26,6 +26,13 @@ _ADVICE = re.compile(
 _LONGEST = 400
 
 
+class Suspects:
+    """Lines that make a number of the size of the batch, as they are seen; PyTorch puts back lists of a module."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+
 def line_of(frames: Iterable[tuple[FrameType, int]]) -> str | None:
     """Return the last of some frames that is a model's or distribution's, as text; None where there is none."""
     found = None
@@ -48,19 +55,19 @@ def here() -> str | None:
     return line_of(reversed(frames))
 
 
-def stopped(error: BaseException, suspects: Iterable[str], what: str, lined: bool = True) -> NotServedError:
+def stopped(error: BaseException, suspects: Suspects | None, what: str, lined: bool = True) -> NotServedError:
     """Return the error for what PyTorch could not export.
 
     Args:
         error: What PyTorch raised.
-        suspects: Lines that make one number of the batch's size, which must stay unknown.
+        suspects: Lines that may be why: the batch's size must stay unknown.
         what: What was tried, for the message.
         lined: Whether the error came from where models and distributions ran.
     """
     said = _ADVICE.sub("", _COLOURS.sub("", reason(error)))
     line = line_of(traceback.walk_tb(error.__traceback__)) if lined else None
-    lines = list(dict.fromkeys(suspects))
-    if "pecialized" in said and lines:
+    lines = [] if suspects is None else suspects.lines
+    if lines and "pecialized" in str(error):
         return NotServedError(
             f"export: {lines[0]} makes a number of the size of the batch, which a file must leave open: write"
             " x.shape[0] in place of len(x)."

@@ -51,7 +51,7 @@ def graph_of(lowered: LoweredPolicy) -> onnx.ModelProto:
                 verbose=False,
             )
         except Exception as error:
-            raise stopped(error, (), "has no ONNX form", lined=False) from error
+            raise stopped(error, None, "has no ONNX form", lined=False) from error
     assert made is not None
     model: onnx.ModelProto = made.model_proto
     model.producer_name, model.producer_version = "rlcatalog", interface.rlcatalog
