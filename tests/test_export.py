@@ -76,17 +76,17 @@ def _faster():
 def everything(tmp_path_factory):
     """Export all cases, and act from the files in one child process; case → expected, found; and the interfaces."""
     folder = tmp_path_factory.mktemp("exported")
-    given, expected, interfaces, before = {}, {}, {}, {}
+    given, expected, interfaces, unharmed = {}, {}, {}, {}
     for i, (name, case) in enumerate(cases().items()):
         policy = built(case)
-        weights = {key: array.copy() for key, array in policy.model.get_weights().items()}
+        kept = {key: array.copy() for key, array in (policy.model.get_weights() | policy.random_state()).items()}
         path = folder / f"{i}.onnx"
         interfaces[name] = interface = policy.export(path)
+        after = policy.model.get_weights() | policy.random_state()
+        unharmed[name] = all(np.array_equal(kept[key], after[key]) for key in kept)
         noise = interface.input("noise")
         inputs, expected[name] = steps_of(case, policy, 0 if noise is None else noise.shape[0])
         given[name] = {"path": str(path), "prepared": case.prepared, "steps": inputs}
-        after = policy.model.get_weights()
-        before[name] = all(np.array_equal(weights[key], after[key]) for key in weights)
     policy = drawn_policy()
     policy.export(folder / "drawn.onnx")
     batch = np.zeros((1000, 2), np.float32)
@@ -96,7 +96,7 @@ def everything(tmp_path_factory):
     subprocess.run([sys.executable, SUPPORT / "export_child.py", folder / "in", folder / "out"], check=True,
                    env=environ, timeout=300)  # fmt: skip
     found = pickle.loads((folder / "out").read_bytes())
-    return expected, found, interfaces, before
+    return expected, found, interfaces, unharmed
 
 
 def near(expected, found, tolerance, what):

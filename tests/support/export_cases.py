@@ -78,8 +78,7 @@ def cases():
         "dirichlet, text": _case(Dict({"t": Text(4), "v": VECTOR}), Simplex((2, 3)), 2e-5),
         "parts, lstm": _case(VECTOR, PARTS, recurrent=True, **LSTM, lstm_use_prev_action=True),
         "autoregressive": _case(
-            VECTOR, Dict({"a": Discrete(2), "b": Box(0, 1, (2,), np.float32), "c": Discrete(3)}),
-            use_autoregressive=True,
+            VECTOR, Dict({"a": Discrete(2), "b": Box(0, 1, (2,), np.float32)}), use_autoregressive=True
         ),
         "complex inputs": _case(
             Dict({"cam": IMAGE, "v": VECTOR, "d": Discrete(4)}), Box(-3, 9, (2,), np.int8), **CONVS

@@ -114,6 +114,14 @@ def test_state_and_rewards_are_checked(remembering):
     assert "found 2 rows" in said(lambda: actor.act(batch[:1], states[actor]))[1]
 
 
+def test_a_batch_of_no_rows_gives_none(remembering):
+    policy, path = remembering
+    none = np.zeros((0, 3), np.float32)
+    one, other = policy.act(none), rlcatalog.Actor(path).act(none)
+    assert [array.shape for array in other[:5]] == [array.shape for array in one[:5]]
+    assert len(other.state) == 0
+
+
 def test_the_same_seed_draws_the_same(remembering):
     one, other = (rlcatalog.Actor(remembering[1], seed=3) for _ in range(2))
     batch = np.zeros((20, 3), np.float32)
@@ -149,6 +157,25 @@ def test_an_actor_finds_the_ends_of_episodes_of_a_vector_environment(tmp_path):
         done = terminated | truncated
         ended += done.sum()
     assert ended > 2
+
+
+class Halve(rlcatalog.Filter):
+    """A filter that says nothing of tensor operations."""
+
+    def __call__(self, encoded, *, update=False):
+        return encoded / 2
+
+
+def test_a_filter_without_such_a_form_stays_outside_of_the_file(tmp_path):
+    catalog = rlcatalog.Catalog()
+    catalog.register_filter("halve")(Halve)
+    policy = catalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4], "observation_filter": "halve"}, "torch")
+    interface = policy.export(tmp_path / "policy.onnx")
+    assert interface.observation == "filtered"
+    assert [(port.name, port.encoded) for port in interface.inputs if port.role == "observation"] == [("obs", True)]
+    actor, obs = rlcatalog.Actor(tmp_path / "policy.onnx"), np.full((2, 3), 0.5, np.float32)
+    np.testing.assert_allclose(actor.act(obs / 2).value, policy.act(obs).value, rtol=1e-5, atol=1e-6)
+    assert "as Policy.preprocess returns" in said(lambda: actor.act(obs[:, :2]))[1]
 
 
 # --- what cannot be exported -----------------------------------------------------------------------------------------
