@@ -86,11 +86,12 @@ def everything(tmp_path_factory):
         unharmed[name] = all(np.array_equal(kept[key], after[key]) for key in kept)
         noise = interface.input("noise")
         inputs, expected[name] = steps_of(case, policy, 0 if noise is None else noise.shape[0])
-        given[name] = {"path": str(path), "prepared": case.prepared, "steps": inputs}
+        spaces = {} if interface.observation_space else {"observation_space": case.obs}
+        given[name] = {"path": str(path), "prepared": case.prepared, "spaces": spaces, "steps": inputs}
     policy = drawn_policy()
     policy.export(folder / "drawn.onnx")
     batch = np.zeros((1000, 2), np.float32)
-    given["drawn"] = {"path": str(folder / "drawn.onnx"), "prepared": "", "draws": (batch, 20)}
+    given["drawn"] = {"path": str(folder / "drawn.onnx"), "prepared": "", "spaces": {}, "draws": (batch, 20)}
     (folder / "in").write_bytes(pickle.dumps(given))
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), *sys.path])}
     subprocess.run([sys.executable, SUPPORT / "export_child.py", folder / "in", folder / "out"], check=True,
@@ -146,5 +147,24 @@ def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_s
     assert {name: paths for name, paths in encoded.items() if paths} == {
         "dirichlet, text": ["obs['t']"],
         "one of several": ["obs"],
-        "a user's codec": ["obs"],
+        "a user's codec": ["obs['h']"],
     }
+
+
+def test_a_policy_that_stable_baselines_trained_is_exported(tmp_path):
+    pytest.importorskip("sb3_contrib")
+    from rlcatalog_sb3 import CatalogRecurrentPolicy, RecurrentPPO, to_policy
+
+    small = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [4]}
+    model = RecurrentPPO(
+        CatalogRecurrentPolicy, "CartPole-v1", n_steps=8, batch_size=8, policy_kwargs={"model_config": small}
+    )
+    policy = to_policy(model.learn(16))
+    policy.export(tmp_path / "policy.onnx")
+    actor, state, other = rlcatalog.Actor(tmp_path / "policy.onnx"), None, None
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        obs = rng.uniform(-0.2, 0.2, (2, 4)).astype(np.float32)
+        one, found = policy.act(obs, state, explore=False), actor.act(obs, other, explore=False)
+        near(tuple(one)[:5], tuple(found)[:5], 1e-5, "step")
+        state, other = one.state, found.state

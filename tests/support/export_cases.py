@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Text, Tuple
+from heading import Headings
 
 import rlcatalog
 from rlcatalog.errors import UnreadKeysWarning
@@ -93,7 +93,7 @@ def cases():
         "a user's model": _case(VECTOR, Discrete(3), custom_model=normalised()),
         "a user's views": _case(VECTOR, Discrete(3), recurrent=True, custom_model=looking_back()),
         "a user's codec": _case(
-            Box(-3, 3, (1,), np.float32), Discrete(2), prepared="heading", custom_preprocessor="heading"
+            Dict({"h": Headings(), "v": VECTOR}), Discrete(2), prepared="heading"
         ),
     }  # fmt: skip
     return found
@@ -165,8 +165,6 @@ def looking_back():
 
 def built(case):
     """Return the policy of a case, its weights jittered (equal ones may be merged) and its filter not empty."""
-    if case.prepared:
-        import_module(case.prepared)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreadKeysWarning)  # of small layers, which some models have not
         policy = rlcatalog.build(case.obs, case.action, case.config, "torch")

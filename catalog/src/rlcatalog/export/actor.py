@@ -273,6 +273,10 @@ class Actor:
 def _space(written: Any, given: Any, name: str, where: str) -> Any:
     if given is not None:
         return given
+    if written is None:
+        raise SavedPolicyError(
+            f"{where}: its {name} has a kind of a plugin's own, which is not written down; pass {name}= to Actor."
+        )
     try:
         return space_from_json(written)
     except Exception as error:  # Gymnasium's spaces raise what they come across
