@@ -148,7 +148,9 @@ def test_a_stepper_keeps_the_state_as_the_policy_s_does(remembering, mode):
 
 def test_an_actor_finds_the_ends_of_episodes_of_a_vector_environment(tmp_path):
     env = gym.make_vec("CartPole-v1", 2)
-    _, path = exported(tmp_path, "pole", env.single_observation_space, env.single_action_space, {"fcnet_hiddens": [4]})
+    path = tmp_path / "pole.pt2"
+    policy = rlcatalog.build(env.single_observation_space, env.single_action_space, {"fcnet_hiddens": [4]}, "torch")
+    policy.export(path)
     stepper = rlcatalog.Actor(path, seed=0).stepper(env)
     obs, _ = env.reset(seed=0)
     done, ended = None, 0
@@ -242,7 +244,7 @@ def test_a_file_that_acts_otherwise_is_not_kept(tmp_path, monkeypatch):
     from rlcatalog_preprocessors.integers import OneHotPreprocessor
 
     policy = rlcatalog.build(Discrete(3), Discrete(2), {"fcnet_hiddens": [4]}, "torch")
-    path = tmp_path / "policy.onnx"
+    path = tmp_path / "policy.pt2"
     path.write_text("what was there")
     right = OneHotPreprocessor.lowered
 
@@ -317,7 +319,7 @@ def test_the_command_writes_a_file_of_a_saved_policy(tmp_path, masked, capsys):
     policy, _ = masked
     policy.save(tmp_path / "run" / "policy")
     with pytest.raises(SystemExit) as left:
-        main(["export", str(tmp_path / "run")])
+        main(["export", str(tmp_path / "run"), "--format", "torch"])
     assert left.value.code == 0
-    assert "policy.onnx: inputs obs_v, mask, noise, deterministic; outputs action," in capsys.readouterr().out
-    assert rlcatalog.Actor(tmp_path / "run" / "policy.onnx").act([observation()]).action.shape == (1,)
+    assert "policy.pt2: inputs obs_v, mask, noise, deterministic; outputs action," in capsys.readouterr().out
+    assert rlcatalog.Actor(tmp_path / "run" / "policy.pt2").act([observation()]).action.shape == (1,)
