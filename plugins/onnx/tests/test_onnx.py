@@ -279,6 +279,22 @@ def test_formats_and_files_that_are_none(tmp_path, masked):
     assert "there is no such file" in said(lambda: rlcatalog.Actor(tmp_path / "none.onnx"))[1]
 
 
+def test_an_action_codec_without_such_a_form_leaves_raw_actions(tmp_path, monkeypatch):
+    policy = rlcatalog.build(VECTOR, Dict({"a": Discrete(3, start=5)}), {"fcnet_hiddens": [4]}, "torch")
+    monkeypatch.setattr(type(policy.action_codec.children[0]), "lowered", None)
+    interface = policy.export(tmp_path / "policy.pt2")
+    assert [port.role for port in interface.outputs if port.role.endswith("action")] == ["raw_action"]
+    found = rlcatalog.Actor(tmp_path / "policy.pt2").act(np.zeros((2, 3), np.float32))
+    assert np.array_equal(found.action["a"], found.raw_action[:, 0] + 5)
+
+
+def test_log_gamma_is_pytorch_s():
+    from rlcatalog_onnx.torch import REPLACED
+
+    x = torch.logspace(-3, 5, 500, dtype=torch.float64)
+    torch.testing.assert_close(REPLACED[torch.lgamma](x), torch.lgamma(x), rtol=1e-10, atol=1e-10)
+
+
 # --- other formats and frameworks ------------------------------------------------------------------------------------
 
 
