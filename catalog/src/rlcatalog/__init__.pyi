@@ -16,6 +16,7 @@ from .catalog import (
     register_preprocessor as register_preprocessor,
     wrap_env as wrap_env,
 )
+from .export import Actor as Actor
 from .models import ModelV2 as ModelV2, ViewRequirement as ViewRequirement
 from .observations import (
     Filter as Filter,
@@ -28,6 +29,7 @@ from .plugins import (
     CheckSpec as CheckSpec,
     CommandSpec as CommandSpec,
     EnvWrapperSpec as EnvWrapperSpec,
+    ExporterSpec as ExporterSpec,
     FilterSpec as FilterSpec,
     FrameworkSpec as FrameworkSpec,
     Match as Match,

@@ -11,4 +11,9 @@ from .distribution import (
     stored_class as stored_class,
     unbound as unbound,
 )
+from .lowering import (
+    LoweredActions as LoweredActions,
+    carried as carried,
+    lowered_actions as lowered_actions,
+)
 from .masks import ActionMasks as ActionMasks, mask_key as mask_key

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from rlcatalog.actions.lowering import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, UnsupportedSpaceError, shown
 from rlcatalog.spaces import SpaceInfo, codec_class
 
@@ -48,6 +49,8 @@ class ActionCodec:
 
     scalar = False
     whole = False
+    #: The same as tensor operations, for policies that are exported; None where a class brings no such form.
+    lowered: ClassVar[type[LoweredActions] | None] = LoweredActions
     counts: tuple[int, ...] | None = None
     choices: Sequence[tuple[str, int]] = ()
 

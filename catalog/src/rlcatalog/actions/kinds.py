@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rlcatalog.actions.codec import ActionCodec, Array
+from rlcatalog.actions.lowering import (
+    LoweredActions,
+    LoweredBox,
+    LoweredChoices,
+    LoweredComposite,
+    LoweredCounted,
+    LoweredDiscrete,
+    LoweredIntegerBox,
+    LoweredOneHot,
+)
 from rlcatalog.spaces import SpaceInfo, one_hot
 
 _INT64_MAX = np.iinfo(np.int64).max
@@ -18,6 +28,7 @@ class DiscreteCodec(ActionCodec):
     """One of n values: a raw value counts from 0, the space's `start` is added."""
 
     scalar = whole = True
+    lowered = LoweredDiscrete
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
@@ -61,6 +72,7 @@ class OneHotCodec(DiscreteCodec):
     """One of n values, drawn as a one-hot, relaxed or not: the largest counts."""
 
     scalar = whole = False
+    lowered = LoweredOneHot
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
@@ -86,6 +98,8 @@ class OneHotCodec(DiscreteCodec):
 
 class _CountedCodec(ActionCodec):
     """Whole numbers between two bounds, exact for every integer dtype; raw values count from 0."""
+
+    lowered: ClassVar[type[LoweredActions] | None] = LoweredCounted
 
     def _count(self, low: Array, span: Array) -> None:
         """Set the lowest values, and the distance of the highest to them.
@@ -130,6 +144,7 @@ class MultiDiscreteCodec(_CountedCodec):
     """Several choices at once, in C order; each raw value counts from 0."""
 
     whole = True
+    lowered = LoweredChoices
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
@@ -159,6 +174,7 @@ class MultiBinaryCodec(ActionCodec):
     """
 
     whole = True
+    lowered = LoweredActions
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
@@ -187,6 +203,8 @@ class MultiBinaryCodec(ActionCodec):
 class BoxCodec(ActionCodec):
     """Numbers between bounds, which `bounds` says how to meet."""
 
+    lowered = LoweredBox
+
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
         assert info.low is not None
@@ -198,33 +216,33 @@ class BoxCodec(ActionCodec):
         low, high = (
             np.where(finite, bound, bare).astype(np.float64) for bound, bare in ((info.low, -1), (info.high, 1))
         )
-        self._scale, self._middle = high / 2 - low / 2, high / 2 + low / 2
+        self.scale, self.middle = high / 2 - low / 2, high / 2 + low / 2
         self._finite = finite
         # Without bounds, what the dtype can hold bounds the value; it is cut before it is cast.
         limits = np.finfo(self._dtype)
-        self._low, self._high = np.maximum(info.low, limits.min), np.minimum(info.high, limits.max)
+        self.lowest, self.highest = np.maximum(info.low, limits.min), np.minimum(info.high, limits.max)
 
     @classmethod
     def of(cls, info: SpaceInfo, *others: Any) -> ActionCodec:
         return (IntegerBoxCodec if info.is_integer_box else cls)(info, *others)
 
     def adapt(self, raw: Array) -> Array:
-        value = raw.reshape(len(raw), *self._low.shape)
+        value = raw.reshape(len(raw), *self.lowest.shape)
         if self.affine:
-            value = value * self._scale + self._middle
-        return np.minimum(np.maximum(value, self._low), self._high).astype(self._dtype, copy=False)  # type: ignore[no-any-return]
+            value = value * self.scale + self.middle
+        return np.minimum(np.maximum(value, self.lowest), self.highest).astype(self._dtype, copy=False)  # type: ignore[no-any-return]
 
     def invert(self, action: Any) -> Array:
         given = self._given(action)
         with np.errstate(over="ignore"):
             value = given.astype(self._dtype, copy=False)
-        inside = (value >= self._low) & (value <= self._high)
+        inside = (value >= self.lowest) & (value <= self.highest)
         self._check_inside(
             inside, given, f"values within the bounds of {self.info.space} (numpy.clip brings them there)"
         )
         if self.affine:
-            scaled = np.where(self._scale > 0, self._scale, 1.0)  # between equal bounds there is one value
-            value = (value.astype(np.float64) - self._middle) / scaled
+            scaled = np.where(self.scale > 0, self.scale, 1.0)  # between equal bounds there is one value
+            value = (value.astype(np.float64) - self.middle) / scaled
         elif self._dtype.itemsize < 4:
             value = value.astype(np.float32)
         return value.reshape(len(value), self.width)
@@ -247,6 +265,8 @@ class BoxCodec(ActionCodec):
 class IntegerBoxCodec(_CountedCodec):
     """Whole numbers between bounds."""
 
+    lowered = LoweredIntegerBox
+
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
         assert info.low is not None
@@ -267,6 +287,8 @@ class IntegerBoxCodec(_CountedCodec):
 class SimplexCodec(ActionCodec):
     """Probability vectors, which distributions draw as such."""
 
+    lowered = LoweredActions
+
     def invert(self, action: Any) -> Array:
         given = self._given(action)
         sums = np.broadcast_to(given.sum(-1, keepdims=True), given.shape)
@@ -281,6 +303,8 @@ class SimplexCodec(ActionCodec):
 
 class CompositeCodec(ActionCodec):
     """The codecs of a Tuple's or Dict's children side by side, in the space's order."""
+
+    lowered = LoweredComposite
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,7 @@ from rlcatalog.choice import (
 )
 from rlcatalog.config import KernelConfig, ModelConfig, ReadOnlyConfig, Schema, keys_of, plain_values
 from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.export import Interface, export
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor, Unclaimed
@@ -212,6 +214,10 @@ class Catalog(Registrations):
             return self._settled(lambda: Policy(self, self._resolved(*spaces, config, framework, pins, own), *spaces))
 
         return _unless_refused(made, defaults)
+
+    def export(self, policy: Policy, path: str | os.PathLike[str], format: str | None = None) -> Interface:
+        """Export a policy in one of the formats that are installed here; see `Policy.export`."""
+        return export(self, policy, path, format)
 
     def _spaces_of(self, env: Any, config: Mapping[str, Any] | None) -> tuple[Any, Any]:
         if hasattr(env, "single_observation_space"):

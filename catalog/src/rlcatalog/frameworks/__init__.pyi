@@ -2,7 +2,7 @@ from .load_order import (
     before_tensorflow as before_tensorflow,
     before_torch_optimizers as before_torch_optimizers,
 )
-from .ops import TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
+from .ops import NUMPY_OPS as NUMPY_OPS, TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
 from .table import (
     Framework as Framework,
     add_framework as add_framework,

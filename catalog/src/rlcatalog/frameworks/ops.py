@@ -66,6 +66,13 @@ class TensorOps:
         minimum: `minimum(x, y)` returns the smaller one, element by element.
         clip: `clip(x, low, high)` cuts x to [low, high].
         without_gradient: `without_gradient(x)` returns x as a constant.
+        concat: `concat(list, axis)` joins tensors along an axis.
+        as_type: `as_type(x, name)` returns x in the dtype of this NumPy name.
+        flat: `flat(x)` returns `[B]` or `[B, ...]` as `[B, n]`.
+        maximum: `maximum(x, y)` returns the larger one, element by element.
+        columns_at: `columns_at(x, places)` returns the columns of `[B, n]` with these numbers, in this order.
+        one_hot: `one_hot(x, n)` returns whole numbers `[B]` as `[B, n]`, float32.
+        argmax: `argmax(x)` returns the place of the largest value of each row of `[B, n]`, int64.
     """
 
     framework: str
@@ -99,6 +106,13 @@ class TensorOps:
     minimum: Operation = _LEFT_OUT
     clip: Operation = _LEFT_OUT
     without_gradient: Operation = _LEFT_OUT
+    concat: Operation = _LEFT_OUT
+    as_type: Operation = _LEFT_OUT
+    flat: Operation = _LEFT_OUT
+    maximum: Operation = _LEFT_OUT
+    columns_at: Operation = _LEFT_OUT
+    one_hot: Operation = _LEFT_OUT
+    argmax: Operation = _LEFT_OUT
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -162,4 +176,19 @@ def _side_by_side(pieces: list[Any]) -> Any:
     return np.concatenate(pieces, axis=1)
 
 
-NUMPY_OPS = TensorOps("numpy", _reshape_last, _integers, _side_by_side, _fill_forbidden, np.asarray)
+def _numpy_tensor(value: Any, like: Any = None) -> Any:
+    return np.asarray(value)
+
+
+def _columns_at(x: Any, places: Any) -> Any:
+    return x[:, places]
+
+
+def _as_type(x: Any, name: str) -> Any:
+    return x.astype(name, copy=False)
+
+
+NUMPY_OPS = TensorOps(
+    "numpy", _reshape_last, _integers, _side_by_side, _fill_forbidden, np.asarray,
+    tensor=_numpy_tensor, concat=np.concatenate, maximum=np.maximum, columns_at=_columns_at, as_type=_as_type,
+)  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from rlcatalog.errors import CatalogError, ModelContractError, reason, shown
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.unclaimed import Unclaimed
 from rlcatalog.plugins import Component, blamed, call_target
+
+if TYPE_CHECKING:
+    from rlcatalog.frameworks import TensorOps
 
 Array = np.ndarray[Any, Any]
 
@@ -44,6 +47,13 @@ class Filter:
     def processed_space(self, preprocessor: Preprocessor) -> Any:
         """Return the space of filtered observations, as models see it: the preprocessor's, unless overridden."""
         return preprocessor.observation_space
+
+    def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
+        """Return `filter(x, ops)`, which filters a tensor `[B, ...]` as today's statistics do, for exported policies.
+
+        `ops` are the tensor library's `TensorOps`. None, as here: the exported policy takes filtered observations.
+        """
+        return None
 
     def filtered(self, encoded: Array, *, update: bool = False) -> Array:
         """Call it, and hold it to its contract: as many observations, in the shape of its space, the input unchanged.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from rlcatalog.catalog import Catalog
     from rlcatalog.frameworks import TensorOps
+    from rlcatalog.observations.lowering import Lowered
     from rlcatalog.plugins import Component
 
 Array = np.ndarray[Any, Any]
@@ -177,6 +178,20 @@ class Preprocessor:
             fits = array.dtype.kind in "biuf" and self._obs_space.contains(array.astype(self.info.dtype))
         if not fits:
             self.refuse(f"a value of {self.info.describe()}", obs)
+
+    # Both are asked only of the class that says how observations are written, or of one below it.
+
+    def lowered(self) -> Lowered | None:
+        """Return `encode(x, ops)`, which makes of a tensor `[B, *shape]` of the space what `encode_batch` makes.
+
+        For policies that are exported; `ops` are the tensor library's `TensorOps`. None, as here: the exported policy
+        takes the encoded observation.
+        """
+        return None
+
+    def side_by_side(self) -> Sequence[tuple[str | int, Preprocessor]] | None:
+        """Return key or place and codec of each part, where the encodings of the parts stand one behind the other."""
+        return None
 
     # --- to call ---------------------------------------------------------------------------------------------------
 

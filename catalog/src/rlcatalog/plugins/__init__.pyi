@@ -7,6 +7,7 @@ from .declarations import (
     CommandSpec as CommandSpec,
     Declaration as Declaration,
     EnvWrapperSpec as EnvWrapperSpec,
+    ExporterSpec as ExporterSpec,
     FilterSpec as FilterSpec,
     Match as Match,
     ModelSpec as ModelSpec,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
+_SUFFIX = re.compile(r"\.[A-Za-z0-9_.\-]+\Z")
 _VICTIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*/[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 
 
@@ -87,6 +88,8 @@ class Declaration:
     kind: ClassVar[str] = ""
     #: The keys that targets may have; None: names of frameworks, those of plugins included.
     targets_allowed: ClassVar[frozenset[str] | None] = None
+    #: Whether targets are classes that users name, which `rlcatalog.torch` and its like show.
+    shows_classes: ClassVar[bool] = True
     #: The fields that hold functions.
     functions: ClassVar[tuple[str, ...]] = ("match",)
 
@@ -309,3 +312,28 @@ class CheckSpec(Declaration):
 
     kind: ClassVar[str] = "check"
     targets_allowed = frozenset({"checks"})
+
+
+@dataclass(frozen=True)
+class ExporterSpec(Declaration):
+    """A format that policies are exported in; its name is what `policy.export(path, format=...)` is told.
+
+    Its targets are a function for each framework of policies, `write(policy, path) -> rlcatalog.export.Exported`, and
+    `"runner"`, a function `load(path) -> rlcatalog.export.Runner` that runs such a file.
+
+    Attributes:
+        suffix: How names of such files end, `".onnx"`: the format of a path where none is named; empty: of a folder.
+    """
+
+    kind: ClassVar[str] = "exporter"
+    shows_classes = False
+
+    suffix: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        where = f"ExporterSpec({self.name!r})"
+        if "runner" not in self.targets:
+            raise DeclarationError(f"{where}: targets must have 'runner', which runs what was exported.")
+        if type(self.suffix) is not str or (self.suffix and not _SUFFIX.match(self.suffix)):
+            raise DeclarationError(f"{where}: suffix must be text such as '.onnx', found {shown(self.suffix)}.")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         CheckSpec,
         CommandSpec,
         EnvWrapperSpec,
+        ExporterSpec,
         FilterSpec,
         ModelSpec,
         PreprocessorSpec,
@@ -55,6 +56,11 @@ def rlcatalog_action_codecs() -> list[ActionCodecSpec]:  # type: ignore[empty-bo
 @hookspec
 def rlcatalog_frameworks() -> list[FrameworkSpec]:  # type: ignore[empty-body]
     """Return the frameworks this plugin provides, beside the kernel's own."""
+
+
+@hookspec
+def rlcatalog_exporters() -> list[ExporterSpec]:  # type: ignore[empty-body]
+    """Return the formats this plugin exports policies in, each with what writes and what runs such files."""
 
 
 @hookspec

@@ -35,6 +35,7 @@ from rlcatalog.plugins.declarations import (
     CommandSpec,
     Declaration,
     EnvWrapperSpec,
+    ExporterSpec,
     FilterSpec,
     ModelSpec,
     PreprocessorSpec,
@@ -55,6 +56,7 @@ HOOK_RETURNS: dict[str, type[Declaration]] = {
     "rlcatalog_action_dists": ActionDistSpec,
     "rlcatalog_action_codecs": ActionCodecSpec,
     "rlcatalog_frameworks": FrameworkSpec,
+    "rlcatalog_exporters": ExporterSpec,
     "rlcatalog_commands": CommandSpec,
     "rlcatalog_checks": CheckSpec,
 }

@@ -1,7 +1,7 @@
 from . import loading as loading, saving as saving
 from .conformity import Conformity as Conformity
 from .contract import Engine as Engine, Evaluation as Evaluation, Step as Step
-from .encoder import Encoder as Encoder
+from .encoder import Encoder as Encoder, hinted as hinted
 from .files import (
     TEMPORARY as TEMPORARY,
     RegularFile as RegularFile,
@@ -9,9 +9,15 @@ from .files import (
     sync_folder as sync_folder,
     write_file as write_file,
 )
-from .history import Views as Views
+from .history import History as History, Views as Views, checked_reward as checked_reward
 from .loading import load as load, read_manifest as read_manifest
-from .manifest import Manifest as Manifest, checksum_of as checksum_of
+from .manifest import (
+    Manifest as Manifest,
+    checksum_of as checksum_of,
+    config_from_plain as config_from_plain,
+    plain_config as plain_config,
+)
+from .non_finite import check_observations as check_observations, check_step as check_step
 from .policy import Policy as Policy
 from .saving import forget as forget
 from .sequences import (

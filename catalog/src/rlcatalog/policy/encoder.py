@@ -38,6 +38,7 @@ class Encoder:
     Attributes:
         preprocessor: Encodes observations, without their masks where the model is not shown them.
         masks: Reads action masks.
+        mask_apart: Whether the mask is no part of what the preprocessor takes.
     """
 
     def __init__(self, catalog: Catalog, resolution: Resolution) -> None:
@@ -45,11 +46,11 @@ class Encoder:
         assert request.action is not None
         self.preprocessor = catalog.preprocessor_for(request.obs, resolution.config.values, pins=resolution.pins)
         self.masks = ActionMasks(request.action, resolution.mask_key)
-        self._mask_apart = resolution.mask_key is not None and resolution.mask_key not in request.obs.keys
+        self.mask_apart = resolution.mask_key is not None and resolution.mask_key not in request.obs.keys
 
     def seen(self, obs: Any) -> Any:
         """Return what the preprocessor takes of an observation, or of a batch: all, or all but the action mask."""
-        return self.masks.without(obs) if self._mask_apart else obs
+        return self.masks.without(obs) if self.mask_apart else obs
 
     def encode(self, obs: Any) -> Array:
         """Encode one observation into a fresh array of the preprocessor's shape.

@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcatalog.actions import ActionCodec
+from rlcatalog.actions import ActionCodec, LoweredActions
 from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.frameworks import NUMPY_OPS, TensorOps
 from rlcatalog.models import ViewRequirement
 from rlcatalog.policy.non_finite import check_rows
 
 Array = np.ndarray[Any, Any]
+#: What reads raw actions: of arrays, or of tensors.
+_Actions = ActionCodec | LoweredActions
 
 #: Names under which RLlib's models know a column one step back.
 _STEP_BACK = {
@@ -158,58 +161,66 @@ class Views:
         """
         if not self.reads_rewards:
             return history
-        begun = history.t > 0
-        if reward is None:
-            if begun.any():
-                raise ModelContractError(f"{self._who} asks for past rewards: pass prev_reward=, the last step's.")
+        given = checked_reward(reward, history.t, self._who)
+        if given is None:
             return history
-        given = np.asarray(reward)
-        if given.shape != begun.shape or given.dtype.kind not in "biuf":
-            raise ModelContractError(
-                f"prev_reward: expected {len(begun)} numbers, one for each row, found shape {given.shape},"
-                f" dtype {given.dtype}."
-            )
-        with np.errstate(over="ignore"):  # what float32 cannot hold is found below
-            reward = np.where(begun, given.astype(np.float32), np.float32(0))
-        check_rows(reward, "prev_reward", "look at the environment's reward", history.t)
-        return history._replace(windows={**history.windows, "rewards": _pushed(history.windows["rewards"], reward)})
+        return history._replace(windows={**history.windows, "rewards": _pushed(history.windows["rewards"], given)})
 
-    def see(self, history: History, obs: Array) -> dict[str, Any]:
+    @property
+    def windows(self) -> Mapping[str, tuple[int, tuple[int, ...], Any]]:
+        """Column → how many of its last values are kept, shape and dtype of one."""
+        return self._windows
+
+    def see(
+        self, history: History, obs: Any, ops: TensorOps = NUMPY_OPS, actions: _Actions | None = None
+    ) -> dict[str, Any]:
         """Return every view that looks back from now: arrays `[B, ...]`, `[B, n, ...]` for n steps.
 
         Args:
             history: The past.
             obs: The encoded observations of now.
+            ops: The operations of what these are: arrays, or tensors.
+            actions: What reads actions where they are tensors.
         """
-        return {view.name: self._seen(view, history, obs) for view in self._back}
+        actions = self._actions if actions is None else actions
+        return {view.name: self._seen(view, history, obs, ops, actions) for view in self._back}
 
-    def _seen(self, view: View, history: History, obs: Array) -> Any:
+    def _seen(self, view: View, history: History, obs: Any, ops: TensorOps, actions: _Actions) -> Any:
         if view.column == "t":
-            found = np.maximum(history.t[:, None] + np.asarray(view.shifts), 0)
+            found = ops.maximum(history.t[:, None] + ops.tensor(view.shifts, history.t), 0)
             return found[:, 0] if view.single else found
         window, now = history.windows.get(view.column), max(view.shifts) == 0
         if window is None:
             window = obs[:, None]
         elif now:
-            window = np.concatenate([window, obs[:, None]], axis=1)
-        places = [shift - now for shift in view.shifts]  # counted from the end
-        if places != list(range(-window.shape[1], 0)):
-            window = window[:, places]
+            window = ops.concat([window, obs[:, None]], 1)
+        depth = window.shape[1]
+        places = [depth + shift - now for shift in view.shifts]
+        if places != list(range(depth)):
+            window = ops.columns_at(window, places)
         found = window[:, 0] if view.single else window
-        return self._shown(found) if view.column == "actions" else found
+        return self._shown(found, actions) if view.column == "actions" else found
 
-    def _shown(self, raw: Array) -> Any:
-        return raw if self._as_drawn else self._actions.shown(raw)
+    def _shown(self, raw: Any, actions: _Actions) -> Any:
+        return raw if self._as_drawn else actions.shown(raw)
 
-    def after(self, history: History, obs: Array, raw_action: Array) -> History:
+    def after(
+        self,
+        history: History,
+        obs: Any,
+        raw_action: Any,
+        ops: TensorOps = NUMPY_OPS,
+        actions: _Actions | None = None,
+    ) -> History:
         """Return the history one step later; the reward comes with the next step."""
-        values: dict[str, Callable[[], Array]] = {
+        reading = self._actions if actions is None else actions
+        values: dict[str, Callable[[], Any]] = {
             "obs": lambda: obs,
             "actions": lambda: raw_action,
-            "action_inputs": lambda: self._actions.inputs(raw_action),
+            "action_inputs": lambda: reading.inputs(raw_action),
         }
         windows = {
-            column: window if column == "rewards" else _pushed(window, values[column]())
+            column: window if column == "rewards" else _pushed(window, values[column](), ops)
             for column, window in history.windows.items()
         }
         return History(windows, history.t + 1)
@@ -245,7 +256,36 @@ class Views:
                 value[:kept][same] = column[shift:][same]
             steps.append(value)
         found = steps[0] if view.single else np.stack(steps, axis=2)
-        return self._shown(found) if view.column == "actions" else found
+        return self._shown(found, self._actions) if view.column == "actions" else found
+
+
+def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
+    """Return the rewards `[B]` of the last step as float32, 0 where there was none; None where all episodes begin.
+
+    Args:
+        reward: The rewards, or None.
+        t: Number of steps taken in each episode `[B]`.
+        who: The model's name, for messages.
+
+    Raises:
+        ModelContractError: There is not one for each row.
+        NonFiniteError: One is NaN or infinite.
+    """
+    begun = t > 0
+    if reward is None:
+        if begun.any():
+            raise ModelContractError(f"{who} asks for past rewards: pass prev_reward=, the last step's.")
+        return None
+    given = np.asarray(reward)
+    if given.shape != begun.shape or given.dtype.kind not in "biuf":
+        raise ModelContractError(
+            f"prev_reward: expected {len(begun)} numbers, one for each row, found shape {given.shape},"
+            f" dtype {given.dtype}."
+        )
+    with np.errstate(over="ignore"):  # what float32 cannot hold is found below
+        found: Array = np.where(begun, given.astype(np.float32), np.float32(0))
+    check_rows(found, "prev_reward", "look at the environment's reward", t)
+    return found
 
 
 def _is_plain(name: str, row: ViewRequirement) -> bool:
@@ -274,8 +314,8 @@ def _read(name: str, row: ViewRequirement, who: str) -> View:
     )  # fmt: skip
 
 
-def _pushed(window: Array, value: Array) -> Array:
-    return np.concatenate([window[:, 1:], value[:, None]], axis=1)
+def _pushed(window: Any, value: Any, ops: TensorOps = NUMPY_OPS) -> Any:
+    return ops.concat([window[:, 1:], value[:, None]], 1)
 
 
 def _zeroed(array: Array, rows: Array) -> Array:

@@ -191,6 +191,22 @@ def _encoded(value: Any, place: str) -> Any:
     )
 
 
+def plain_config(config: dict[str, Any]) -> dict[str, Any]:
+    """Return config values as JSON holds them, and as text what would not come back as it is: for reading alone."""
+    found = {}
+    for key, value in config.items():
+        try:
+            found[key] = _encoded(value, key)
+        except SavedPolicyError:
+            found[key] = getattr(value, "__qualname__", None) or repr(value)
+    return found
+
+
+def config_from_plain(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the values behind what `plain_config` returned."""
+    return {key: _decoded(value) for key, value in config.items()}
+
+
 def _decoded(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {_FLOAT}:

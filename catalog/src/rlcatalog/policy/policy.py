@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rlcatalog.catalog import Catalog
+    from rlcatalog.export import Interface
 
 Array = np.ndarray[Any, Any]
 
@@ -399,6 +400,28 @@ class Policy:
                 or the files cannot be written.
         """
         save(self, directory)
+
+    def export(self, path: str | os.PathLike[str], format: str | None = None) -> Interface:
+        """Write a file that acts as this policy does, without it: the whole way from observation to action.
+
+        The file is compared with the policy on random observations before it takes its place, and the policy is as it
+        was. `rlcatalog.Actor(path)` acts from it.
+
+        Args:
+            path: The file, or the folder where the format is one's.
+            format: Name of the format, such as `"onnx"`; that of the path's suffix when missing.
+
+        Returns:
+            Inputs and outputs of the file.
+
+        Raises:
+            ConfigError: No format is named, and the suffix is of none.
+            MissingPluginError: The package that brings the format is not usable here.
+            NotServedError: The policy does something that cannot be exported; the message names the line.
+            SavedPolicyError: The file cannot be written.
+        """
+        with self._passing:
+            return self.catalog.export(self, path, format)
 
     def make_model(self) -> ModelV2:
         """Build another model like this policy's, with fresh weights."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError, shown
+from rlcatalog.frameworks import NUMPY_OPS, TensorOps
 from rlcatalog.models import ViewRequirement, said_by
 from rlcatalog.policy.history import History
 
@@ -58,6 +59,12 @@ class Window(NamedTuple):
         """Whether some of what is kept is not given."""
         return self.places != list(range(-self.depth, 0))
 
+    def taken(self, whole: Any, ops: TensorOps) -> Any:
+        """Return what is given of what is kept, `[B, depth, ...]`."""
+        if isinstance(self.places, int):
+            return whole[:, self.places]
+        return ops.columns_at(whole, [self.depth + place for place in self.places])
+
 
 class Memory:
     """How a model's memory begins and goes on.
@@ -101,8 +108,11 @@ class Memory:
             part if window is None or isinstance(window.places, int) else np.repeat(part[None], len(window.places), 0)
             for part, window in pairs
         ]
-        self._before = [np.repeat(part[None], window.depth, 0) for part, window in pairs if window and window.skips]
-        self.skips = bool(self._before)
+        #: What is kept beside the memory at the start of an episode, without a batch axis.
+        self.before: list[Array] = [
+            np.repeat(part[None], window.depth, 0) for part, window in pairs if window and window.skips
+        ]
+        self.skips = bool(self.before)
 
     def __bool__(self) -> bool:
         return bool(self.initial)
@@ -113,21 +123,22 @@ class Memory:
 
     def begin(self, batch_size: int) -> tuple[Array, ...]:
         """Return what `State.past` is for episodes that begin."""
-        return tuple(np.repeat(part[None], batch_size, axis=0) for part in self._before)
+        return tuple(np.repeat(part[None], batch_size, axis=0) for part in self.before)
 
     def restart(self, state: State, rows: Any) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """Return memory and past of a state with new episodes in some rows."""
-        return _restarted(state.memory, self.initial, rows), _restarted(state.past, self._before, rows)
+        return _restarted(state.memory, self.initial, rows), _restarted(state.past, self.before, rows)
 
     def after(
-        self, memory: Sequence[Array], returned: Sequence[Array], past: Sequence[Array] = ()
-    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        self, memory: Sequence[Any], returned: Sequence[Any], past: Sequence[Any] = (), ops: TensorOps = NUMPY_OPS
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return memory and past one step later.
 
         Args:
             memory: The memory the model was given.
             returned: What it returned.
             past: What was kept beside the memory.
+            ops: The operations of what these are: arrays, or tensors.
 
         Raises:
             ModelContractError: It returned another number of parts.
@@ -151,8 +162,8 @@ class Memory:
             whole = next(wholes) if window.skips else old
             if new.shape != whole[:, 0].shape:
                 raise self._reshaped([new], [whole[:, 0]])
-            whole = np.concatenate([whole[:, 1:], new[:, None]], axis=1)
-            found.append(whole[:, window.places] if window.skips else whole)
+            whole = ops.concat([whole[:, 1:], new[:, None]], 1)
+            found.append(window.taken(whole, ops) if window.skips else whole)
             kept += [whole] if window.skips else []
         return tuple(found), tuple(kept)
 

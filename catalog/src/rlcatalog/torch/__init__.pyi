@@ -7,6 +7,11 @@ from .dtypes import (
     dtype_of as dtype_of,
     widened as widened,
 )
+from .lowering import (
+    LoweredPolicy as LoweredPolicy,
+    exported as exported,
+    exported_program as exported_program,
+)
 from .model import RecurrentNetwork as RecurrentNetwork, TorchModelV2 as TorchModelV2
 from .nn import (
     DenseStack as DenseStack,
@@ -20,6 +25,7 @@ from .nn import (
 )
 from .ops import fill_forbidden as fill_forbidden, flatten_rows as flatten_rows
 from .outputs import flat_sample as flat_sample, values_of as values_of
+from .stopping import stopped as stopped
 from .sequences import (
     Padding as Padding,
     add_time_dimension as add_time_dimension,

@@ -136,6 +136,26 @@ def _without_gradient(x: Tensor) -> Tensor:
     return x.detach()
 
 
+def _as_type(x: Tensor, name: str) -> Tensor:
+    return x.to(getattr(torch, name))
+
+
+def _maximum(x: Tensor, y: Any) -> Tensor:
+    return torch.maximum(x, y) if isinstance(y, Tensor) else x.clamp(min=y)
+
+
+def _columns_at(x: Tensor, places: Any) -> Tensor:
+    return x.index_select(1, torch.as_tensor(places, device=x.device))
+
+
+def _one_hot(x: Tensor, n: int) -> Tensor:
+    return (x[:, None] == torch.arange(n, device=x.device)).float()
+
+
+def _argmax(x: Tensor) -> Tensor:
+    return x.argmax(dim=1)
+
+
 def _array(x: Tensor) -> Any:
     if torch.compiler.is_compiling():
         return None
@@ -152,4 +172,6 @@ OPS = TensorOps(
     whole=_whole, finite=_finite, rows=_rows, in_rows=_in_rows, columns=_columns, cut=_cut, each_row=_each_row,
     all_rows=_all_rows, padded=_padded, taken=_taken, only=_only, total=_total, sum=torch.sum, mean=torch.mean,
     std=torch.std, exp=torch.exp, minimum=torch.minimum, clip=torch.clamp, without_gradient=_without_gradient,
+    concat=torch.cat, as_type=_as_type, flat=flatten_rows, maximum=_maximum, columns_at=_columns_at, one_hot=_one_hot,
+    argmax=_argmax,
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from rlcatalog_filters.config import FiltersConfig
 from rlcatalog_filters.mean_std import MeanStdFilter, scaled, scaling
 from rlcatalog_filters.running_stat import RunningStat, worst_place
 from rlcatalog_filters.selection import leaves_to_filter
+
+if TYPE_CHECKING:
+    from rlcatalog.frameworks import TensorOps
 
 
 class EncodedMeanStdFilter(Filter):
@@ -92,6 +95,22 @@ class EncodedMeanStdFilter(Filter):
         if known != self._known:  # moments are equal only to themselves
             self._scaling, self._known = self._laid_out(), known
         return scaled(flat, *self._scaling).reshape(encoded.shape)
+
+    def lowered(self) -> Any:
+        if not self._any:
+            return lambda x, ops: x
+        offset, factor, low, high = self._laid_out()
+        size, shape = self.preprocessor.size, self.preprocessor.shape
+
+        def filtered(x: Any, ops: TensorOps) -> Any:
+            flat = ops.as_type(ops.flat(x), "float64")
+            flat = (flat - ops.tensor(np.array(offset), flat)) * ops.tensor(np.array(factor), flat)
+            if low is not None:
+                bounds = (ops.tensor(np.broadcast_to(bound, size).astype(np.float64), flat) for bound in (low, high))
+                flat = ops.clip(flat, *bounds)
+            return ops.rows(ops.as_type(flat, "float32"), shape)
+
+        return filtered
 
     def processed_space(self, preprocessor: Preprocessor) -> Any:
         """Return a float32 Box: filtered values lie within the clip bounds, others where they lay before.

@@ -72,6 +72,9 @@ class ArrayPreprocessor(Preprocessor):
 
         return write
 
+    def lowered(self) -> Any:
+        return lambda x, ops: ops.as_type(x, "float32")
+
     def check(self, obs: Any) -> None:
         expected = self.info.describe()
         array = self.as_array(obs, f"{expected}: shape {self.shape}")
@@ -155,6 +158,9 @@ class NoPreprocessor(ArrayPreprocessor):
             raise
         except ENCODING_ERRORS as error:
             self._explain_batch(batch, error)
+
+    def lowered(self) -> Any:
+        return lambda x, ops: x
 
     def _cast(self, values: Any, copy: bool) -> Array:
         """Return numbers as an array of the space's dtype, in which whole numbers stay what they are.

@@ -56,6 +56,9 @@ class DictFlatteningPreprocessor(Flattening):
     def batch_writer(self, start: int) -> Writer:
         return _by_key(self.info.keys, self._parts(lambda child: child.batch_writer, start))
 
+    def side_by_side(self) -> list[tuple[str | int, Preprocessor]]:
+        return list(zip(self.info.keys, self.children, strict=True))
+
     def restore(self, flat: Any, ops: TensorOps) -> dict[str, Any]:
         """Return a dict of the children's values."""
         return dict(zip(self.info.keys, self._restored(flat, ops), strict=True))
@@ -81,6 +84,9 @@ class TupleFlatteningPreprocessor(Flattening):
 
     def batch_writer(self, start: int) -> Writer:
         return _by_position(self._parts(lambda child: child.batch_writer, start))
+
+    def side_by_side(self) -> list[tuple[str | int, Preprocessor]]:
+        return list(enumerate(self.children))
 
     def restore(self, flat: Any, ops: TensorOps) -> tuple[Any, ...]:
         """Return a tuple of the children's values."""

@@ -106,6 +106,18 @@ class OneHotPreprocessor(Preprocessor):
 
         return write
 
+    def lowered(self) -> Any:
+        entries = np.repeat(np.arange(len(self._counts)), self._counts)
+        # For each column: the value it stands for.
+        values = np.arange(self.size) - self._offset[entries]
+
+        def encode(x: Any, ops: TensorOps) -> Any:
+            flat = ops.flat(x)
+            own = ops.columns_at(flat, entries) if len(self._counts) > 1 else flat
+            return ops.as_type(own == ops.tensor(values, own), "float32")
+
+        return encode
+
     def bounds(self) -> tuple[Array, Array]:
         return np.zeros(self.size, np.float32), np.ones(self.size, np.float32)
 
@@ -127,6 +139,9 @@ class IndexPreprocessor(NoPreprocessor):
     def batch_writer(self, start: int) -> Writer:
         self._refuse_large()
         return super().batch_writer(start)
+
+    def lowered(self) -> Any:
+        return lambda x, ops: x
 
     def restore(self, flat: Any, ops: TensorOps) -> Any:
         """Return int64 values of the space's own shape."""

@@ -83,7 +83,7 @@ class Transformer(nn.Module):
         Step t sees the keys t, …, t + window, which ends with itself.
         """
         later = key - key[:length, None]
-        return (later < 0) | (later > len(key) - length)
+        return (later < 0) | (later > key.shape[0] - length)
 
     def _carried(self, inputs: Tensor, held: Tensor, seq_lens: Tensor | None) -> list[Tensor]:
         """Return the state after the sequences: of each, the last slots up to its end.

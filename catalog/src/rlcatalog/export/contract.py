@@ -1,0 +1,47 @@
+"""The contract between the kernel and a format: what writes a file returns `Exported`, what runs one is a `Runner`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rlcatalog.export.interface import Interface
+    from rlcatalog.policy import Policy
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        interface: Its inputs and outputs.
+        policy: A copy of the policy, which the file is compared with.
+        drawing: `drawing(noise)` returns a context in which `policy.act` draws from noise `[B, k]` as the file does;
+            None where it cannot, and only what is not drawn is compared.
+        original: Where that is a twin in another framework, the policy itself: what is not drawn is compared with it.
+    """
+
+    interface: Interface
+    policy: Policy
+    drawing: Callable[[Array], AbstractContextManager[Any]] | None
+    original: Policy | None = None
+
+
+class Runner(Protocol):
+    """What runs an exported policy.
+
+    Attributes:
+        interface: The file's inputs and outputs as JSON, as `Interface.to_json` wrote them.
+    """
+
+    interface: str
+
+    def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
+        """Return the outputs of these names for inputs by name."""

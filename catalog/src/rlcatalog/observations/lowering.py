@@ -1,0 +1,87 @@
+"""Encoding as tensor operations, for policies that are exported: what a codec does, in any tensor library.
+
+A codec says how with `Preprocessor.lowered`. What has no such form (sizes that vary, texts, a plugin's codec that says
+nothing) is an input of its own, already encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlcatalog.frameworks import TensorOps
+    from rlcatalog.observations.preprocessor import Preprocessor
+
+#: Turns a batch of one leaf, a tensor `[B, *shape]`, into what its codec makes of it.
+Lowered = Callable[[Any, "TensorOps"], Any]
+
+
+@dataclass(frozen=True)
+class ObservationInput:
+    """One part of an observation as an input of an exported policy.
+
+    Attributes:
+        codec: The part's codec.
+        steps: The keys and places that lead to it.
+        lowered: Encodes it; None: it comes encoded, `[B, size]`.
+    """
+
+    codec: Preprocessor
+    steps: tuple[str | int, ...]
+    lowered: Lowered | None
+
+    @property
+    def encoded(self) -> bool:
+        """Whether it comes encoded."""
+        return self.lowered is None
+
+
+def observation_inputs(codec: Preprocessor, steps: tuple[str | int, ...] = ()) -> Iterator[ObservationInput]:
+    """Yield the inputs that an observation is made of, in the order in which they stand in the flat vector.
+
+    Args:
+        codec: The codec of the observation, or of a part.
+        steps: The keys and places that lead to it.
+    """
+    parts = codec.side_by_side() if defines(codec, "side_by_side", _WRITERS) else None
+    if parts is None:
+        lowered = codec.lowered() if defines(codec, "lowered", _WRITERS) else None
+        yield ObservationInput(codec, steps, lowered)
+        return
+    for step, child in parts:
+        yield from observation_inputs(child, (*steps, step))
+
+
+def encode_inputs(inputs: Sequence[ObservationInput], values: Sequence[Any], root: Preprocessor, ops: TensorOps) -> Any:
+    """Return what `root.encode_batch` makes of the whole observation, `[B, *shape]`.
+
+    Args:
+        inputs: What `observation_inputs` yielded.
+        values: A tensor for each: `[B, *shape]`, or `[B, size]` where it comes encoded.
+        root: The codec of the whole.
+        ops: The tensor library's operations.
+    """
+    if len(inputs) == 1 and not inputs[0].steps:
+        found = values[0] if inputs[0].lowered is None else inputs[0].lowered(values[0], ops)
+        return ops.rows(found, root.shape) if inputs[0].lowered is None and len(root.shape) != 1 else found
+    columns = []
+    for one, value in zip(inputs, values, strict=True):
+        found = value if one.lowered is None else one.lowered(value, ops)
+        columns.append(ops.as_type(ops.flat(found), "float32"))
+    return columns[0] if len(columns) == 1 else ops.concat(columns, 1)
+
+
+#: What decides how a codec encodes.
+_WRITERS = ("transform", "transform_batch", "encode_batch", "writer", "batch_writer")
+
+
+def defines(part: Any, method: str, others: Sequence[str]) -> bool:
+    """Whether a method was written knowing the others: none of them was overridden by a later class of its kind."""
+    classes = type(part).__mro__
+
+    def place(name: str) -> int:
+        return next((i for i, cls in enumerate(classes) if name in vars(cls)), len(classes))
+
+    return all(place(method) <= place(other) for other in others)

@@ -1,0 +1,21 @@
+"""Declaration: the format ONNX."""
+
+from __future__ import annotations
+
+from rlcatalog import ExporterSpec, hookimpl
+
+
+@hookimpl
+def rlcatalog_exporters() -> list[ExporterSpec]:
+    return [
+        ExporterSpec(
+            "onnx",
+            {
+                "torch": "rlcatalog_onnx.torch:write_onnx",
+                "tf": "rlcatalog_onnx.twins:write_onnx_of_twin",
+                "runner": "rlcatalog_onnx.running:OnnxRunner",
+            },
+            "one ONNX file; acts with onnxruntime alone",
+            suffix=".onnx",
+        )
+    ]
