@@ -22,7 +22,7 @@ settings.register_profile("same", derandomize=True)
 settings.register_profile("random")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-pytest_plugins = ["frameworks", "learning", "overheads"]  # tests/support
+pytest_plugins = ["frameworks", "learning", "overheads", "scheduling"]  # tests/support
 
 
 @pytest.fixture(autouse=True, scope="session")
