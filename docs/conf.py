@@ -46,9 +46,27 @@ nb_merge_streams = True
 # --- reference -------------------------------------------------------------------------------------------------------
 
 nitpicky = True
+#: Of docstrings that gymnasium hands down.
+nitpick_ignore = [("py:attr", "env")]
+#: Docstrings write code between single backticks.
+default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+#: Nothing is fetched while the site is built, so that other libraries' types lead nowhere.
+nitpick_ignore_regex = [
+    (
+        r"py:.*",
+        r"(_io|argparse|collections|contextlib|gymnasium|importlib|keras|np|numpy|os|pathlib|ray|sb3_contrib"
+        r"|stable_baselines3|subprocess|tensorflow|threading|torch|typer|types|typing)\..*",
+    ),
+    # Types that signatures show and no door exports: what they are for, the text beside them says.
+    (r"py:(class|data|obj|attr)", r"rlcatalog(_\w+)?\.[a-z]\w*(\.\w+)+"),
+    (r"py:class", r"ActionPlan|Array|Choice|History|ModelConfig|Unclaimed|Verdict|bounds|info"),
+    # Written as a generic of some type, in a docstring.
+    (r"py:class", r".*\[.*|.*\]"),
+]
 
 # --- looks -----------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""A Sphinx extension: pages of the repository as pages of the site, and links between them.
+"""A Sphinx extension: pages of the repository as pages of the site, and links between them and to classes.
 
 Pages are written for whoever browses the repository, with links from file to file. A page of the site that is
 nothing but an `include` of a file outside this folder gets that file's text. A link to such a file leads to its page,
@@ -10,8 +10,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
+from docutils.nodes import Element, TextElement
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util.nodes import make_refnode
 from sphinx.util.typing import ExtensionMetadata
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -64,7 +68,33 @@ def read_page(app: Sphinx, docname: str, content: list[str]) -> None:
     content[0] = relinked(text, written, page, pages)
 
 
+def written_short(app: Sphinx, env: BuildEnvironment, node: Element, shown: TextElement) -> Element | None:
+    """Lead a class that a docstring names without its module to the one that is described under this name."""
+    if node.get("refdomain") != "py" or node.get("reftype") not in ("class", "exc"):
+        return None
+    name = node["reftarget"].rpartition(".")[2]
+    if f"\n## `{name}`\n" in (DOCS / "reference/errors.md").read_text(encoding="utf-8"):
+        return make_refnode(app.builder, node["refdoc"], "reference/errors", name.lower(), shown, name)
+    domain = env.domains.python_domain
+    found = {full for full in domain.objects if full.rpartition(".")[2] == name and not domain.objects[full].aliased}
+    if len(found) != 1:
+        return None
+    place = domain.objects[full := found.pop()]
+    return make_refnode(app.builder, node["refdoc"], place.docname, place.node_id, shown, full)
+
+
+def as_written(_: Sphinx, what: str, *rest: Any) -> None:
+    """Read a docstring as it is meant: a colon in an attribute's first line ends no type, code may have a plural."""
+    lines = rest[-1]
+    lines[:] = [re.sub(r"(`[^`]+`)(\w)", r"\1\\ \2", line) for line in lines]
+    before, colon, after = lines[0].partition(": ") if lines else ("", "", "")
+    if what in ("attribute", "property", "data") and colon:
+        lines[0:1] = [before + ":", after]
+
+
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Register the extension."""
     app.connect("source-read", read_page)
+    app.connect("autodoc-process-docstring", as_written, priority=400)  # before napoleon
+    app.connect("missing-reference", written_short)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
