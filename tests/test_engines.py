@@ -16,9 +16,7 @@ assert SPEC is not None
 assert SPEC.loader is not None
 TOOL = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(TOOL)
-CELLS = [
-    pytest.param(word, path, name, id=f"{what}, {engine}") for what, engine, word, path, name in TOOL.cells(DATA)
-]
+CELLS = [pytest.param(word, path, name, id=f"{what}, {engine}") for what, engine, word, path, name in TOOL.cells(DATA)]
 
 
 def test_the_table_is_read_whole():

@@ -21,7 +21,7 @@ TARGET = ROOT / "docs/reference/api"
 PACKAGES = ("rlcatalog_ppo", "rlcatalog_sb3", "rlcatalog_rllib", "rlcatalog_filters")
 #: What is neither a class nor a function, where the table of doors says nothing of it.
 DATA = {
-    "MODEL_DEFAULTS": "a fresh dictionary of every [config key](../../config.md) of the installed packages, by default value",
+    "MODEL_DEFAULTS": "a fresh dictionary of every [config key](../../config.md) and its default",
     "hookimpl": "the mark of a [hook](../../hooks.md), a decorator",
 }
 #: What doors return, and no door exports: page → where it stands.
@@ -32,7 +32,11 @@ RETURNED = {
         "rlcatalog.plugins.record.PluginRecord",
         "rlcatalog.plugins.declarations.Declaration",
     ],
-    "rlcatalog_ppo": ["rlcatalog_ppo.config.PPOConfig", "rlcatalog_ppo.config.A2CConfig", "rlcatalog_ppo.config.PGConfig"],
+    "rlcatalog_ppo": [
+        "rlcatalog_ppo.config.PPOConfig",
+        "rlcatalog_ppo.config.A2CConfig",
+        "rlcatalog_ppo.config.PGConfig",
+    ],
 }
 #: What a page is for, where the module's docstring is written for those who work on it.
 TITLES = {
@@ -70,7 +74,9 @@ def doors() -> dict[str, dict[str, str]]:
     found = {"rlcatalog": {name: DATA.get(name, "") for name in public}, **listed()}
     for framework in ("torch", "tf"):
         found[f"rlcatalog.{framework}"] |= dict.fromkeys(part_classes(framework), "")
-    found["rlcatalog.preprocessors"] = dict.fromkeys(sorted(dir(importlib.import_module("rlcatalog.preprocessors"))), "")
+    found["rlcatalog.preprocessors"] = dict.fromkeys(
+        sorted(dir(importlib.import_module("rlcatalog.preprocessors"))), ""
+    )
     for package in PACKAGES:
         found[package] = dict.fromkeys(sorted(importlib.import_module(package).__all__), "")
     return found

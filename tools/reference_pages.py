@@ -62,9 +62,9 @@ def errors_page() -> str:
     text = [
         "# Errors",
         "",
-        "Every error says what was asked, what was found and what to do. All derive from `CatalogError`, or of warnings",
-        "from `CatalogWarning`, and from the built-in type that one would expect, so that `except KeyError` works as well.",
-        "They stand in `rlcatalog.errors`, unless another module is named.",
+        "Every error says what was asked, what was found and what to do. All derive from `CatalogError`, or of",
+        "warnings from `CatalogWarning`, and from the built-in type that one would expect, so that `except KeyError`",
+        "works as well. They stand in `rlcatalog.errors`, unless another module is named.",
         "",
     ]
     for name, cls in error_classes().items():
@@ -105,8 +105,8 @@ def commands_page() -> str:
     text = [
         "# Commands",
         "",
-        "`rlcatalog COMMAND --help` says the same. An error ends a command with a message and the exit status 1, a wrong",
-        "argument with 2.",
+        "`rlcatalog COMMAND --help` says the same. An error ends a command with a message and the exit status 1,",
+        "a wrong argument with 2.",
         "",
     ]
     for name, (owner, command) in commands().items():
@@ -142,7 +142,8 @@ def parts_page() -> str:
     text = [
         "# Parts",
         "",
-        "What the packages of this repository provide. `rlcatalog list` shows what is installed, other packages' parts too.",
+        "What the packages of this repository provide. `rlcatalog list` shows what is installed, other packages'",
+        "parts too.",
         "",
     ]
     for kind, title in _KINDS.items():

@@ -1,7 +1,7 @@
 """Writes the tables of `docs/results.md`: what learning tests returned, from the records beside them.
 
-Run it after `make sweep` has written a record: `python tools/results_page.py`, or with `--check` to only say whether the
-page is up to date.
+Run it after `make sweep` has written a record: `python tools/results_page.py`, or with `--check` to only say whether
+the page is up to date.
 """
 
 from __future__ import annotations
