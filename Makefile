@@ -62,7 +62,7 @@ sweep: N = 10
 sweep: $(VENV)/.dev  ## run N seeds of learning tests and write the records their marks come from: T=FILE [K=PART OF A NAME]
 	SEED=$(SEED) $(BIN)/python -m pytest -m learn --sweep $(N) $(T) $(if $(K),-k "$(K)") $(PYTEST_ARGS)
 
-lint: $(VENV)/.dev  ## style, types, who imports whom, and whether the generated files are fresh
+lint: $(VENV)/.dev  ## style, types, spelling, who imports whom, and whether the generated files are fresh
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -72,6 +72,11 @@ lint: $(VENV)/.dev  ## style, types, who imports whom, and whether the generated
 	$(BIN)/python tools/config_table.py --check
 	$(BIN)/python tools/porting_table.py --check
 	$(BIN)/python tools/plugins_page.py --check
+	$(BIN)/python tools/engines_page.py --check
+	$(BIN)/python tools/results_page.py --check
+	$(BIN)/python tools/reference_pages.py --check
+	$(BIN)/python tools/gallery.py --check
+	$(BIN)/codespell
 
 fix: $(VENV)/.torch  ## mend what ruff can: imports, simple faults, layout
 	$(BIN)/ruff check --fix .
@@ -93,11 +98,15 @@ mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its test
 lowest: $(LOWEST)/.done  ## the kernel and fcnet with PyTorch, at every lowest version the packages declare
 	$(LOWEST)/bin/python -m pytest -m "not learn and not attack" -n 2 --dist loadfile catalog builtin_models/fcnet $(PYTEST_ARGS)
 
-generate: $(VENV)/.dev  ## write what is generated: install hints, tables of config keys and RLlib's names, code in docs/plugins.md
+generate: $(VENV)/.dev  ## write what is generated: install hints, tables and pages of the docs, code in docs/plugins.md
 	$(BIN)/python tools/public_index.py
 	$(BIN)/python tools/config_table.py
 	$(BIN)/python tools/porting_table.py
 	$(BIN)/python tools/plugins_page.py
+	$(BIN)/python tools/engines_page.py
+	$(BIN)/python tools/results_page.py
+	$(BIN)/python tools/reference_pages.py
+	$(BIN)/python tools/gallery.py
 
 docs: $(VENV)/.docs  ## the site, in docs/_build/html: notebooks are run, and a warning is an error; no network is needed
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet docs docs/_build/html

@@ -107,7 +107,21 @@ def pages() -> dict[Path, str]:
         text += [*elsewhere, ""] if elsewhere else []
         text += ["```{eval-rst}", "\n\n".join(entries), "```", ""] if entries else []
         made[TARGET / f"{door}.md"] = "\n".join(text)
+    made[TARGET / "index.md"] = index(made)
     return made
+
+
+def index(made: dict[Path, str]) -> str:
+    """Return the page that leads to the others."""
+    rows = ["| door | what it is for |", "| --- | --- |"]
+    for path, text in made.items():
+        rows.append(f"| [`{path.stem}`]({path.name}) | {text.splitlines()[2]} |")
+    return "\n".join([
+        "# API", "",
+        "What programs and plugins may import, with what the docstrings say. What is not listed may change without",
+        "notice.",
+        "", *rows, "", "```{toctree}", ":hidden:", "", *(path.stem for path in made), "```", "",
+    ])  # fmt: skip
 
 
 def _short(value: Any) -> str:
