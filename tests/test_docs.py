@@ -111,7 +111,7 @@ def test_python_in_page_runs(page, tmp_path):
 def test_pages_whose_code_runs_are_there():
     assert len(RUNNABLE) > 50
     assert set(SITE) >= ELSEWHERE
-    assert sum(output is not None for page in RUNNABLE for *_, output in pages.blocks(read(page))) > 40
+    assert sum(output is not None for page in RUNNABLE for *_, output in pages.blocks(read(page))) > 35
 
 
 def test_commands_in_readme_run(tmp_path):
