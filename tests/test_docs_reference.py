@@ -1,6 +1,7 @@
 """The reference of the site: every error, command, part, door and example has its entry, and no other."""
 
 import ast
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -29,6 +30,7 @@ def headings(page):
     return re.findall(r"^## `([\w-]+)`$", read(page), re.M)
 
 
+@functools.cache
 def declared_errors():
     """The classes in our sources that derive from CatalogError or CatalogWarning, by their source alone."""
     bases = {}
