@@ -35,6 +35,10 @@ ARGUMENTS = {
     "ppo_single_file_tf": ["--steps", "20480", "--episodes", "5"],
     "sac": ["--steps", "1500", "--episodes", "2"],
 }
+#: Words of names that are not written small.
+WORDS = {"api": "API", "cartpole": "CartPole", "dqn": "DQN", "keras": "Keras", "lstm": "LSTM", "ppo": "PPO",
+         "rnn": "RNN", "sac": "SAC", "tf": "in TensorFlow", "torchrl": "TorchRL", "dist": "distribution",
+         "env": "environment"}  # fmt: skip
 #: Lines of output that are shown at most.
 MOST = 24
 
@@ -81,6 +85,12 @@ def shows(path: Path) -> tuple[str, str]:
     return " ".join(first.split()), rest
 
 
+def title(name: str) -> str:
+    """Return an example's name in words."""
+    words = " ".join(WORDS.get(word, word) for word in name.split("_"))
+    return words[0].upper() + words[1:]
+
+
 def shown(output: str) -> str:
     """Return an output, its middle left out where it is long."""
     lines = output.splitlines()
@@ -94,7 +104,7 @@ def page(name: str, path: Path, record: dict[str, Any]) -> str:
     first, rest = shows(path)
     command = " ".join(["python", f"examples/{name}.py", *record["arguments"]])
     return "\n".join([
-        f"# {name.replace('_', ' ').capitalize()}", "", first, "", *([rest, ""] if rest else []),
+        f"# {title(name)}", "", first, "", *([rest, ""] if rest else []),
         f"## What it prints in {record['seconds']} seconds", "",
         "```text", f"$ {command}", shown(record["output"]), "```", "",
         "## The program", "", f"[`examples/{name}.py`](../../examples/{name}.py)", "",
@@ -110,7 +120,7 @@ def pages() -> dict[Path, str]:
         if name not in kept:
             raise SystemExit(f"examples/{name}.py was never run: python tools/gallery.py --run {name}")
         found[TARGET / f"{name}.md"] = page(name, path, kept[name])
-        rows.append(f"| [{name}]({name}.md) | {shows(path)[0]} |")
+        rows.append(f"| [{title(name)}]({name}.md) | {shows(path)[0]} |")
     found[TARGET / "index.md"] = "\n".join([
         "# Examples", "",
         "Short programs, each with what it printed when it was run for a while on two cores of a busy machine. Left",
