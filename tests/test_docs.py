@@ -114,6 +114,27 @@ def test_pages_whose_code_runs_are_there():
     assert sum(output is not None for page in RUNNABLE for *_, output in pages.blocks(read(page))) > 35
 
 
+def test_the_other_code_of_the_page_of_hooks_runs(tmp_path):
+    """That of the sections that are about no hook: the conformance kit, and weights."""
+    rest = "".join(part for part in re.split(r"^(?=## )", read("docs/hooks.md"), flags=re.M) if part[:4] != "## `")
+    assert len(pages.blocks(rest)) >= 5
+    options = ("-W", "error", "-W", "ignore:CUDA initialization:UserWarning")
+    pages.printed(rest, "docs/hooks.md", tmp_path, warm.run, *options)
+
+
+def test_the_other_code_of_contributing_runs(tmp_path):
+    """That which is no file of the example, where the example is to be found."""
+    text = re.sub(r"^`[\w./]+`\n\n```python\n.*?^```$", "", read("CONTRIBUTING.md"), flags=re.S | re.M)
+    [(_, code, _)] = pages.blocks(text)
+    run(
+        "-W",
+        "error",
+        "-c",
+        f"import sys; sys.path.insert(0, {str(ROOT / 'plugins/example/src')!r})\n{code}",
+        cwd=tmp_path,
+    )
+
+
 def test_commands_in_readme_run(tmp_path):
     """Each `rlcatalog ...` line of the tour, in order; training is cut short."""
     lines = re.findall(r"^\$ rlcatalog (.*)$", read("README.md"), re.M)
@@ -140,6 +161,18 @@ def test_links_lead_somewhere(page):
         if anchor:
             titles = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.M)
             assert anchor in {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}, anchor
+
+
+def test_every_page_of_the_site_is_in_its_contents():
+    """As the site's own build says, which not every machine is set up for."""
+    listed = {"docs/index.md"}
+    for page in SITE:
+        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", read(page), re.S | re.M):
+            for entry in (line for line in tree.splitlines() if line and not line.startswith(":")):
+                found = {path.relative_to(ROOT).as_posix() for path in (ROOT / page).parent.glob(f"{entry}.md")}
+                assert found, f"{page} lists {entry}"
+                listed |= found
+    assert set(SITE) == listed
 
 
 # --- security ---------------------------------------------------------------------------------------------------------
