@@ -46,14 +46,9 @@ PACKAGES = {
     "rlcatalog-rllib": "plugins/rllib",
     "rlcatalog-compat": "plugins/compat",
 }
-#: Pages of the site, and those of them whose code runs otherwise: as hooks and as packages, below.
 SITE = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts)
-ELSEWHERE = {"docs/hooks.md", "docs/plugins.md"}
-RUNNABLE = [
-    "README.md",
-    *(f"{folder}/README.md" for folder in PACKAGES.values()),
-    *(page for page in SITE if page not in ELSEWHERE and pages.blocks((ROOT / page).read_text(encoding="utf-8"))),
-]
+#: Pages whose code runs as it stands; those of the site: `test_docs_site.py`.
+RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values())]
 
 
 def read(path):
@@ -99,19 +94,7 @@ def run(*arguments, cwd):
 
 @pytest.mark.parametrize("page", RUNNABLE)
 def test_python_in_page_runs(page, tmp_path):
-    """It runs without a warning, and prints what the page says that it prints."""
-    text = read(page)
-    # PyTorch's CUDA build warns where there is no GPU, see filterwarnings in pyproject.toml.
-    options = ("-W", "error", "-W", "ignore:CUDA initialization:UserWarning")
-    printed = pages.printed(text, page, tmp_path, warm.run, *options)
-    for said, (line, _, expected) in zip(printed, pages.blocks(text), strict=True):
-        assert expected is None or said == expected, f"{page}:{line}: python tools/page_outputs.py {page}"
-
-
-def test_pages_whose_code_runs_are_there():
-    assert len(RUNNABLE) > 50
-    assert set(SITE) >= ELSEWHERE
-    assert sum(output is not None for page in RUNNABLE for *_, output in pages.blocks(read(page))) > 35
+    pages.check(page, ROOT, tmp_path, warm.run)
 
 
 def test_the_other_code_of_the_page_of_hooks_runs(tmp_path):
@@ -161,18 +144,6 @@ def test_links_lead_somewhere(page):
         if anchor:
             titles = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.M)
             assert anchor in {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}, anchor
-
-
-def test_every_page_of_the_site_is_in_its_contents():
-    """As the site's own build says, which not every machine is set up for."""
-    listed = {"docs/index.md"}
-    for page in SITE:
-        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", read(page), re.S | re.M):
-            for entry in (line for line in tree.splitlines() if line and not line.startswith(":")):
-                found = {path.relative_to(ROOT).as_posix() for path in (ROOT / page).parent.glob(f"{entry}.md")}
-                assert found, f"{page} lists {entry}"
-                listed |= found
-    assert set(SITE) == listed
 
 
 # --- security ---------------------------------------------------------------------------------------------------------

@@ -54,6 +54,22 @@ def printed(
     return found
 
 
+def check(page: str, root: Path, cwd: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """Run the code of a page; a warning, and output that is not what the page says, are errors.
+
+    Args:
+        page: The page's path, from the root of the repository.
+        root: That root.
+        cwd: The folder to run in.
+        run: See `printed`.
+    """
+    text = (root / page).read_text(encoding="utf-8")
+    # PyTorch's CUDA build warns where there is no GPU, see filterwarnings in pyproject.toml.
+    options = ("-W", "error", "-W", "ignore:CUDA initialization:UserWarning")
+    for said, (line, _, expected) in zip(printed(text, page, cwd, run, *options), blocks(text), strict=True):
+        assert expected is None or said == expected, f"{page}:{line}: python tools/page_outputs.py {page}"
+
+
 def filled(text: str, said: list[str]) -> str:
     """Return the page with what its blocks print."""
     each = iter(said)
