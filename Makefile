@@ -30,9 +30,9 @@ endif
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
-test test-one quick lowest learn attack sweep compare: export OMP_NUM_THREADS ?= 1
+test test-one quick lowest learn attack sweep compare docs: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check compare mutate lowest generate clean
+.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check compare mutate lowest generate docs docs-serve clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -62,7 +62,7 @@ sweep: N = 10
 sweep: $(VENV)/.dev  ## run N seeds of learning tests and write the records their marks come from: T=FILE [K=PART OF A NAME]
 	SEED=$(SEED) $(BIN)/python -m pytest -m learn --sweep $(N) $(T) $(if $(K),-k "$(K)") $(PYTEST_ARGS)
 
-lint: $(VENV)/.dev  ## style, types, who imports whom, and whether the generated files are fresh
+lint: $(VENV)/.dev  ## style, types, spelling, who imports whom, and whether the generated files are fresh
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -72,6 +72,11 @@ lint: $(VENV)/.dev  ## style, types, who imports whom, and whether the generated
 	$(BIN)/python tools/config_table.py --check
 	$(BIN)/python tools/porting_table.py --check
 	$(BIN)/python tools/plugins_page.py --check
+	$(BIN)/python tools/engines_page.py --check
+	$(BIN)/python tools/results_page.py --check
+	$(BIN)/python tools/reference_pages.py --check
+	$(BIN)/python tools/gallery.py --check
+	$(BIN)/codespell
 
 fix: $(VENV)/.torch  ## mend what ruff can: imports, simple faults, layout
 	$(BIN)/ruff check --fix .
@@ -93,14 +98,26 @@ mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its test
 lowest: $(LOWEST)/.done  ## the kernel and fcnet with PyTorch, at every lowest version the packages declare
 	$(LOWEST)/bin/python -m pytest -m "not learn and not attack" -n 2 --dist loadfile catalog builtin_models/fcnet $(PYTEST_ARGS)
 
-generate: $(VENV)/.dev  ## write what is generated: install hints, tables of config keys and RLlib's names, code in docs/plugins.md
+generate: $(VENV)/.dev  ## write what is generated: install hints, tables and pages of the docs, code in docs/plugins.md
 	$(BIN)/python tools/public_index.py
 	$(BIN)/python tools/config_table.py
 	$(BIN)/python tools/porting_table.py
 	$(BIN)/python tools/plugins_page.py
+	$(BIN)/python tools/engines_page.py
+	$(BIN)/python tools/results_page.py
+	$(BIN)/python tools/reference_pages.py
+	$(BIN)/python tools/gallery.py
 
-clean:  ## remove the environments, the runs and the tools' caches
-	rm -rf $(VENV) $(LOWEST) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+docs: $(VENV)/.docs  ## the site, in docs/_build/html: notebooks are run, and a warning is an error; no network is needed
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet docs docs/_build/html
+	@echo "open docs/_build/html/index.html, or say make docs-serve"
+
+docs-serve: PORT = 8000
+docs-serve: docs  ## show the site to this machine's browsers, at http://127.0.0.1:8000; PORT= names another
+	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory docs/_build/html
+
+clean:  ## remove the environments, the runs, the site and the tools' caches
+	rm -rf $(VENV) $(LOWEST) runs docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/pip:
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 that runs and has venv was found on the path." \
@@ -122,6 +139,10 @@ $(VENV)/.torch: requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)
 $(VENV)/.dev: requirements/dev.txt requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@ $(VENV)/.torch $(VENV)/.demo
+
+$(VENV)/.docs: requirements/docs.txt $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
+	touch $@
 
 # The lowest Python too; the oldest wheels are for no later one. The packages are built apart, so that what builds them
 # asks for nothing newer here.

@@ -12,6 +12,7 @@ import types
 import warnings
 from pathlib import Path
 
+import pages
 import pytest
 import warm
 
@@ -46,8 +47,9 @@ PACKAGES = {
     "rlcatalog-onnx": "plugins/onnx",
     "rlcatalog-compat": "plugins/compat",
 }
-RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), "docs/config.md", "docs/export.md",
-            "docs/seeds.md"]  # fmt: skip
+SITE = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts)
+#: Pages whose code runs as it stands; those of the site: `test_docs_site.py`.
+RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values())]
 
 
 def read(path):
@@ -93,12 +95,28 @@ def run(*arguments, cwd):
 
 @pytest.mark.parametrize("page", RUNNABLE)
 def test_python_in_page_runs(page, tmp_path):
-    code = "\n".join(blocks(read(page), "python"))
-    assert code, f"{page} shows no Python"
-    script = tmp_path / "page.py"
-    script.write_text(code, encoding="utf-8")
-    # PyTorch's CUDA build warns where there is no GPU, see filterwarnings in pyproject.toml.
-    run("-W", "error", "-W", "ignore:CUDA initialization:UserWarning", str(script), cwd=tmp_path)
+    pages.check(page, ROOT, tmp_path, warm.run)
+
+
+def test_the_other_code_of_the_page_of_hooks_runs(tmp_path):
+    """That of the sections that are about no hook: the conformance kit, and weights."""
+    rest = "".join(part for part in re.split(r"^(?=## )", read("docs/hooks.md"), flags=re.M) if part[:4] != "## `")
+    assert len(pages.blocks(rest)) >= 5
+    options = ("-W", "error", "-W", "ignore:CUDA initialization:UserWarning")
+    pages.printed(rest, "docs/hooks.md", tmp_path, warm.run, *options)
+
+
+def test_the_other_code_of_contributing_runs(tmp_path):
+    """That which is no file of the example, where the example is to be found."""
+    text = re.sub(r"^`[\w./]+`\n\n```python\n.*?^```$", "", read("CONTRIBUTING.md"), flags=re.S | re.M)
+    [(_, code, _)] = pages.blocks(text)
+    run(
+        "-W",
+        "error",
+        "-c",
+        f"import sys; sys.path.insert(0, {str(ROOT / 'plugins/example/src')!r})\n{code}",
+        cwd=tmp_path,
+    )
 
 
 def test_commands_in_readme_run(tmp_path):
@@ -112,19 +130,15 @@ def test_commands_in_readme_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "page",
-    [
-        *RUNNABLE,
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        "SECURITY.md",
-        "docs/hooks.md",
-        "docs/plugins.md",
-        "docs/porting.md",
-    ],
-)
+    "page", ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), *SITE, "CHANGELOG.md",
+             "CONTRIBUTING.md", "SECURITY.md"],
+)  # fmt: skip
 def test_links_lead_somewhere(page):
-    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", read(page)):
+    text = re.sub(r"^```\w+\n.*?^```$", "", read(page), flags=re.S | re.M)  # code may hold what looks like a link
+    for path, name in re.findall(r'\]\((\S+\.py) "(\w+)"\)', text):
+        source = ((ROOT / page).parent / path).read_text(encoding="utf-8")
+        assert re.search(rf"^def {name}\(", source, re.M), f"{path} has no {name}"
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
         assert "://" not in target, target
         linked = (ROOT / page).parent / target if target else ROOT / page
         assert linked.exists(), target
@@ -137,7 +151,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_sentence_of_the_security_section_names_a_test_that_is_there():
-    section = read("README.md").partition("## Plugins and security\n")[2].partition("\n## ")[0]
+    section = read("SECURITY.md").partition("## Sentence by sentence\n")[2].partition("\n## ")[0]
     sentences = re.findall(r"^- (.*)$", section, re.M)
     assert len(sentences) > 15
     for sentence in sentences:
@@ -613,14 +627,16 @@ def test_the_packages_on_disk_are_installed():
     assert "plugins/example" not in on_disk
 
 
-def test_readme_names_the_packages():
-    text = read("README.md")
-    table = {quoted(row[0])[0]: re.search(r"\((.*)\)", row[0])[1] for row in rows(text.partition("## Packages")[2])}
-    assert table == PACKAGES
+def test_the_page_of_packages_names_them_and_each_has_one():
+    named = {quoted(row[0])[0]: re.search(r"\(../../(.*)\)", row[0])[1] for row in rows(read("docs/packages/index.md"))}
+    assert named == PACKAGES
+    included = {re.search(r"include\} ../../(.*)/README.md", read(page))[1]
+                for page in SITE if page.startswith("docs/packages/") and not page.endswith("index.md")}  # fmt: skip
+    assert included == {*PACKAGES.values(), "plugins/example"}
 
 
 #: Folders that hold no text of ours.
-SKIPPED = {"__pycache__", "runs", "dist", "build", "node_modules"}
+SKIPPED = {"__pycache__", "runs", "dist", "build", "_build", "node_modules"}
 
 
 def test_no_machine_paths():

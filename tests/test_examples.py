@@ -1,5 +1,6 @@
 """Every example runs, in a process of its own; the list is what lies in the folder."""
 
+import importlib.util
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,8 +34,11 @@ RUNS = {
     "rnn_model.py": BOTH,
     "sac.py": [["--steps", "1150", "--episodes", "2"], ["--steps", "1150", "--episodes", "2", "--framework", "tf"]],
     "self_supervised_loss.py": BOTH,
+    "torchrl_ppo.py": [["--iterations", "2"]],
     "trajectory_views.py": BOTH,
 }
+#: What an example needs beside what the packages bring.
+NEEDS = {"torchrl_ppo.py": "torchrl"}
 #: What an example prints in the end, where it is not one of the two usual lines.
 SAYS = {
     "behaviour_cloning.py": "mean return over 2 episodes: ",
@@ -72,6 +76,8 @@ def runs(request, tmp_path_factory):
 def test_example(case, runs):
     run = runs[case].result()
     name, arguments = CASES[case]
+    if NEEDS.get(name) and importlib.util.find_spec(NEEDS[name]) is None:
+        pytest.skip(f"{NEEDS[name]} is not installed")
     assert run.returncode == 0, run.stderr
     usual = "2048 steps, mean return" if "--iterations" in arguments else "values after ten steps: ["
     assert SAYS.get(name, usual) in run.stdout

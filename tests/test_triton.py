@@ -285,13 +285,13 @@ def test_it_is_too_late_when_tensorflow_is_there_and_triton_is_not(triton, tenso
     assert load_order.tensorflow_came_first() is False
 
 
-# --- what the README says --------------------------------------------------------------------------------------------
+# --- what the page says ----------------------------------------------------------------------------------------------
 
 
-def test_the_readme_names_the_pinned_pytorch():
+def test_the_page_on_installing_names_the_pinned_pytorch():
     pins = [line for line in (ROOT / "requirements/demo.txt").read_text().splitlines() if line.startswith("torch==")]
     assert len(pins) == 1
-    assert f"`{pins[0]}`" in (ROOT / "README.md").read_text()
+    assert f"`{pins[0]}`" in (ROOT / "docs/start.md").read_text()
 
 
 @pytest.mark.skipif(not HAS_WHEELS, reason="the wheel is for Linux on x86_64")

@@ -1,0 +1,76 @@
+"""Settings of the documentation site; `make docs` builds it, offline, and every warning is an error."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import rlcatalog
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+project = "rlcatalog"
+author = "the rlcatalog authors"
+project_copyright = author
+version = release = rlcatalog.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "repository",
+]
+exclude_patterns = ["_build", "_ext", "jupyter_execute"]
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+#: Titles as targets, named as on a forge: `config.md#activations`.
+myst_heading_anchors = 4
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+#: Several pages are also read where the repository is browsed, and begin where they are included.
+suppress_warnings = ["myst.header"]
+#: `$ ` before a command and the output below it are not copied.
+copybutton_prompt_text = r"\$ "
+copybutton_prompt_is_regexp = True
+copybutton_only_copy_prompt_lines = True
+copybutton_exclude = ".linenos, .gp, .go"
+
+# --- notebooks -------------------------------------------------------------------------------------------------------
+
+nb_execution_mode = "cache"
+nb_execution_timeout = 120
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
+# --- reference -------------------------------------------------------------------------------------------------------
+
+nitpicky = True
+#: Of docstrings that gymnasium hands down.
+nitpick_ignore = [("py:attr", "env")]
+#: Docstrings write code between single backticks.
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+#: Nothing is fetched while the site is built, so that other libraries' types lead nowhere.
+nitpick_ignore_regex = [
+    (
+        r"py:.*",
+        r"(_io|argparse|collections|contextlib|gymnasium|importlib|keras|np|numpy|os|pathlib|ray|sb3_contrib"
+        r"|stable_baselines3|subprocess|tensorflow|threading|torch|typer|types|typing)\..*",
+    ),
+    # Types that signatures show and no door exports: what they are for, the text beside them says.
+    (r"py:(class|data|obj|attr)", r"rlcatalog(_\w+)?\.[a-z]\w*(\.\w+)+"),
+    (r"py:class", r"ActionPlan|Array|Choice|History|ModelConfig|Unclaimed|Verdict|bounds|info"),
+    # Written as a generic of some type, in a docstring.
+    (r"py:class", r".*\[.*|.*\]"),
+]
+
+# --- looks -----------------------------------------------------------------------------------------------------------
+
+html_theme = "furo"
+html_title = f"rlcatalog {release}"
+html_show_sphinx = False
+html_static_path: list[str] = []

@@ -1,0 +1,153 @@
+"""Runs the examples, and writes `docs/examples`: what each shows, what it printed, how long it took, and its source.
+
+`python tools/gallery.py --run NAME...` runs examples (all without a name) and keeps what they print in
+`docs/examples/records.json`; without `--run` the pages are written from what is kept. With `--check` it only says
+whether the pages are up to date, and whether an example has changed since it was run.
+
+Why not sphinx-gallery: it runs each script in the process that builds the site, at every build, and cuts it into cells;
+these are programs with options, which take longer than a build may.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+TARGET = ROOT / "docs/examples"
+RECORDS = TARGET / "records.json"
+#: What an example is run with for its page; all others with `--iterations 8`.
+ARGUMENTS = {
+    "behaviour_cloning": ["--steps", "4000", "--updates", "1000", "--episodes", "5"],
+    "complex_struct_space": ["--framework", "torch"],
+    "custom_model_api": ["--framework", "torch"],
+    "dqn": ["--steps", "4000", "--episodes", "5"],
+    "lookup": [],
+    "ppo_single_file": ["--steps", "20480", "--episodes", "5"],
+    "ppo_single_file_tf": ["--steps", "20480", "--episodes", "5"],
+    "sac": ["--steps", "1500", "--episodes", "2"],
+}
+#: Words of names that are not written small.
+WORDS = {"api": "API", "cartpole": "CartPole", "dqn": "DQN", "keras": "Keras", "lstm": "LSTM", "ppo": "PPO",
+         "rnn": "RNN", "sac": "SAC", "tf": "in TensorFlow", "torchrl": "TorchRL", "dist": "distribution",
+         "env": "environment"}  # fmt: skip
+#: Lines of output that are shown at most.
+MOST = 24
+
+
+def examples() -> dict[str, Path]:
+    """Return the examples: name → file."""
+    return {path.stem: path for path in sorted(EXAMPLES.glob("*.py"))}
+
+
+def checksum(path: Path) -> str:
+    """Return what says whether a file is the one that was run."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def records() -> dict[str, dict[str, Any]]:
+    """Return what was kept: name → arguments, output, seconds and checksum."""
+    found: dict[str, dict[str, Any]] = json.loads(RECORDS.read_text(encoding="utf-8")) if RECORDS.exists() else {}
+    return found
+
+
+def run(names: list[str]) -> None:
+    """Run examples, each in an empty folder, and keep what they print."""
+    for name in names or examples():
+        arguments = ARGUMENTS.get(name, ["--iterations", "8"])
+        with tempfile.TemporaryDirectory() as folder:
+            begin = time.perf_counter()
+            done = subprocess.run(
+                [sys.executable, "-W", "ignore", str(EXAMPLES / f"{name}.py"), *arguments],
+                cwd=folder, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            seconds = time.perf_counter() - begin
+        if done.returncode:
+            raise SystemExit(f"{name} ended with {done.returncode}:\n{done.stderr}")
+        record = {"arguments": arguments, "output": done.stdout, "seconds": round(seconds), "checksum": ""}
+        record["checksum"] = checksum(EXAMPLES / f"{name}.py")
+        kept = {**records(), name: record}
+        RECORDS.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8")
+        print(f"{name}: {seconds:.0f} s")
+
+
+def shows(path: Path) -> tuple[str, str]:
+    """Return the first line of an example's docstring, and the rest."""
+    first, _, rest = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")
+    return " ".join(first.split()), rest
+
+
+def title(name: str) -> str:
+    """Return an example's name in words."""
+    words = " ".join(WORDS.get(word, word) for word in name.split("_"))
+    return words[0].upper() + words[1:]
+
+
+def shown(output: str) -> str:
+    """Return an output, its middle left out where it is long."""
+    lines = output.splitlines()
+    if len(lines) > MOST:
+        lines = [*lines[: MOST // 2], f"... {len(lines) - MOST} lines ...", *lines[-MOST // 2 :]]
+    return "\n".join(lines)
+
+
+def page(name: str, path: Path, record: dict[str, Any]) -> str:
+    """Return an example's page."""
+    first, rest = shows(path)
+    command = " ".join(["python", f"examples/{name}.py", *record["arguments"]])
+    return "\n".join([
+        f"# {title(name)}", "", first, "", *([rest, ""] if rest else []),
+        f"## What it prints in {record['seconds']} seconds", "",
+        "```text", f"$ {command}", shown(record["output"]), "```", "",
+        "## The program", "", f"[`examples/{name}.py`](../../examples/{name}.py)", "",
+        f"```{{literalinclude}} ../../examples/{name}.py", ":language: python", "```", "",
+    ])  # fmt: skip
+
+
+def pages() -> dict[Path, str]:
+    """Return all pages: file → text."""
+    kept, found = records(), {}
+    rows = ["| example | what it shows |", "| --- | --- |"]
+    for name, path in examples().items():
+        if name not in kept:
+            raise SystemExit(f"examples/{name}.py was never run: python tools/gallery.py --run {name}")
+        found[TARGET / f"{name}.md"] = page(name, path, kept[name])
+        rows.append(f"| [{title(name)}]({name}.md) | {shows(path)[0]} |")
+    found[TARGET / "index.md"] = "\n".join([
+        "# Examples", "",
+        "Short programs, each with what it printed when it was run for a while on two cores of a busy machine. Left",
+        "alone, without options, they train until something is learned. Most take `--framework tf`.", "",
+        *rows, "", "```{toctree}", ":hidden:", "", *examples(), "```", "",
+    ])  # fmt: skip
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Run examples, write the pages, or say whether they are up to date."""
+    if arguments[:1] == ["--run"]:
+        run(arguments[1:])
+    stale = []
+    for path, new in pages().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != new:
+            stale.append(f"{path.relative_to(ROOT)} is stale: run `make generate`.")
+            if arguments != ["--check"]:
+                path.write_text(new, encoding="utf-8")
+                print(f"wrote {path.relative_to(ROOT)}")
+    for name, path in examples().items():
+        if records()[name]["checksum"] != checksum(path):
+            stale.append(f"examples/{name}.py was changed: python tools/gallery.py --run {name}")
+    if arguments == ["--check"]:
+        print("\n".join(stale), file=sys.stderr)
+    return int(bool(stale) and arguments == ["--check"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,192 @@
+"""Writes the pages of `docs/reference`: errors, commands, parts and the API, from what the code says.
+
+Run it after an error, a command, a declaration or a door has changed: `python tools/reference_pages.py`, or with
+`--check` to only say whether they are up to date. What to do about an error stands in `docs/reference/ways_out.toml`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import api_pages
+import typer
+from config_table import public_index_catalog, table
+
+from rlcatalog import errors
+from rlcatalog.cli import make_app
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "docs/reference"
+#: Modules whose errors are shown to users.
+MODULES = ("rlcatalog.errors", "rlcatalog.testing", "rlcatalog_compat.mirror")
+_KINDS = {
+    "preprocessor": "Preprocessors",
+    "filter": "Filters",
+    "env_wrapper": "Environment wrappers",
+    "model": "Models",
+    "action_dist": "Action distributions",
+    "action_codec": "Action codecs",
+    "framework": "Frameworks",
+    "check": "Checks of the conformance kit",
+    "command": "Commands",
+}
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+def error_classes() -> dict[str, type[BaseException]]:
+    """Return the errors and warnings that are raised on purpose, in the order of their source: name → class."""
+    found: dict[str, type[BaseException]] = {}
+    for name in MODULES:
+        module = __import__(name, fromlist=["_"])
+        for key in dir(module):
+            value = getattr(module, key)
+            if inspect.isclass(value) and issubclass(value, errors.CatalogError | errors.CatalogWarning):
+                found[value.__name__] = value
+    return dict(sorted(found.items(), key=lambda item: (item[1].__module__, _line(item[1]))))
+
+
+def _line(cls: type) -> int:
+    return inspect.getsourcelines(cls)[1]
+
+
+def errors_page() -> str:
+    """Return the page of errors."""
+    ways = tomllib.loads((TARGET / "ways_out.toml").read_text(encoding="utf-8"))
+    text = [
+        "# Errors",
+        "",
+        "Every error says what was asked, what was found and what to do. All derive from `CatalogError`, or of",
+        "warnings from `CatalogWarning`, and from the built-in type that one would expect, so that `except KeyError`",
+        "works as well. They stand in `rlcatalog.errors`, unless another module is named.",
+        "",
+    ]
+    for name, cls in error_classes().items():
+        module = "" if cls.__module__ == "rlcatalog.errors" else f"{cls.__module__}."
+        place = "rlcatalog.testing." if cls.__module__.startswith("rlcatalog.testing") else module
+        bases = " and ".join(f"`{base.__name__}`" for base in cls.__bases__)
+        doc, _, attributes = (inspect.getdoc(cls) or "").partition("\n\nAttributes:\n")
+        text += [f"## `{name}`", "", " ".join(doc.split())]
+        if attributes:
+            said = "; ".join(_attribute(line) for line in attributes.splitlines())
+            text[-1] += f" Its attributes: {said}"
+        text += ["", f"**Way out.** {' '.join(ways[name].split())}", ""]
+        text += [f"It is {'`' + place + name + '`, ' if place else ''}derived from {bases}.", ""]
+    return "\n".join(text)
+
+
+def _attribute(line: str) -> str:
+    name, _, meaning = line.strip().partition(": ")
+    return f"`{name}`, {meaning[0].lower()}{meaning[1:]}"
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def commands() -> dict[str, tuple[str, Any]]:
+    """Return command → the distribution that brings it, and what it takes."""
+    catalog = public_index_catalog()
+    owners = {part.name: part.distribution for part in catalog.components("command")}
+    found = {}
+    for name in ("list", "explain", "check", "new", *sorted(owners)):
+        group: Any = typer.main.get_command(make_app([name, "--help"]))
+        found[name] = (owners.get(name, "rlcatalog"), group.commands[name])
+    return found
+
+
+def commands_page() -> str:
+    """Return the page of commands."""
+    text = [
+        "# Commands",
+        "",
+        "`rlcatalog COMMAND --help` says the same. An error ends a command with a message and the exit status 1,",
+        "a wrong argument with 2.",
+        "",
+    ]
+    for name, (owner, command) in commands().items():
+        context = command.context_class(command, info_name=f"rlcatalog {name}")
+        usage = " ".join(command.collect_usage_pieces(context))
+        help_text = inspect.cleandoc(command.help or "").replace("\n\n", "\n").splitlines()
+        text += [f"## `{name}`", "", f"Of `{owner}`. {' '.join(help_text)}", ""]
+        text += ["```text", f"rlcatalog {name} {usage}", "```", ""]
+        rows = list(_parameters(command, context))
+        text += [table(("argument or option", "default", "meaning"), *rows), ""] if rows else []
+    return "\n".join(text)
+
+
+def _parameters(command: Any, context: Any) -> Iterator[tuple[str, str, str]]:
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
+            value = "" if parameter.is_flag else f" `{parameter.display_type_rich(context)}`"
+        else:
+            names, value = f"`{parameter.display_name_raw}`", ""
+        default = parameter.default() if callable(parameter.default) else parameter.default
+        empty = default is None or default is False or default in ((), [])
+        shown = "required" if parameter.required else "—" if empty else f"`{default}`"
+        yield names + value, shown, " ".join((parameter.help or "").split())
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def parts_page() -> str:
+    """Return the page of parts."""
+    catalog = public_index_catalog()
+    text = [
+        "# Parts",
+        "",
+        "What the packages of this repository provide. `rlcatalog list` shows what is installed, other packages'",
+        "parts too.",
+        "",
+    ]
+    for kind, title in _KINDS.items():
+        rows = []
+        for part in sorted(catalog.components(kind), key=lambda part: part.name):
+            switch = getattr(part.declaration, "switch", None)
+            kinds = getattr(part.declaration, "kinds", None)
+            by = f"`{switch}`" if switch else "what fits" if part.declaration.match or kinds else "its name"
+            frameworks = ", ".join(name for name in part.frameworks if name in ("torch", "tf")) or "any"
+            rows.append((f"`{part.name}`", f"`{part.distribution}`", frameworks, by, part.declaration.summary))
+        chosen = kind in ("preprocessor", "model", "action_dist", "env_wrapper", "filter")
+        head = ("name", "package", "frameworks", "chosen by", "what it is")
+        text += [f"## {title}", "", table(*(row if chosen else row[:2] + row[4:] for row in [head, *rows])), ""]
+    return "\n".join(text)
+
+
+# --- the files -------------------------------------------------------------------------------------------------------
+
+
+def pages() -> dict[Path, str]:
+    """Return every page: file → text."""
+    return {
+        TARGET / "errors.md": errors_page(),
+        TARGET / "commands.md": commands_page(),
+        TARGET / "parts.md": parts_page(),
+        **api_pages.pages(),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with `--check` say whether they are up to date."""
+    stale = 0
+    for path, new in pages().items():
+        if path.exists() and path.read_text(encoding="utf-8") == new:
+            continue
+        stale += 1
+        if arguments == ["--check"]:
+            print(f"{path.relative_to(ROOT)} is stale: run `make generate`.", file=sys.stderr)
+        else:
+            path.write_text(new, encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+    return int(stale > 0 and arguments == ["--check"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
