@@ -18,7 +18,7 @@ import typer
 from config_table import public_index_catalog, table
 
 from rlcatalog import errors
-from rlcatalog.cli import make_app
+from rlcatalog.cli import OWN_COMMANDS, make_app
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs/reference"
@@ -94,7 +94,7 @@ def commands() -> dict[str, tuple[str, Any]]:
     catalog = public_index_catalog()
     owners = {part.name: part.distribution for part in catalog.components("command")}
     found = {}
-    for name in ("list", "explain", "check", "new", *sorted(owners)):
+    for name in (*OWN_COMMANDS, *sorted(owners)):
         group: Any = typer.main.get_command(make_app([name, "--help"]))
         found[name] = (owners.get(name, "rlcatalog"), group.commands[name])
     return found
