@@ -32,6 +32,7 @@ _KINDS = {
     "action_dist": "Action distributions",
     "action_codec": "Action codecs",
     "framework": "Frameworks",
+    "exporter": "Formats of export",
     "check": "Checks of the conformance kit",
     "command": "Commands",
 }
