@@ -63,7 +63,10 @@ nitpick_ignore_regex = [
     ),
     # Types that signatures show and no door exports: what they are for, the text beside them says.
     (r"py:(class|data|obj|attr)", r"rlcatalog(_\w+)?\.[a-z]\w*(\.\w+)+"),
-    (r"py:class", r"AbstractContextManager|ActionPlan|Array|Choice|History|Lowered|ModelConfig|Unclaimed|Verdict|bounds|info"),
+    (
+        r"py:class",
+        r"AbstractContextManager|ActionPlan|Array|Choice|History|Lowered|ModelConfig|Unclaimed|Verdict|bounds|info",
+    ),
     # Written as a generic of some type, in a docstring.
     (r"py:class", r".*\[.*|.*\]"),
 ]
