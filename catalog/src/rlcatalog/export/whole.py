@@ -101,7 +101,8 @@ class Whole:
             raw: Raw actions `[B, width]`.
             returned: The memory that the model returned.
         """
-        policy, found = self.policy, {}
+        policy = self.policy
+        found: dict[str, Any] = {}
         if self._actions is not None:
             adapted = list(self._actions.adapt(raw))
             names = _named([codec.info.path for codec, _ in adapted], "action")
