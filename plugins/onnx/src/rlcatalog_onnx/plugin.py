@@ -10,7 +10,11 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
     return [
         ExporterSpec(
             "onnx",
-            {"torch": "rlcatalog_onnx.torch:write_onnx", "runner": "rlcatalog_onnx.running:OnnxRunner"},
+            {
+                "torch": "rlcatalog_onnx.torch:write_onnx",
+                "runner": "rlcatalog_onnx.running:OnnxRunner",
+                "frozen-torch": "rlcatalog_onnx.frozen.torch:FrozenTorch",
+            },
             "one ONNX file; acts with onnxruntime alone",
             suffix=".onnx",
         )

@@ -1,0 +1,202 @@
+"""Programs: one step of a policy for one number of rows, recorded and ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlcatalog import Policy
+from rlcatalog.errors import NotServedError
+from rlcatalog.torch import Drawing, acted
+from rlcatalog_onnx.frozen.session import Session
+from rlcatalog_onnx.frozen.torch.recording import recorded
+from rlcatalog_onnx.torch import REPLACED
+
+Array = np.ndarray[Any, Any]
+#: The smallest number drawn in place of 0, whose log is none.
+LEAST = np.float32(2.0**-25)
+
+
+class _Given(Drawing):
+    """Draws from noise that lies in the open interval (0, 1) already."""
+
+    def uniform(self, shape: Any, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return uniform numbers, fresh ones at each call."""
+        if self.noise is None or self.known is None:
+            return super().uniform(shape, dtype)
+        own, at = self.known[len(self.widths)], self.width
+        self.widths.append(own)
+        return self.noise[:, at : at + own].reshape(tuple(shape)).to(dtype, copy=True)
+
+
+class Program:
+    """One step of a policy for batches like a given one.
+
+    Args:
+        policy: The policy, on the CPU.
+        given: What the engine was given, by name: `obs`, `views`, `memory`, `mask`; arrays and structures of them.
+        explore: Sample; else take the most likely action.
+
+    Attributes:
+        width: How many random numbers a row takes.
+
+    Raises:
+        NotServedError: Something in it has no form as a graph.
+    """
+
+    def __init__(self, policy: Policy, given: Mapping[str, Any], explore: bool) -> None:
+        self._policy, self._explore = policy, explore
+        self._dtype = floating(policy.model)
+        self._given = {name: _tensors(value, self._dtype) for name, value in given.items()}
+        self.rows = len(given["obs"])
+        leaves = dict(_leaves(self._given, ""))
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            drawing = _Given(self.rows, replaced=REPLACED)
+            with drawing:
+                self._acted(self._given)
+            self._widths = drawing.widths
+            self.width = sum(self._widths)
+            if self.width:
+                leaves["noise"] = torch.full((self.rows, self.width), 0.5)
+            weights = weights_of(policy)
+            with torch.backends.mkldnn.flags(enabled=False), torch.nn.attention.sdpa_kernel(_PLAIN):
+                self._recording, self._outputs = recorded(self._step, leaves, weights)
+        self._inputs = {name: np.array(tensor.numpy()) for name, tensor in leaves.items()}
+        self._parts = [self._inputs[name] for name, _ in _leaves(self._given, "")]
+        self._noise = self._inputs.get("noise")
+        used = self._recording.used
+        #: Whether the weights are constants of the session, which is then made anew for others.
+        self.fixed = self._recording.convolves or any(not tensor.is_contiguous() for tensor in used.values())
+        self._pointers: dict[str, tuple[Any, ...]] = {}
+        self.refresh(weights)
+
+    def refresh(self, weights: Mapping[str, Tensor]) -> bool:
+        """Act with other weights from now on; whether that could be done."""
+        used = self._recording.used
+        if any(_form(weights.get(name)) != _form(tensor) for name, tensor in used.items()):
+            return False
+        arrays = {name: weights[name].detach().contiguous().numpy() for name in used}
+        pointers = {name: weights[name].data_ptr() for name in used}
+        if not self.fixed and pointers == self._pointers:
+            return True  # the session reads their memory
+        model = self._recording.graph.model(self._outputs, arrays if self.fixed else None)
+        inputs = self._inputs if self.fixed else {**self._inputs, **arrays}
+        outputs = {name: (dtype, shape) for name, _, dtype, shape in self._outputs}
+        self._session, self._pointers = Session(model, inputs, outputs), pointers
+        found = self._session.found
+        self._raw, self._logp, self._dist_inputs = found["raw_action"], found["logp"], found["dist_inputs"]
+        self._value = found.get("value")
+        self._memory = [found[f"memory_{i}"] for i in range(len(found)) if f"memory_{i}" in found]
+        return True
+
+    def run(self, given: Mapping[str, Any], rng: np.random.Generator) -> tuple[Any, ...]:
+        """Return what an engine's `act` returns."""
+        for buffer, value in zip(self._parts, _arrays(given), strict=True):
+            np.copyto(buffer, value, casting="same_kind")
+        if self._noise is not None:
+            rng.random(dtype=np.float32, out=self._noise)
+            np.maximum(self._noise, LEAST, out=self._noise)
+        self._session.run()
+        value = self._value
+        return (
+            self._raw.copy(), self._logp.copy(), None if value is None else value.copy(), self._dist_inputs.copy(),
+            tuple(part.copy() for part in self._memory),
+        )  # fmt: skip
+
+    def run_policy(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return what PyTorch makes of the same batch and the random numbers of the last run."""
+        noise = None if self._noise is None else torch.from_numpy(self._noise)
+        with torch.no_grad(), _Given(self.rows, noise, self._widths, REPLACED):
+            found = self._acted({name: _tensors(value, self._dtype) for name, value in given.items()})
+        memory = tuple(found[f"memory_{i}"].numpy() for i in range(len(self._memory)))
+        value = found["value"].numpy() if "value" in found else None
+        return found["raw_action"].numpy(), found["logp"].numpy(), value, found["dist_inputs"].numpy(), memory
+
+    def _step(self, **leaves: Tensor) -> dict[str, Tensor]:
+        with _Given(self.rows, leaves.pop("noise", None), self._widths, REPLACED):
+            return self._acted(_filled(self._given, "", leaves))
+
+    def _acted(self, given: Mapping[str, Any]) -> dict[str, Tensor]:
+        self._policy.model.eval()
+        return acted(
+            self._policy, given["obs"], given["views"], given["memory"], given["mask"], self._explore
+        )  # fmt: skip
+
+
+_PLAIN = torch.nn.attention.SDPBackend.MATH
+
+
+def floating(model: Any) -> torch.dtype:
+    """Return the dtype that a model's inputs come in.
+
+    Raises:
+        NotServedError: It is a half precision.
+    """
+    from rlcatalog.torch import HALF, dtype_of
+
+    found = dtype_of(model)
+    if found in HALF:
+        raise NotServedError(f"freeze: a model of {found} has no graph here; float32 and float64 have.")
+    return found
+
+
+def weights_of(policy: Policy) -> dict[str, Tensor]:
+    """Return the parameters and buffers of a policy's model as inputs of a graph, by name."""
+    model: Any = policy.model
+    found: dict[int, Tensor] = {}
+    for _, tensor in (*model.named_parameters(), *model.named_buffers()):
+        found.setdefault(id(tensor), tensor)
+    return {f"w{i}": tensor for i, tensor in enumerate(found.values())}
+
+
+def _form(tensor: Tensor | None) -> tuple[Any, ...] | None:
+    return None if tensor is None else (tensor.dtype, tensor.shape, tensor.device.type)
+
+
+def _tensors(value: Any, dtype: torch.dtype) -> Any:
+    """Return a structure of arrays as tensors of their own memory, floating-point numbers in a dtype."""
+    if isinstance(value, Mapping):
+        return {name: _tensors(part, dtype) for name, part in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(_tensors(part, dtype) for part in value)
+    if value is None:
+        return None
+    tensor = torch.from_numpy(np.array(value))
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors in a structure, each with a name."""
+    if isinstance(value, Mapping):
+        for i, part in enumerate(value.values()):
+            yield from _leaves(part, f"{name}i{i}")
+    elif isinstance(value, tuple):
+        for i, part in enumerate(value):
+            yield from _leaves(part, f"{name}i{i}")
+    elif value is not None:
+        yield name, value
+
+
+def _arrays(value: Any) -> Iterator[Array]:
+    """Yield the arrays in a structure, in the order of `_leaves`."""
+    if isinstance(value, Mapping):
+        for part in value.values():
+            yield from _arrays(part)
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _arrays(part)
+    elif value is not None:
+        yield value
+
+
+def _filled(value: Any, name: str, leaves: Mapping[str, Tensor]) -> Any:
+    """Return a structure with other tensors in the places of its own."""
+    if isinstance(value, Mapping):
+        return {key: _filled(part, f"{name}i{i}", leaves) for i, (key, part) in enumerate(value.items())}
+    if isinstance(value, tuple):
+        return tuple(_filled(part, f"{name}i{i}", leaves) for i, part in enumerate(value))
+    return None if value is None else leaves[name]
