@@ -11,6 +11,7 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, reason
 from rlcatalog.export import observations
+from rlcatalog_onnx.frozen.noise import Noise
 from rlcatalog_onnx.frozen.torch.programs import Program, weights_of
 
 Array = np.ndarray[Any, Any]
@@ -43,9 +44,8 @@ class FrozenTorch:
         if policy.device != "cpu":
             raise NotServedError(f"freeze: the policy is on {policy.device}; graphs run on the CPU here.")
         self._policy, self._engine = policy, policy.engine
-        self._rng = np.random.default_rng(seed)
+        self._noise = Noise(seed)
         self._programs: dict[tuple[int, bool, bool], Program | None] = {}
-        self._steps: dict[tuple[int, bool, bool], int] = {}
         self._doubts = 0
         self.reason: str | None = None
         self._try(rows)
@@ -56,15 +56,14 @@ class FrozenTorch:
         """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
         key = (len(obs), explore, mask is None)
         program = self._programs.get(key)
-        given = {"obs": obs, "views": views, "memory": memory, "mask": mask}
         if program is None:
-            program = self._made(key, given)
+            program = self._made(key, obs, views, memory, mask)
             if program is None:
                 return self._engine.act(obs, views, memory, mask, explore)
-        found = program.run(given, self._rng)
-        steps = self._steps[key] = self._steps[key] + 1
+        found = program.run(obs, views, memory, mask, self._noise)
+        steps = program.steps = program.steps + 1
         if steps & (steps - 1) == 0:
-            return self._compared(program, given, found)
+            return self._compared(program, {"obs": obs, "views": views, "memory": memory, "mask": mask}, found)
         return found
 
     def update(self) -> None:
@@ -76,20 +75,12 @@ class FrozenTorch:
 
     def random_state(self) -> dict[str, Array]:
         """Return the state of the generator that actions are drawn from."""
-        state: Any = self._rng.bit_generator.state
-        low = 2**64 - 1
-        numbers = [n for wide in (state["state"]["state"], state["state"]["inc"]) for n in (wide >> 64, wide & low)]
-        return {"frozen": np.array([*numbers, state["has_uint32"], state["uinteger"]], np.uint64)}
+        return {"frozen": self._noise.state()}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
         """Set the state of the generator, where one is given."""
-        if "frozen" not in state:
-            return
-        high, low, inc_high, inc_low, has, last = (int(n) for n in state["frozen"])
-        self._rng.bit_generator.state = {
-            "bit_generator": "PCG64", "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
-            "has_uint32": has, "uinteger": last,
-        }  # fmt: skip
+        if "frozen" in state:
+            self._noise.set_state(state["frozen"])
 
     def _try(self, rows: int) -> None:
         """Record one step on a random batch, so that what cannot be recorded is known at once."""
@@ -98,9 +89,8 @@ class FrozenTorch:
         reward = np.zeros(rows, np.float32)
         try:
             given = policy.engine_inputs(policy.preprocess(obs), None, reward, mask)
-            key = (rows, True, given["mask"] is None)
-            self._programs[key], self._steps[key] = Program(policy, given, True), 0
-            self._compared(self._programs[key], given, self._programs[key].run(given, rng))
+            program = self._programs[rows, True, given["mask"] is None] = Program(policy, given, True)
+            self._compared(program, given, program.run(*given.values(), Noise(0)))
         except CatalogError:
             raise
         except Exception as error:  # a model may raise anything where it stumbles over what is recorded
@@ -108,16 +98,17 @@ class FrozenTorch:
         if self.reason is not None:
             raise NotServedError(self.reason)
 
-    def _made(self, key: tuple[int, bool, bool], given: Mapping[str, Any]) -> Program | None:
+    def _made(self, key: tuple[int, bool, bool], obs: Array, views: Any, memory: Any, mask: Any) -> Program | None:
         if self.reason is not None or key in self._programs:
             return None
         program = None
         if len(self._programs) < _MOST:
             try:
+                given = {"obs": obs, "views": views, "memory": memory, "mask": mask}
                 program = Program(self._policy, given, key[1])
             except Exception as error:  # as above
                 self.reason = f"freeze: a batch of {key[0]} rows cannot be recorded: {reason(error)}"
-        self._programs[key], self._steps[key] = program, 0
+        self._programs[key] = program
         return program
 
     def _compared(self, program: Program, given: Mapping[str, Any], found: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -12,13 +12,13 @@ from torch import Tensor
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.torch import Drawing, acted
+from rlcatalog_onnx.frozen.noise import Noise
 from rlcatalog_onnx.frozen.session import Session
 from rlcatalog_onnx.frozen.torch.recording import recorded
 from rlcatalog_onnx.torch import REPLACED
 
 Array = np.ndarray[Any, Any]
-#: The smallest number drawn in place of 0, whose log is none.
-LEAST = np.float32(2.0**-25)
+_NOTHING = np.zeros(0, np.float32)
 
 
 class _Given(Drawing):
@@ -53,7 +53,7 @@ class Program:
         self._dtype = floating(policy.model)
         self._given = {name: _tensors(value, self._dtype) for name, value in given.items()}
         self.rows = len(given["obs"])
-        leaves = dict(_leaves(self._given, ""))
+        leaves = dict(_leaves(self._given))
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             drawing = _Given(self.rows, replaced=REPLACED)
             with drawing:
@@ -66,8 +66,15 @@ class Program:
             with torch.backends.mkldnn.flags(enabled=False), torch.nn.attention.sdpa_kernel(_PLAIN):
                 self._recording, self._outputs = recorded(self._step, leaves, weights)
         self._inputs = {name: np.array(tensor.numpy()) for name, tensor in leaves.items()}
-        self._parts = [self._inputs[name] for name, _ in _leaves(self._given, "")]
-        self._noise = self._inputs.get("noise")
+        self._obs, self._mask = self._inputs["obs"], self._inputs.get("mask", _NOTHING)
+        self._memory_in = [self._inputs[name] for name, _ in _leaves(self._given["memory"], "memory")]
+        self._views_in = [self._inputs[name] for name, _ in _leaves(self._given["views"], "views")]
+        noise = self._inputs.get("noise")
+        #: How many random numbers a step takes, and where they are put.
+        self._count = 0 if noise is None else noise.size
+        self._noise = _NOTHING if noise is None else noise.reshape(-1)
+        #: How many steps were taken.
+        self.steps = 0
         used = self._recording.used
         #: Whether the weights are constants of the session, which is then made anew for others.
         self.fixed = self._recording.convolves or any(not tensor.is_contiguous() for tensor in used.values())
@@ -93,23 +100,30 @@ class Program:
         self._memory = [found[f"memory_{i}"] for i in range(len(found)) if f"memory_{i}" in found]
         return True
 
-    def run(self, given: Mapping[str, Any], rng: np.random.Generator) -> tuple[Any, ...]:
+    def run(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, noise: Noise
+    ) -> tuple[Any, ...]:
         """Return what an engine's `act` returns."""
-        for buffer, value in zip(self._parts, _arrays(given), strict=True):
-            np.copyto(buffer, value, casting="same_kind")
-        if self._noise is not None:
-            rng.random(dtype=np.float32, out=self._noise)
-            np.maximum(self._noise, LEAST, out=self._noise)
+        self._obs[...] = obs
+        for buffer, part in zip(self._memory_in, memory, strict=True):
+            buffer[...] = part
+        if views:
+            for buffer, part in zip(self._views_in, _arrays(views), strict=True):
+                buffer[...] = part
+        if mask is not None:
+            self._mask[...] = mask
+        if self._count:
+            self._noise[...] = noise.take(self._count)
         self._session.run()
         value = self._value
         return (
             self._raw.copy(), self._logp.copy(), None if value is None else value.copy(), self._dist_inputs.copy(),
-            tuple(part.copy() for part in self._memory),
+            tuple([part.copy() for part in self._memory]) if self._memory else (),
         )  # fmt: skip
 
     def run_policy(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return what PyTorch makes of the same batch and the random numbers of the last run."""
-        noise = None if self._noise is None else torch.from_numpy(self._noise)
+        noise = torch.from_numpy(self._inputs["noise"]) if self._count else None
         with torch.no_grad(), _Given(self.rows, noise, self._widths, REPLACED):
             found = self._acted({name: _tensors(value, self._dtype) for name, value in given.items()})
         memory = tuple(found[f"memory_{i}"].numpy() for i in range(len(self._memory)))
@@ -118,7 +132,7 @@ class Program:
 
     def _step(self, **leaves: Tensor) -> dict[str, Tensor]:
         with _Given(self.rows, leaves.pop("noise", None), self._widths, REPLACED):
-            return self._acted(_filled(self._given, "", leaves))
+            return self._acted({name: _filled(value, name, leaves) for name, value in self._given.items()})
 
     def _acted(self, given: Mapping[str, Any]) -> dict[str, Tensor]:
         self._policy.model.eval()
@@ -169,9 +183,12 @@ def _tensors(value: Any, dtype: torch.dtype) -> Any:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-def _leaves(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors in a structure, each with a name."""
-    if isinstance(value, Mapping):
+def _leaves(value: Any, name: str | None = None) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors in a structure, each with a name; of what a program is given, those of its parts."""
+    if name is None:
+        for part in value:
+            yield from _leaves(value[part], part)
+    elif isinstance(value, Mapping):
         for i, part in enumerate(value.values()):
             yield from _leaves(part, f"{name}i{i}")
     elif isinstance(value, tuple):
@@ -183,14 +200,14 @@ def _leaves(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
 
 def _arrays(value: Any) -> Iterator[Array]:
     """Yield the arrays in a structure, in the order of `_leaves`."""
-    if isinstance(value, Mapping):
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, Mapping):
         for part in value.values():
             yield from _arrays(part)
     elif isinstance(value, tuple | list):
         for part in value:
             yield from _arrays(part)
-    elif value is not None:
-        yield value
 
 
 def _filled(value: Any, name: str, leaves: Mapping[str, Tensor]) -> Any:

@@ -52,6 +52,11 @@ class Recording(TorchDispatchMode):
         #: Tensors that were written over through another one.
         self._stale: set[int] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep PyTorch from importing its compiler for the sake of this class, which takes seconds."""
+        return False
+
     def enter(self, name: str, tensor: Tensor) -> None:
         """Make a tensor an input of the graph."""
         self._note(tensor, self.graph.input(name, dtype_of(tensor), tuple(tensor.shape)))
