@@ -348,7 +348,9 @@ def _repeat(r: Recording, out: Any, a: Any, repeats: Sequence[int]) -> str:
 
 @_form("t")
 def _t(r: Recording, out: Any, a: Any) -> str:
-    return r.name(a) if a.ndim < 2 else r.graph.add("Transpose", r.name(a), perm=[1, 0])
+    if a.ndim < 2:
+        return r.name(a)
+    return r.turned(a) or r.graph.add("Transpose", r.name(a), perm=[1, 0])
 
 
 @_form("transpose")

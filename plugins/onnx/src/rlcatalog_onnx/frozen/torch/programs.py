@@ -14,10 +14,13 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.torch import Drawing, acted
 from rlcatalog_onnx.frozen.noise import Noise
 from rlcatalog_onnx.frozen.session import Session
-from rlcatalog_onnx.frozen.torch.recording import recorded
+from rlcatalog_onnx.frozen.torch.recording import TURNED, array_of, recorded
 from rlcatalog_onnx.torch import REPLACED
 
 Array = np.ndarray[Any, Any]
+#: As constants, weights are packed once, and a session is made anew for others. That was measured to pay for
+#: convolutions, and for that many weights (an LSTM of 256 cells has three times as many) with that many rows.
+_SIZE, _ROWS = 200_000, 4
 _NOTHING = np.zeros(0, np.float32)
 
 
@@ -75,25 +78,29 @@ class Program:
         self._noise = _NOTHING if noise is None else noise.reshape(-1)
         #: How many steps were taken.
         self.steps = 0
-        used = self._recording.used
+        size = sum(tensor.numel() for tensor in self._recording.used.values())
         #: Whether the weights are constants of the session, which is then made anew for others.
-        self.fixed = self._recording.convolves or any(not tensor.is_contiguous() for tensor in used.values())
-        self._pointers: dict[str, tuple[Any, ...]] = {}
+        self.fixed = self._recording.convolves or (self.rows >= _ROWS and size >= _SIZE)
+        #: What the weights are read from.
+        self._weights: dict[str, Array] = {}
         self.refresh(weights)
 
     def refresh(self, weights: Mapping[str, Tensor]) -> bool:
         """Act with other weights from now on; whether that could be done."""
         used = self._recording.used
-        if any(_form(weights.get(name)) != _form(tensor) for name, tensor in used.items()):
+        now = {name: weights.get(name.removesuffix(TURNED)) for name in used}
+        if any(_form(now[name]) != _form(tensor) for name, tensor in used.items()):
             return False
-        arrays = {name: weights[name].detach().contiguous().numpy() for name in used}
-        pointers = {name: weights[name].data_ptr() for name in used}
-        if not self.fixed and pointers == self._pointers:
-            return True  # the session reads their memory
-        model = self._recording.graph.model(self._outputs, arrays if self.fixed else None)
-        inputs = self._inputs if self.fixed else {**self._inputs, **arrays}
+        arrays = {name: array_of(now[name]).T if name.endswith(TURNED) else array_of(now[name]) for name in used}
+        if self._weights and not self.fixed:
+            for name, array in arrays.items():
+                self._weights[name][...] = array
+            return True
+        self._weights = {name: np.array(array, order="C") for name, array in arrays.items()}
+        model = self._recording.graph.model(self._outputs, self._weights if self.fixed else None)
+        inputs = self._inputs if self.fixed else {**self._inputs, **self._weights}
         outputs = {name: (dtype, shape) for name, _, dtype, shape in self._outputs}
-        self._session, self._pointers = Session(model, inputs, outputs), pointers
+        self._session = Session(model, inputs, outputs)
         found = self._session.found
         self._raw, self._logp, self._dist_inputs = found["raw_action"], found["logp"], found["dist_inputs"]
         self._value = found.get("value")

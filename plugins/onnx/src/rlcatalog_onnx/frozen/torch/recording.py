@@ -23,6 +23,8 @@ _FRESH = {
     "new_empty_strided",
 }  # fmt: skip
 #: What hands numbers over to Python.
+#: The end of the name of a weight that is read transposed.
+TURNED = ".t"
 _READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
 
 
@@ -34,7 +36,7 @@ class Recording(TorchDispatchMode):
 
     Attributes:
         graph: The graph.
-        used: The weights that were read, by the name of their input.
+        used: The weights that were read, by the name of their input; matrices that were read transposed, as `name.t`.
         convolves: Whether there is a convolution.
     """
 
@@ -81,6 +83,19 @@ class Recording(TorchDispatchMode):
         if found is None:
             return self.graph.constant(value.numpy(), dtype or own)
         return found if dtype is None else self.cast(found, own, dtype)
+
+    def turned(self, tensor: Tensor) -> str | None:
+        """Return the transpose of a weight as an input of its own, or None where the tensor is none.
+
+        A weight that is no constant would be transposed at each step.
+        """
+        if id(tensor) not in self._weights:
+            return None
+        name = self._weights[id(tensor)][0] + TURNED
+        if name not in self.used:
+            self.graph.input(name, dtype_of(tensor), tuple(tensor.t().shape))
+            self.used[name] = tensor
+        return name
 
     def cast(self, name: str, own: str, dtype: str) -> str:
         """Return something in another dtype."""
