@@ -43,9 +43,11 @@ PACKAGES = {
     "rlcatalog-ppo": "plugins/ppo",
     "rlcatalog-sb3": "plugins/sb3",
     "rlcatalog-rllib": "plugins/rllib",
+    "rlcatalog-onnx": "plugins/onnx",
     "rlcatalog-compat": "plugins/compat",
 }
-RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), "docs/config.md", "docs/seeds.md"]
+RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), "docs/config.md", "docs/export.md",
+            "docs/seeds.md"]  # fmt: skip
 
 
 def read(path):
@@ -606,7 +608,7 @@ def test_the_packages_on_disk_are_installed():
         re.findall(r"^-e \./(\S+)", read(f"requirements/{name}.txt"), re.M) for name in ("demo", "torch", "dev")
     )
     assert sorted(demo + torch + dev) == sorted(on_disk)
-    assert sorted(dev) == ["plugins/rllib", "plugins/sb3"]  # with engines that the demo has no use for
+    assert sorted(dev) == ["plugins/onnx", "plugins/rllib", "plugins/sb3"]  # with engines that the demo has no use for
     assert on_disk == set(PACKAGES.values())
     assert "plugins/example" not in on_disk
 

@@ -17,6 +17,7 @@ from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.cli import OWN_COMMANDS
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError
+from rlcatalog.export import exporters
 from rlcatalog.plugins import Request, scan
 from rlcatalog.spaces import Repeated, Simplex
 
@@ -56,8 +57,12 @@ def data() -> dict[str, object]:
     provides: dict[str, str] = {}
     for component in catalog.components():
         provides[f"{component.kind}/{component.name}"] = component.distribution
-        for framework, target in component.declaration.targets.items():
+        for framework, target in component.declaration.targets.items() if component.declaration.shows_classes else ():
             provides[f"export/{framework}/{target.partition(':')[2]}"] = component.distribution
+    for component in exporters(catalog):
+        provides[f"exporter/{component.name}"] = component.distribution
+        if component.declaration.suffix:
+            provides[f"suffix/{component.declaration.suffix}"] = component.distribution
     provides |= {f"command/{name}": "rlcatalog" for name in OWN_COMMANDS}
     for struct, owner in catalog.registry.config_classes.items():
         provides |= {f"config/{key.name}": owner for key in keys_of(struct, owner)}
@@ -84,7 +89,11 @@ def stub(framework: str) -> tuple[Path, str]:
     """Return the stub of a framework's door, with the classes of the packages' parts, for type checkers and editors."""
     path = KERNEL / framework / "__init__.pyi"
     catalog = Catalog([ep for ep in scan() if ep.dist.name in packages()], environ={})
-    targets = {c.declaration.targets[framework] for c in catalog.components() if framework in c.declaration.targets}
+    targets = {
+        c.declaration.targets[framework]
+        for c in catalog.components()
+        if c.declaration.shows_classes and framework in c.declaration.targets
+    }
     parts = sorted(tuple(target.split(":")) for target in targets)
     modules = sorted({module for module, _ in parts})
     lines = [*(f"import {module}" for module in modules), "", *(f"{name} = {module}.{name}" for module, name in parts)]

@@ -23,6 +23,7 @@ from rlcatalog import (
     CheckSpec,
     CommandSpec,
     EnvWrapperSpec,
+    ExporterSpec,
     Filter,
     FilterSpec,
     FrameworkSpec,
@@ -46,6 +47,7 @@ HOOKS = {
     "rlcatalog_action_dists": "ActionDistSpec",
     "rlcatalog_action_codecs": "ActionCodecSpec",
     "rlcatalog_frameworks": "FrameworkSpec",
+    "rlcatalog_exporters": "ExporterSpec",
     "rlcatalog_commands": "CommandSpec",
     "rlcatalog_checks": "CheckSpec",
 }
@@ -181,6 +183,9 @@ DECLARATIONS = {
     ),
     "rlcatalog_frameworks": FrameworkSpec(
         "hooked", {"engine": "hook_targets:Engine", "ops": "hook_targets:OPS"}, "a framework", module="numpy"
+    ),
+    "rlcatalog_exporters": ExporterSpec(
+        "form", {"torch": "hook_targets:write", "runner": "hook_targets:Runner"}, "a format", suffix=".form"
     ),
     "rlcatalog_commands": CommandSpec("greet", {"cli": "hook_targets:greet"}, "says hello"),
     "rlcatalog_checks": CheckSpec("polite", {"checks": "hook_targets:polite"}, "says hello once"),

@@ -36,4 +36,5 @@ provided.provide(
     default_catalog=lambda: importlib.import_module("rlcatalog.catalog").default_catalog(),
     frameworks=lambda: importlib.import_module("rlcatalog.plugin").rlcatalog_frameworks(),
     action_codecs=lambda: importlib.import_module("rlcatalog.plugin").rlcatalog_action_codecs(),
+    exporters=lambda: importlib.import_module("rlcatalog.plugin").rlcatalog_exporters(),
 )

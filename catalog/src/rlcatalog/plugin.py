@@ -1,8 +1,8 @@
-"""Declarations of the kernel itself: the frameworks and the action codecs it brings."""
+"""Declarations of the kernel itself: the frameworks, the action codecs and the formats it brings."""
 
 from __future__ import annotations
 
-from rlcatalog.plugins import ActionCodecSpec, FrameworkSpec, hookimpl
+from rlcatalog.plugins import ActionCodecSpec, ExporterSpec, FrameworkSpec, hookimpl
 
 
 @hookimpl
@@ -48,4 +48,19 @@ def rlcatalog_action_codecs() -> list[ActionCodecSpec]:
         _codec("box", "BoxCodec", "numbers, or whole numbers, between bounds"),
         _codec("simplex", "SimplexCodec", "probability vectors"),
         _codec("composite", "CompositeCodec", "the codecs of a Tuple's or Dict's children", ("tuple", "dict")),
+    ]
+
+
+@hookimpl
+def rlcatalog_exporters() -> list[ExporterSpec]:
+    return [
+        ExporterSpec(
+            "torch",
+            {
+                "torch": "rlcatalog.torch.exporting:write_program",
+                "runner": "rlcatalog.torch.exporting:ProgramRunner",
+            },
+            "a program of torch.export; acts with PyTorch",
+            suffix=".pt2",
+        ),
     ]

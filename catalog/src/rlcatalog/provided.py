@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
-    from rlcatalog.plugins import ActionCodecSpec, FrameworkSpec
+    from rlcatalog.plugins import ActionCodecSpec, ExporterSpec, FrameworkSpec
 
 _found: dict[str, Callable[[], Any]] = {}
 
@@ -16,6 +16,7 @@ def provide(
     default_catalog: Callable[[], Catalog],
     frameworks: Callable[[], Sequence[FrameworkSpec]],
     action_codecs: Callable[[], Sequence[ActionCodecSpec]],
+    exporters: Callable[[], Sequence[ExporterSpec]],
 ) -> None:
     """Provide the functions behind those below.
 
@@ -23,8 +24,11 @@ def provide(
         default_catalog: Returns the process's default catalog.
         frameworks: Returns the declarations of the kernel's own frameworks.
         action_codecs: Returns the declarations of the kernel's own action codecs.
+        exporters: Returns the declarations of the kernel's own formats.
     """
-    _found.update(default_catalog=default_catalog, frameworks=frameworks, action_codecs=action_codecs)
+    _found.update(
+        default_catalog=default_catalog, frameworks=frameworks, action_codecs=action_codecs, exporters=exporters
+    )
 
 
 def default_catalog() -> Catalog:
@@ -42,4 +46,10 @@ def frameworks() -> Sequence[FrameworkSpec]:
 def action_codecs() -> Sequence[ActionCodecSpec]:
     """Return the declarations of the kernel's own action codecs."""
     found: Sequence[ActionCodecSpec] = _found["action_codecs"]()
+    return found
+
+
+def exporters() -> Sequence[ExporterSpec]:
+    """Return the declarations of the kernel's own formats."""
+    found: Sequence[ExporterSpec] = _found["exporters"]()
     return found

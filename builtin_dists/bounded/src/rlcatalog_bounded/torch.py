@@ -149,7 +149,7 @@ class Dirichlet(DirichletContract, _Shares):
         """Return the log density `[B]` of points `[B, rows * n]`, summed over rows; finite on the edges."""
         concentration = self.concentration
         actions = torch.as_tensor(actions, dtype=concentration.dtype, device=concentration.device)
-        x = actions.reshape(concentration.shape).clamp(_TINY, 1)
+        x = actions.reshape(concentration.shape).clamp(_TINY, 1.0)
         logs = x.log() - x.sum(dim=-1, keepdim=True).log()
         result: Tensor = (self.excess * logs).sum(dim=(1, 2)) + self.log_norm
         return result

@@ -28,9 +28,9 @@ class _Model(TorchModelV2):
         self, x: Tensor, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
     ) -> tuple[Tensor, list[Any]]:
         """Map `[S * T, inputs]` to the output."""
-        if seq_lens is not None and len(seq_lens) != len(x):
+        if seq_lens is not None and seq_lens.shape[0] != x.shape[0]:
             # Padding may be no number, which even a weight of 0 would spread.
-            real = sequence_mask(seq_lens, len(x) // len(seq_lens))
+            real = sequence_mask(seq_lens, x.shape[0] // seq_lens.shape[0])
             x = torch.where(real.view(-1, 1), x, 0.0)
         features, state = self.transformer(x, state, seq_lens, bool(input_dict.get("is_training", False)))
         if self.outputs is None:

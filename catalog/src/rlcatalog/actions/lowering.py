@@ -54,7 +54,7 @@ class LoweredActions:
 
     def constant(self, value: Any, like: Any) -> Any:
         """Return an array as a tensor."""
-        return self.ops.tensor(np.ascontiguousarray(value), like)
+        return self.ops.tensor(np.array(value), like)  # a copy: bounds of spaces are read-only
 
 
 class LoweredDiscrete(LoweredActions):

@@ -14,6 +14,7 @@ from rlcatalog._version import __version__
 from rlcatalog.catalog import default_catalog
 from rlcatalog.cli.arguments import key_values, make_env
 from rlcatalog.cli.checking import check
+from rlcatalog.cli.exporting import export
 from rlcatalog.cli.isolation import aside, catalog_of_survivors
 from rlcatalog.cli.options import Command
 from rlcatalog.cli.printing import escape
@@ -124,7 +125,9 @@ def program(
 _LONGEST = 2_000
 
 #: The kernel's own commands.
-OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain, "check": check, "new": new}
+OWN_COMMANDS: dict[str, Callable[..., None]] = {
+    "list": list_parts, "explain": explain, "check": check, "new": new, "export": export,
+}  # fmt: skip
 
 
 def make_app(argv: Sequence[str]) -> typer.Typer:

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlcatalog import provided
 from rlcatalog.actions import ActionCodec, ActionMasks, action_codec
-from rlcatalog.errors import ConfigError, ModelContractError, NonFiniteError, SavedPolicyError
+from rlcatalog.errors import ConfigError, ModelContractError, SavedPolicyError
 from rlcatalog.export.contract import Runner
 from rlcatalog.export.formats import runner_for
 from rlcatalog.export.interface import Interface
@@ -128,13 +128,19 @@ class Actor:
         own = None
         if self.masks.key is not None and mask is None:
             own = self.masks.of(obs)
-        feeds, rows = self._observations.feeds(obs)
+        feeds, rows = self.feeds(obs)
         if mask is not None or (own is not None and len(own) != rows):
             own = self.masks.matrix(own if mask is None else mask, rows)
-        noise = None
-        if self._noise:
-            noise = self.draw(rows) if explore else np.full((rows, self._noise), 0.5, np.float32)
+        noise = self.draw(rows) if explore and self._noise else None
         return self.act_on(feeds, rows, state, prev_reward, own, explore, noise)
+
+    def feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
+        """Return the file's inputs that are observations, by name, and the number of rows.
+
+        Raises:
+            ObservationError: An observation does not lie in the space.
+        """
+        return self._observations.feeds(obs)
 
     def draw(self, rows: int) -> Array:
         """Return noise `[B, k]` for a step: uniform numbers from the open interval (0, 1), float32."""
@@ -160,14 +166,14 @@ class Actor:
             prev_reward: See `act`.
             mask: The columns of the action mask `[B, m]`, or None.
             explore: See `act`.
-            noise: What is drawn from `[B, k]`, where the file has such an input.
+            noise: What is drawn from `[B, k]`, where the file has such an input; None where nothing is drawn.
         """
         if self._masked:
             feeds["mask"] = np.ones((rows, self.masks.size), np.bool_) if mask is None else mask
         elif mask is not None:
             raise ModelContractError("mask: this policy's action distribution takes no masks.")
-        if noise is not None:
-            feeds["noise"] = noise
+        if self._noise:
+            feeds["noise"] = np.full((rows, self._noise), 0.5, np.float32) if noise is None else noise
         feeds["deterministic"] = self._flags[not explore]
         t = None
         if self._states:
@@ -196,10 +202,6 @@ class Actor:
     def _check(self, feeds: Mapping[str, Array], logp: Array, value: Any, inputs: Array, t: Any) -> None:
         encoded, preprocessor = self._observations.encoded(feeds)
         check_step(logp, value, inputs, encoded, preprocessor, t)
-        wrong = next((name for name, array in feeds.items() if array.dtype.kind == "f" and not np.isfinite(array).all()),
-                     None)  # fmt: skip
-        if wrong is not None:
-            raise NonFiniteError(f"{wrong}: holds numbers that are not finite; mend them in the environment.", 0)
 
     def _joined(self, found: Any, raw: Array) -> Any:
         if not self._actions:
@@ -246,7 +248,8 @@ class Actor:
 
     def stepper(self, n: Any, autoreset: Any = None) -> ActorStepper:
         """Return an object that acts in several environments and keeps their states; see `Policy.stepper`."""
-        return ActorStepper(self, n, autoreset)
+        acting: Any = self  # as a policy does, for all that a stepper asks
+        return ActorStepper(acting, n, autoreset)
 
     def seed(self, seed: int | None) -> None:
         """Draw as with this seed from now on."""
@@ -267,5 +270,3 @@ def _space(written: Any, given: Any, name: str, where: str) -> Any:
         return space_from_json(written)
     except Exception as error:  # Gymnasium's spaces raise what they come across
         raise SavedPolicyError(f"{where}: its {name} cannot be read: {error}; pass {name}= to Actor.") from error
-
-

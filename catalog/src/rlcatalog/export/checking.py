@@ -33,10 +33,12 @@ def compare(written: Exported, actor: Actor) -> None:
     Raises:
         NotServedError: They differ; the message names the output.
     """
-    policy = written.policy
-    for explore in (False, True):
-        if explore and (written.drawing is None or written.interface.input("noise") is None):
-            continue
+    tried = [(written.policy, False)]
+    if written.drawing is not None and written.interface.input("noise") is not None:
+        tried.append((written.policy, True))
+    if written.original is not None:
+        tried.append((written.original, False))
+    for policy, explore in tried:
         for rows in _BATCHES:
             # A number that lies on the edge between two choices may fall to either side: it is drawn again.
             said = [_differences(written, actor, policy, rows, explore, seed) for seed in (0, 1)]
@@ -46,23 +48,19 @@ def compare(written: Exported, actor: Actor) -> None:
 
 def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, explore: bool, seed: int) -> str:
     rng = np.random.default_rng(seed)
-    state = other = None
+    state: Any = None
+    other: Any = None
     for t in range(_STEPS):
         obs, mask = observations(policy, rows, rng)
+        mask = mask if actor.interface.input("mask") is not None else None
         reward = rng.normal(size=rows).astype(np.float32) if t else None
         noise = actor.draw(rows) if explore else None
         context = written.drawing(noise) if noise is not None and written.drawing is not None else nullcontext()
-        if actor.interface.observation == "filtered":
-            obs = policy.preprocess(obs)
-            with context:
-                step = policy.act_encoded(_unfiltered(policy, obs), state, prev_reward=reward, mask=mask, explore=explore)
-        else:
-            with context:
-                step = policy.act(obs, state, prev_reward=reward, mask=mask, explore=explore)
-        feeds, _ = actor._observations.feeds(obs)
+        given = policy.preprocess(obs) if actor.interface.observation == "filtered" else obs
+        with context:
+            step = policy.act(obs, state, prev_reward=reward, mask=mask, explore=explore)
+        feeds, _ = actor.feeds(given)
         columns = None if mask is None else actor.masks.matrix(mask, rows)
-        if noise is None and actor._noise:
-            noise = np.full((rows, actor._noise), 0.5, np.float32)
         found = actor.act_on(feeds, rows, other, reward, columns, explore, noise)
         if said := _apart(step, found):
             return f"{said} in step {t} of {rows} episodes ({'drawn' if explore else 'the most likely action'})"
@@ -71,10 +69,6 @@ def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, exp
             begun = np.arange(rows) % 2 == 0
             state, other = policy.restart(state, begun), actor.restart(other, begun)
     return ""
-
-
-def _unfiltered(policy: Policy, obs: Array) -> Array:
-    return obs
 
 
 def _apart(step: Step, found: Step) -> str:
@@ -163,4 +157,3 @@ def _moderate(info: SpaceInfo, value: Any) -> Any:
     assert info.low is not None
     assert info.high is not None
     return np.clip(value, np.maximum(info.low, -_LARGEST), np.minimum(info.high, _LARGEST)).astype(info.dtype)
-

@@ -70,5 +70,3 @@ def _remove(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink()
-
-

@@ -6,12 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcatalog.errors import ConfigError, SavedPolicyError
+from rlcatalog import provided
+from rlcatalog._version import __version__
+from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError, nearest, shown
 from rlcatalog.export.contract import Runner
 from rlcatalog.plugins import Component, public_index
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
+
+
+def exporters(catalog: Catalog) -> list[Component]:
+    """Return the formats that plugins bring, and the kernel's own that none of them overrides."""
+    found = catalog.registry.active("exporter")
+    names = {component.name for component in found}
+    return [*found, *(component for component in _own() if component.name not in names)]
+
+
+def _own() -> list[Component]:
+    return [Component(declaration, "rlcatalog", __version__) for declaration in provided.exporters()]
 
 
 def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
@@ -22,13 +35,24 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
         UnknownNameError: There is no such format.
         MissingPluginError: The package that brings it is not usable here.
     """
+    own = {component.name: component for component in _own()}
+    if format in own and not any(component.name == format for component in catalog.registry.active("exporter")):
+        return own[format]
     if format is not None:
-        return catalog.registry.get("exporter", format)
-    known = catalog.registry.active("exporter")
+        try:
+            return catalog.registry.get("exporter", format)
+        except UnknownNameError:
+            names = sorted(component.name for component in exporters(catalog))
+            raise UnknownNameError(
+                f"Unknown format {shown(format)}.{nearest(format, names)} Known: {', '.join(names)}."
+            ) from None
+    known = exporters(catalog)
     found = by_suffix(known, path)
     if found is None:
         said = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
-        raise ConfigError(f"{path}: which format? Its name ends like that of none here ({said}); name one with format=.")
+        raise ConfigError(
+            f"{path}: which format? Its name ends like that of none here ({said}); name one with format=."
+        )
     return found
 
 
@@ -50,7 +74,7 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     """
     if not path.exists():
         raise SavedPolicyError(f"{path}: there is no such file.")
-    known = catalog.registry.active("exporter")
+    known = exporters(catalog)
     found = by_suffix(known, path)
     if found is None and path.suffix:
         owner = public_index.provider_of("suffix", path.suffix)

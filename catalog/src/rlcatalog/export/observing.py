@@ -108,10 +108,7 @@ class Observations:
             value = batch
             for step in port.steps:
                 value = value[step]
-            if port.encoded:
-                array = part.codec.encode_batch(value).reshape(rows, *port.shape)
-            else:
-                array = np.asarray(value)
+            array = part.codec.encode_batch(value) if port.encoded else np.asarray(value)
             feeds[port.name] = np.ascontiguousarray(array, port.dtype).reshape(rows, *port.shape)
         if self.preprocessor.check_mode != "always":
             self._known.add(rows)

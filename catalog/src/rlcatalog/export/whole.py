@@ -47,15 +47,16 @@ class Whole:
     Args:
         policy: The policy.
         ops: The operations of the framework the graph is made in.
+        masked: Whether the distribution takes action masks, where the action space has values to forbid.
 
     Attributes:
         masked: Whether there is an input for action masks.
         inputs: The inputs, but for the noise, whose width is not known before something was drawn.
     """
 
-    def __init__(self, policy: Policy, ops: TensorOps) -> None:
+    def __init__(self, policy: Policy, ops: TensorOps, *, masked: bool = True) -> None:
         self.policy, self.ops = policy, ops
-        self.masked = policy.masks.size > 0
+        self.masked = masked and policy.masks.size > 0
         self._filter = None if policy.filter is None else policy.filter.lowered()
         self._filtered_outside = policy.filter is not None and self._filter is None
         self._parts = list(observation_inputs(policy.preprocessor))
@@ -147,35 +148,37 @@ class Whole:
             yield Port(name=name, role="observation", dtype=dtype, shape=shape, path=info.path, steps=part.steps,
                        encoded=part.encoded)  # fmt: skip
 
-    def interface(self, outputs: Mapping[str, Any], noise: int) -> Interface:
+    def interface(self, outputs: Mapping[str, Any], noise: int, framework: str) -> Interface:
         """Return the interface.
 
         Args:
             outputs: Output name → dtype and shape of one row, as a run gave them, in the order of the outputs.
             noise: How many random numbers a row takes.
+            framework: The framework of the policy that the file stands for.
         """
         policy, resolution = self.policy, self.policy.resolution
         inputs = list(self.inputs)
         if noise:
             inputs.insert(-1, Port(name="noise", role="noise", dtype="float32", shape=(noise,)))
+        pins: dict[str, Any] = Pins.of(resolution).as_dict()
         read = {key for _, part in policy.preprocessor.components() for key in policy.catalog.config_keys(part)}
         config = plain_config(resolution.config.given | resolution.pinned_keys())
         return Interface(
             inputs=tuple(inputs),
             outputs=tuple(self._output(name, *found) for name, found in outputs.items()),
             observation="filtered" if self._filtered_outside else "leaves",
-            framework=policy.framework,
+            framework=framework,
             model=policy.model_name,
             observation_space=space_to_json(policy.observation_space),
             action_space=space_to_json(policy.action_space),
             mask_key=policy.masks.key,
             mask_apart=policy.encoder.mask_apart,
-            mask_columns=policy.masks.choices,
+            mask_columns=policy.masks.choices if self.masked else (),
             raw_kinds=resolution.actions.raw_kinds(policy.framework),
             action_bounds=policy.config["action_bounds"],
             encoding={key: value for key, value in config.items() if key in read},
             config=config,
-            **Pins.of(resolution).as_dict(),
+            **pins,
         )
 
     def _output(self, name: str, dtype: str, shape: tuple[int, ...]) -> Port:

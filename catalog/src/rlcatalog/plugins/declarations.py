@@ -88,6 +88,8 @@ class Declaration:
     kind: ClassVar[str] = ""
     #: The keys that targets may have; None: names of frameworks, those of plugins included.
     targets_allowed: ClassVar[frozenset[str] | None] = None
+    #: Whether targets are classes that users name, which `rlcatalog.torch` and its like show.
+    shows_classes: ClassVar[bool] = True
     #: The fields that hold functions.
     functions: ClassVar[tuple[str, ...]] = ("match",)
 
@@ -326,6 +328,7 @@ class ExporterSpec(Declaration):
     """
 
     kind: ClassVar[str] = "exporter"
+    shows_classes = False
 
     suffix: str = ""
 

@@ -30,7 +30,9 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
     found = {
         component.distribution: component
         for component in catalog.components(kind)
-        if component.declaration.targets.get(framework, "").endswith(f":{name}") and not component.in_process
+        if component.declaration.targets.get(framework, "").endswith(f":{name}")
+        and component.declaration.shows_classes
+        and not component.in_process
     }
     if owner in found:
         return found[owner].load(framework)
@@ -46,6 +48,6 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
 
 def part_classes(framework: str, kind: str | None = None) -> list[str]:
     """Return the names `part_class` finds."""
-    parts = [c for c in provided.default_catalog().components(kind) if not c.in_process]
+    parts = [c for c in provided.default_catalog().components(kind) if c.declaration.shows_classes and not c.in_process]
     targets = [c.declaration.targets.get(framework, "") for c in parts]
     return sorted({target.partition(":")[2] for target in targets if target})

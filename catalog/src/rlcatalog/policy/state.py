@@ -109,7 +109,9 @@ class Memory:
             for part, window in pairs
         ]
         #: What is kept beside the memory at the start of an episode, without a batch axis.
-        self.before: list[Array] = [np.repeat(part[None], window.depth, 0) for part, window in pairs if window and window.skips]
+        self.before: list[Array] = [
+            np.repeat(part[None], window.depth, 0) for part, window in pairs if window and window.skips
+        ]
         self.skips = bool(self.before)
 
     def __bool__(self) -> bool:

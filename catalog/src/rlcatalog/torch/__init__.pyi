@@ -27,6 +27,7 @@ from .nn import (
 )
 from .ops import fill_forbidden as fill_forbidden, flatten_rows as flatten_rows
 from .outputs import flat_sample as flat_sample, values_of as values_of
+from .stopping import stopped as stopped
 from .sequences import (
     Padding as Padding,
     add_time_dimension as add_time_dimension,

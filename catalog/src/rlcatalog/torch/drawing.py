@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from rlcatalog.errors import NotServedError
+from rlcatalog.torch.stopping import Suspects, here
 
 #: Tries of Marsaglia's and Tsang's way to draw from a Gamma distribution; each is rejected less than once in 20.
 _GAMMA_TRIES = 8
@@ -43,6 +44,8 @@ class Drawing(TorchFunctionMode):
         self.rows, self.noise, self.known = rows, noise, widths
         self.widths: list[int] = []
         self._replaced = replaced or {}
+        #: Lines that made a number of the size of the batch.
+        self.suspects = Suspects()
 
     @property
     def width(self) -> int:
@@ -54,6 +57,8 @@ class Drawing(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in self._replaced:
             return self._replaced[func](*args, **kwargs)
+        if func is Tensor.__len__ and self.known is not None and isinstance(args[0].shape[0], torch.SymInt):
+            self.suspects.lines.append(here() or "len(x)")
         draw = _DRAWS.get(func)
         if draw is None:
             if func in _REFUSED:
@@ -105,19 +110,20 @@ class Drawing(TorchFunctionMode):
         shape, dtype = concentration.shape, concentration.dtype
         d = a - 1 / 3
         c = (9 * d).rsqrt()
-        found = d  # the mode: where all tries are rejected, less than once in 10^10
-        for _ in range(_GAMMA_TRIES):
-            x, u = self.normal(shape, dtype), self.uniform(shape, dtype)
-            v = (1 + c * x) ** 3
-            safe = v.clamp(min=1e-30)
-            taken = (v > 0) & (u.log() < 0.5 * x * x + d - d * v + d * safe.log())
-            # The last ones count first: of several that were taken, the first try must stand.
-            found = torch.where(taken, d * v, found)
+        tries = (*shape, _GAMMA_TRIES)
+        x, u = self.normal(tries, dtype), self.uniform(tries, dtype)
+        v = (1 + c[..., None] * x) ** 3
+        wide = d[..., None]
+        fits = u.log() < 0.5 * x * x + wide - wide * v + wide * v.clamp(min=1e-30).log()
+        taken = (v > 0) & fits
+        # Where all are rejected, less than once in 10^10, the first one stands.
+        first = taken.to(dtype).argmax(dim=-1, keepdim=True)
+        found = (wide * v.clamp(min=1e-30)).gather(-1, first).squeeze(-1)
         boost = self.uniform(shape, dtype) ** (1 / concentration.clamp(min=1e-30))
         return torch.where(small, found * boost, found)
 
 
-# --- what stands in place of PyTorch's functions -----------------------------------------------------------------------
+# --- what stands in place of PyTorch's functions ---------------------------------------------------------------------
 
 
 def _sized(args: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
@@ -165,11 +171,13 @@ def _bernoulli(d: Drawing, x: Tensor, p: Any = None, *, generator: Any = None) -
 
 
 def _normal(d: Drawing, mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, **_: Any) -> Tensor:
-    like = mean if isinstance(mean, Tensor) else std
-    if size is not None or not isinstance(like, Tensor):
-        return d.normal(tuple(size or ()), torch.get_default_dtype()) * std + mean
-    shape = torch.broadcast_shapes(*(x.shape for x in (mean, std) if isinstance(x, Tensor)))
-    return d.normal(shape, like.dtype) * std + mean
+    given: list[Tensor] = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if size is not None or not given:
+        drawn = d.normal(tuple(size or ()), torch.get_default_dtype())
+    else:
+        drawn = d.normal(torch.broadcast_tensors(*given)[0].shape, given[0].dtype)
+    found: Tensor = drawn * std + mean
+    return found
 
 
 def _multinomial(d: Drawing, probs: Tensor, count: int, replacement: bool = False, *, generator: Any = None) -> Tensor:

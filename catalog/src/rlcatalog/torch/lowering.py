@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from rlcatalog.actions import params_given
-from rlcatalog.errors import CatalogError, NotServedError, reason
+from rlcatalog.errors import CatalogError, NotServedError
 from rlcatalog.export import Exported, Interface, Port, Whole
 from rlcatalog.torch.drawing import Drawing
 from rlcatalog.torch.dtypes import dtype_of, floats_as, widened
 from rlcatalog.torch.ops import OPS, flatten_rows
 from rlcatalog.torch.outputs import flat_sample, values_of
+from rlcatalog.torch.stopping import Suspects, stopped
 
 if TYPE_CHECKING:
     from rlcatalog.policy import Policy
@@ -32,6 +34,7 @@ class LoweredPolicy(nn.Module):
     Args:
         policy: The policy; it is copied.
         replaced: Functions of PyTorch's that a format has no form of, and what to call in their place.
+        framework: The framework that the interface names.
 
     Attributes:
         policy: The copy.
@@ -41,27 +44,39 @@ class LoweredPolicy(nn.Module):
         NotServedError: The policy does something that cannot be exported.
     """
 
-    def __init__(self, policy: Policy, replaced: Mapping[Any, Callable[..., Any]] | None = None) -> None:
+    def __init__(
+        self, policy: Policy, replaced: Mapping[Any, Callable[..., Any]] | None = None, framework: str = "torch"
+    ) -> None:
         super().__init__()
         self.policy = copy.deepcopy(policy).to("cpu")
-        self.model: Any = self.policy.model
-        self.model.eval()
-        self._replaced = replaced or {}
+        model: Any = self.policy.model
+        self.model: Any = model.eval()
+        self._replaced, self._framework = replaced or {}, framework
         self._whole = Whole(self.policy, OPS)
+        self._key = self.policy.masks.key
         self._widths: list[int] | None = None
+        self.suspects = Suspects()
         self._names: tuple[str, ...] = ()
-        self.interface = self._tried()
+        try:
+            self.interface = self._tried()
+        except NotServedError:
+            if not self._whole.masked or self._key is not None:
+                raise
+            self._whole = Whole(self.policy, OPS, masked=False)  # its distribution takes no masks
+            self.interface = self._tried()
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs in the order of `interface.outputs` for the inputs in the order of `interface.inputs`."""
         given = {port.name: tensor for port, tensor in zip(self.interface.inputs, tensors, strict=True)}
-        found = self._run(given, Drawing(tensors[0].shape[0], given.get("noise"), self._widths, self._replaced))
+        drawing = Drawing(tensors[0].shape[0], given.get("noise"), self._widths, self._replaced)
+        drawing.suspects = self.suspects
+        found = self._run(given, drawing)
         return tuple(found[name] for name in self._names)
 
     def examples(self, rows: int, seed: int = 0) -> tuple[Tensor, ...]:
         """Return inputs of the right shapes and dtypes for a batch."""
         generator = np.random.default_rng(seed)
-        return tuple(_example(port, rows, generator) for port in self.interface.inputs)
+        return tuple(_example(port, rows, generator, self._key) for port in self.interface.inputs)
 
     def _run(self, given: Mapping[str, Tensor], drawing: Drawing) -> dict[str, Tensor]:
         model, policy = self.model, self.policy
@@ -75,7 +90,7 @@ class LoweredPolicy(nn.Module):
             lengths = torch.ones_like(states[0].flatten(1)[:, 0], dtype=torch.int32) if states else None
             params, returned = model(inputs, states, lengths)
             params = widened(params)
-            if seen.mask is not None and self._whole.masked:
+            if seen.mask is not None:
                 params = policy.dist_class.masked(params, seen.mask)
             dist = policy.dist_class(params, model)
             drawn = flat_sample(dist.sample())
@@ -98,7 +113,7 @@ class LoweredPolicy(nn.Module):
         generator = np.random.default_rng(0)
         with torch.inference_mode(False), torch.no_grad():
             for rows in _TRIED:
-                given = {port.name: _example(port, rows, generator) for port in self._whole.inputs}
+                given = {port.name: _example(port, rows, generator, self._key) for port in self._whole.inputs}
                 drawing = Drawing(rows, replaced=self._replaced)
                 outputs = self._run(given, drawing)
                 widths.append(drawing.widths)
@@ -112,7 +127,7 @@ class LoweredPolicy(nn.Module):
                 f" {sum(widths[0])} for {_TRIED[0]} rows and {sum(widths[1])} for {_TRIED[1]}."
             )
         self._widths, self._names = widths[0], tuple(found)
-        return self._whole.interface(found, sum(widths[0]))
+        return self._whole.interface(found, sum(widths[0]), self._framework)
 
 
 def exported_program(lowered: LoweredPolicy) -> Any:
@@ -125,12 +140,14 @@ def exported_program(lowered: LoweredPolicy) -> Any:
     batch = torch.export.Dim("batch", min=1)
     shapes = tuple({} if port.role == "deterministic" else {0: batch} for port in lowered.interface.inputs)
     try:
-        with torch.no_grad():
+        # It warns of what models remember of their last pass, which is the copy's.
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return torch.export.export(lowered, lowered.examples(4), dynamic_shapes=(shapes,), strict=False)
     except CatalogError:
         raise
     except Exception as error:
-        raise NotServedError(f"export: PyTorch cannot export this policy: {reason(error)}") from error
+        raise stopped(error, lowered.suspects, "cannot be exported") from error
 
 
 def exported(lowered: LoweredPolicy) -> Exported:
@@ -149,13 +166,13 @@ def _tree(value: Any, dtype: torch.dtype) -> Any:
     return tuple(_tree(part, dtype) for part in value) if isinstance(value, tuple) else floats_as(value, dtype)
 
 
-def _example(port: Port, rows: int, generator: np.random.Generator) -> Tensor:
+def _example(port: Port, rows: int, generator: np.random.Generator, mask_key: str | None) -> Tensor:
     """Return a tensor as an input: zeros that no model stumbles over, or numbers from the open interval (0, 1)."""
     if port.role == "deterministic":
         return torch.tensor(False)
     shape, dtype = (rows, *port.shape), np.dtype(port.dtype)
-    if port.role == "mask":
-        return torch.ones(shape, dtype=torch.bool)
+    if port.role == "mask" or (mask_key is not None and port.steps[:1] == (mask_key,)):
+        return torch.ones(shape, dtype=getattr(torch, dtype.name))
     if port.role == "noise" or dtype.kind == "f":
         return torch.from_numpy((0.25 + 0.5 * generator.random(shape)).astype(dtype))
     return torch.zeros(shape, dtype=getattr(torch, dtype.name))

@@ -112,7 +112,7 @@ class RecurrentNetwork(TorchModelV2):
         """Add the time dimension and call `forward_rnn`."""
         flat = input_dict["obs_flat"].to(dtype_of(self))
         rows = flat.shape[0]
-        sequences = rows if seq_lens is None else len(seq_lens)
+        sequences = rows if seq_lens is None else seq_lens.shape[0]
         flat = flat.reshape(sequences, steps_of(rows, sequences), flat.shape[1])
         if self.is_time_major():
             flat = flat.transpose(0, 1)

@@ -93,7 +93,7 @@ def add_time_dimension(rows: Tensor, seq_lens: Tensor, *, time_major: bool = Fal
     Returns:
         `[S, T, ...]`, or `[T, S, ...]`.
     """
-    sequences = len(seq_lens)
+    sequences = seq_lens.shape[0]
     timed = rows.reshape(sequences, steps_of(rows.shape[0], sequences), *rows.shape[1:])
     return timed.transpose(0, 1) if time_major else timed
 

@@ -104,7 +104,7 @@ class EncodedMeanStdFilter(Filter):
 
         def filtered(x: Any, ops: TensorOps) -> Any:
             flat = ops.as_type(ops.flat(x), "float64")
-            flat = (flat - ops.tensor(offset, flat)) * ops.tensor(factor, flat)
+            flat = (flat - ops.tensor(np.array(offset), flat)) * ops.tensor(np.array(factor), flat)
             if low is not None:
                 bounds = (ops.tensor(np.broadcast_to(bound, size).astype(np.float64), flat) for bound in (low, high))
                 flat = ops.clip(flat, *bounds)

@@ -12,6 +12,7 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
             "onnx",
             {
                 "torch": "rlcatalog_onnx.torch:write_onnx",
+                "tf": "rlcatalog_onnx.twins:write_onnx_of_twin",
                 "runner": "rlcatalog_onnx.running:OnnxRunner",
                 "frozen-torch": "rlcatalog_onnx.frozen.torch:FrozenTorch",
             },

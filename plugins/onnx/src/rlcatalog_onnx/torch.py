@@ -16,23 +16,23 @@ import torch
 from torch import Tensor
 
 from rlcatalog import Policy
-from rlcatalog.errors import NotServedError, reason
 from rlcatalog.export import Exported
-from rlcatalog.torch import LoweredPolicy, exported, exported_program
+from rlcatalog.torch import LoweredPolicy, exported, exported_program, stopped
 from rlcatalog_onnx.running import INTERFACE
 
 
-def write_onnx(policy: Policy, path: Path) -> Exported:
+def write_onnx(policy: Policy, path: Path, framework: str = "torch") -> Exported:
     """Write a policy as an ONNX file.
 
     Args:
         policy: The policy.
         path: The file.
+        framework: The framework that the file says it comes from.
 
     Raises:
         NotServedError: It does something that PyTorch cannot export, or ONNX has no operation for.
     """
-    lowered = LoweredPolicy(policy, REPLACED)
+    lowered = LoweredPolicy(policy, REPLACED, framework)
     onnx.save_model(graph_of(lowered), path)
     return exported(lowered)
 
@@ -51,7 +51,7 @@ def graph_of(lowered: LoweredPolicy) -> onnx.ModelProto:
                 verbose=False,
             )
         except Exception as error:
-            raise NotServedError(f"export: this policy has no ONNX form: {reason(error)}") from error
+            raise stopped(error, None, "has no ONNX form", lined=False) from error
     assert made is not None
     model: onnx.ModelProto = made.model_proto
     model.producer_name, model.producer_version = "rlcatalog", interface.rlcatalog
@@ -73,7 +73,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-# --- what ONNX has no operation for ------------------------------------------------------------------------------------
+# --- what ONNX has no operation for ----------------------------------------------------------------------------------
 
 
 def _lgamma(x: Tensor, *, out: Any = None) -> Tensor:
@@ -91,4 +91,8 @@ def _lgamma(x: Tensor, *, out: Any = None) -> Tensor:
 
 _SHIFT = 8
 
-REPLACED: dict[Any, Callable[..., Any]] = {torch.lgamma: _lgamma, Tensor.lgamma: _lgamma, torch.special.gammaln: _lgamma}
+REPLACED: dict[Any, Callable[..., Any]] = {
+    torch.lgamma: _lgamma,
+    Tensor.lgamma: _lgamma,
+    torch.special.gammaln: _lgamma,
+}

@@ -54,7 +54,7 @@ class Transformer(nn.Module):
         Returns:
             Outputs `[S * T, dim]`, and the state at the end of each sequence.
         """
-        sequences = len(rows) if seq_lens is None else len(seq_lens)
+        sequences = rows.shape[0] if seq_lens is None else seq_lens.shape[0]
         if not state:
             state = [part.expand(sequences, *part.shape) for part in self.initial_state()]
         x = self.input(rows)
@@ -83,7 +83,7 @@ class Transformer(nn.Module):
         Step t sees the keys t, …, t + window, which ends with itself.
         """
         later = key - key[:length, None]
-        return (later < 0) | (later > len(key) - length)
+        return (later < 0) | (later > key.shape[0] - length)
 
     def _carried(self, inputs: Tensor, held: Tensor, seq_lens: Tensor | None) -> list[Tensor]:
         """Return the state after the sequences: of each, the last slots up to its end.

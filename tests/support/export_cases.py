@@ -1,0 +1,183 @@
+"""Policies to export: each model, distribution, kind of observation and of action at least once, pairs mixed."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Text, Tuple
+
+import rlcatalog
+from rlcatalog.errors import UnreadKeysWarning
+from rlcatalog.spaces import Simplex
+
+VECTOR = Box(-1, 1, (3,), np.float32)
+IMAGE = Box(0, 255, (16, 16, 3), np.uint8)
+CONVS = {"conv_filters": [[4, [4, 4], 4], [8, [4, 4], 1]]}
+PARTS = Dict({"a": Discrete(2), "b": Tuple([Box(0, 1, (2,), np.float32), MultiDiscrete([2, 3])])})
+LSTM = {"use_lstm": True, "lstm_cell_size": 6}
+ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_memory_inference": 5, "attention_head_dim": 4}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One policy.
+
+    Attributes:
+        obs: Observation space.
+        action: Action space.
+        config: Model config.
+        tolerance: How far the file may lie from the policy.
+        recurrent: Whether it remembers: it is then tried over 50 steps.
+        prepared: A module that must be imported before.
+    """
+
+    obs: object
+    action: object
+    config: dict = field(default_factory=dict)
+    tolerance: float = 1e-5
+    recurrent: bool = False
+    prepared: str = ""
+
+
+def _case(obs, action, tolerance=1e-5, recurrent=False, prepared="", **config):
+    return Case(obs, action, {"fcnet_hiddens": [8], **config}, tolerance, recurrent, prepared)
+
+
+def cases():
+    """Return name → case."""
+    mask = Box(0, 1, (3,), np.int8)
+    found = {
+        "categorical, filter": _case(
+            Dict({"v": VECTOR, "d": Discrete(3, start=2)}), Discrete(3, start=-1), observation_filter="MeanStdFilter"
+        ),
+        "gaussian, discrete": _case(Discrete(4, start=-2), Box(-1, 1, (2, 1), np.float32), vf_share_layers=False),
+        "squashed gaussian, choices": _case(
+            MultiDiscrete([[2, 3], [4, 2]]), Box(-1, 2, (3,), np.float32), custom_action_dist="squashed_gaussian",
+            free_log_std=True,
+        ),
+        "beta, nested": _case(
+            Dict({"x": Tuple([VECTOR, Box(-5, 5, (), np.float64)]), "y": MultiBinary(2)}),
+            Box(np.array([-1, 0], np.float32), np.array([2, 5], np.float32)),
+            2e-5, custom_action_dist="beta",
+        ),
+        "gaussian, scaled, bits": _case(MultiBinary((2, 2)), Box(-1, 2, (2,), np.float64), action_bounds="affine"),
+        "deterministic, whole numbers": _case(
+            Box(-9, 9, (3,), np.int64), Box(-1, 1, (2,), np.float32), custom_action_dist="deterministic"
+        ),
+        "bernoulli, lstm": _case(VECTOR, MultiBinary((2, 2)), recurrent=True, **LSTM, lstm_use_prev_reward=True),
+        "choices, attention": _case(
+            Box(0, 9, (2,), np.uint16), MultiDiscrete([2, 3], start=[1, -1]), recurrent=True, **ATTENTION,
+            attention_use_n_prev_actions=2, attention_use_n_prev_rewards=1,
+        ),
+        "gumbel softmax, images": _case(IMAGE, Discrete(3), custom_action_dist="gumbel_softmax", **CONVS),
+        "dirichlet, text": _case(Dict({"t": Text(4), "v": VECTOR}), Simplex((2, 3)), 2e-5),
+        "parts, lstm": _case(VECTOR, PARTS, recurrent=True, **LSTM, lstm_use_prev_action=True),
+        "autoregressive": _case(
+            VECTOR, Dict({"a": Discrete(2), "b": Box(0, 1, (2,), np.float32), "c": Discrete(3)}),
+            use_autoregressive=True,
+        ),
+        "complex inputs": _case(
+            Dict({"cam": IMAGE, "v": VECTOR, "d": Discrete(4)}), Box(-3, 9, (2,), np.int8), **CONVS
+        ),
+        "masked": _case(Dict({"action_mask": mask, "v": VECTOR}), Discrete(3)),
+        "parametric": _case(
+            Dict({"action_mask": mask, "avail_actions": Box(-1, 1, (3, 4), np.float32), "v": VECTOR}), Discrete(3),
+            use_parametric=True,
+        ),
+        "one of several": _case(OneOf([VECTOR, Discrete(2)]), Discrete(2)),
+        "a user's recurrent model": _case(VECTOR, Discrete(3), recurrent=True, custom_model=gru()),
+        "a user's model": _case(VECTOR, Discrete(3), custom_model=normalised()),
+        "a user's views": _case(VECTOR, Discrete(3), recurrent=True, custom_model=looking_back()),
+        "a user's codec": _case(
+            Box(-3, 3, (1,), np.float32), Discrete(2), prepared="heading", custom_preprocessor="heading"
+        ),
+    }  # fmt: skip
+    return found
+
+
+def gru():
+    """Return the recurrent model of the examples."""
+    folder = str(Path(__file__).resolve().parents[2] / "examples")
+    sys.path.insert(0, folder)
+    try:
+        import rnn_model
+    finally:
+        sys.path.remove(folder)
+    return rnn_model.torch_model()
+
+
+def normalised():
+    """Return a model as users write them, that knows nothing of exporting."""
+    from torch import nn
+
+    from rlcatalog.torch import TorchModelV2
+
+    class Normalised(TorchModelV2, nn.Module):
+        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+            nn.Module.__init__(self)
+            self.body = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.ReLU())
+            self.ends = nn.ModuleList([nn.Linear(8, num_outputs), nn.Linear(8, 1)])
+
+        def forward(self, input_dict, state, seq_lens):
+            self.features = self.body(input_dict["obs"].float())
+            return self.ends[0](self.features), state
+
+        def value_function(self):
+            return self.ends[1](self.features).squeeze(1)
+
+    return Normalised
+
+
+def looking_back():
+    """Return a model that asks for steps of the past."""
+    from torch import cat, nn
+
+    from rlcatalog import ViewRequirement
+    from rlcatalog.torch import TorchModelV2
+
+    class LookingBack(TorchModelV2, nn.Module):
+        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+            nn.Module.__init__(self)
+            self.logits, self.value = nn.Linear(9 + 2 + 2, num_outputs), nn.Linear(13, 1)
+            self.view_requirements["frames"] = ViewRequirement("obs", shift="-2:0", space=obs_space)
+            self.view_requirements["acted"] = ViewRequirement("actions", shift=[-3, -1], space=action_space)
+            self.view_requirements["t"] = ViewRequirement("t", shift=0)
+            self.view_requirements["prev_rewards"] = ViewRequirement("rewards", shift=-1)
+
+        def forward(self, input_dict, state, seq_lens):
+            self.x = cat([
+                input_dict["frames"].flatten(1), input_dict["acted"].float(), input_dict["t"].float()[:, None] / 10,
+                input_dict["prev_rewards"][:, None],
+            ], 1)  # fmt: skip
+            return self.logits(self.x), state
+
+        def value_function(self):
+            return self.value(self.x).squeeze(1)
+
+    return LookingBack
+
+
+def built(case):
+    """Return the policy of a case, its weights jittered (equal ones may be merged) and its filter not empty."""
+    if case.prepared:
+        import_module(case.prepared)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnreadKeysWarning)  # of small layers, which some models have not
+        policy = rlcatalog.build(case.obs, case.action, case.config, "torch")
+    rng = np.random.default_rng(0)
+    weights = policy.model.get_weights()
+    for name, array in weights.items():
+        if array.dtype.kind == "f" and "running" not in name:
+            weights[name] = array + rng.normal(0, 0.05, array.shape).astype(array.dtype)
+    policy.model.set_weights(weights)
+    if policy.filter is not None:
+        case.obs.seed(0)
+        policy.preprocess([case.obs.sample() for _ in range(20)], update=True)
+    return policy

@@ -1,0 +1,150 @@
+"""Exported policies act as they did before, step by step, where no framework can be imported."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
+
+import torch
+from export_cases import built, cases
+from gymnasium.spaces import Box, Discrete
+from scipy.stats import chisquare
+
+import rlcatalog
+from rlcatalog.export.checking import observations
+from rlcatalog.torch.drawing import Drawing
+
+SUPPORT = Path(__file__).resolve().parent / "support"
+NAMES = list(cases())
+
+
+def steps_of(case, policy, width):
+    """Return inputs of steps and what the policy did, first the most likely actions and then drawn ones."""
+    rng = np.random.default_rng(1)
+    inputs, outputs, state, rows = [], [], None, 3
+    count = 50 if case.recurrent else 6
+    for t in range(count):
+        obs, mask = observations(policy, rows, rng)
+        noise = rng.random((rows, width), np.float32) if t >= count // 2 else None
+        begun = rng.random(rows) < 0.1 if t and policy.initial_state(1) is not None else None
+        if begun is not None:
+            state = policy.restart(state, begun)
+        reward = rng.normal(size=rows).astype(np.float32) if t else None
+        drawing = Drawing(rows, torch.from_numpy(noise) if noise is not None else None)
+        with drawing:
+            step = policy.act(obs, state, prev_reward=reward, mask=mask, explore=noise is not None)
+        state = step.state
+        inputs.append({"obs": obs, "mask": mask, "reward": reward, "noise": noise, "begun": begun})
+        outputs.append(tuple(step)[:5])
+    return inputs, outputs
+
+
+LOGITS = np.array([2.0, 0.0, -1.0, 0.5], np.float32)
+
+
+def drawn_policy():
+    policy = rlcatalog.build(Box(-1, 1, (2,), np.float32), Discrete(4), {"fcnet_hiddens": []}, "torch")
+    weights = policy.model.get_weights()
+    for name, array in weights.items():
+        weights[name] = LOGITS if array.shape == (4,) else array * 0
+    policy.model.set_weights(weights)
+    return policy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _faster():
+    """Each export makes the same table of operations anew, and logs every step of the trace: not for all of these."""
+    registry = pytest.importorskip("torch.onnx._internal.exporter._registration").ONNXRegistry
+    logger, make = logging.getLogger("torch.__trace"), registry.from_torchlib
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(logger, "propagate", False)
+        patched.setattr(registry, "from_torchlib", staticmethod(functools.cache(lambda **kwargs: make(**kwargs))))
+        yield
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """Export all cases, and act from the files in one child process; case → expected, found; and the interfaces."""
+    folder = tmp_path_factory.mktemp("exported")
+    given, expected, interfaces, before = {}, {}, {}, {}
+    for i, (name, case) in enumerate(cases().items()):
+        policy = built(case)
+        weights = {key: array.copy() for key, array in policy.model.get_weights().items()}
+        path = folder / f"{i}.onnx"
+        interfaces[name] = interface = policy.export(path)
+        noise = interface.input("noise")
+        inputs, expected[name] = steps_of(case, policy, 0 if noise is None else noise.shape[0])
+        given[name] = {"path": str(path), "prepared": case.prepared, "steps": inputs}
+        after = policy.model.get_weights()
+        before[name] = all(np.array_equal(weights[key], after[key]) for key in weights)
+    policy = drawn_policy()
+    policy.export(folder / "drawn.onnx")
+    batch = np.zeros((1000, 2), np.float32)
+    given["drawn"] = {"path": str(folder / "drawn.onnx"), "prepared": "", "draws": (batch, 20)}
+    (folder / "in").write_bytes(pickle.dumps(given))
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), *sys.path])}
+    subprocess.run([sys.executable, SUPPORT / "export_child.py", folder / "in", folder / "out"], check=True,
+                   env=environ, timeout=300)  # fmt: skip
+    found = pickle.loads((folder / "out").read_bytes())
+    return expected, found, interfaces, before
+
+
+def near(expected, found, tolerance, what):
+    if isinstance(expected, dict):
+        assert list(expected) == list(found), what
+        for key in expected:
+            near(expected[key], found[key], tolerance, f"{what}[{key!r}]")
+    elif isinstance(expected, tuple):
+        for i, (one, other) in enumerate(zip(expected, found, strict=True)):
+            near(one, other, tolerance, f"{what}[{i}]")
+    elif expected is None:
+        assert found is None, what
+    else:
+        assert (expected.dtype, expected.shape) == (found.dtype, found.shape), what
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=what)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_acts_as_its_policy_where_no_framework_can_be_imported(everything, name):
+    expected, found, _, _ = everything
+    assert isinstance(found[name], list), found[name]
+    case = cases()[name]
+    for t, (one, other) in enumerate(zip(expected[name], found[name], strict=True)):
+        near(one, other, case.tolerance, f"step {t}")
+
+
+def test_the_frameworks_were_not_imported(everything):
+    assert everything[1]["imported"] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_exporting_leaves_the_policy_as_it_was(everything, name):
+    assert everything[3][name]
+
+
+def test_actions_are_drawn_as_often_as_their_probabilities_say(everything):
+    """Chi-square over 20,000 draws; one in ten thousand seeds would fail."""
+    drawn = np.concatenate(everything[1]["drawn"]).ravel()
+    probabilities = np.exp(LOGITS) / np.exp(LOGITS).sum()
+    counts = np.bincount(drawn, minlength=4)
+    assert chisquare(counts, probabilities * len(drawn)).pvalue > 1e-4
+
+
+def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_says_so(everything):
+    interfaces = everything[2]
+    encoded = {name: [p.path for p in i.inputs if p.encoded] for name, i in interfaces.items()}
+    assert {name: paths for name, paths in encoded.items() if paths} == {
+        "dirichlet, text": ["obs['t']"],
+        "one of several": ["obs"],
+        "a user's codec": ["obs"],
+    }
