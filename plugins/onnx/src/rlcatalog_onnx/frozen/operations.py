@@ -134,7 +134,7 @@ def _div(r: Recording, out: Any, a: Any, b: Any, *, rounding_mode: str | None = 
 def _pow(r: Recording, out: Any, a: Any, b: Any) -> str:
     dtype = dtype_of(out)
     base = r.name(a, dtype)
-    if b == 2 and not hasattr(b, "shape"):
+    if not hasattr(b, "shape") and b == 2:
         return r.graph.add("Mul", base, base)
     return r.graph.add("Pow", base, r.name(b, dtype))
 
@@ -521,6 +521,12 @@ def _whether(operator: str) -> _Form:
 
 
 FORMS["any"], FORMS["all"] = _whether("ReduceMax"), _whether("ReduceMin")
+
+
+@_form("aminmax")
+def _aminmax(r: Recording, out: Any, a: Any, *, dim: Any = None, keepdim: bool = False) -> list[str]:
+    found, axes = r.name(a), r.graph.constant(_axes(dim, a.ndim), "int64")
+    return [r.graph.add(operator, found, axes, keepdims=int(keepdim)) for operator in ("ReduceMin", "ReduceMax")]
 
 
 @_form("cumsum")

@@ -18,6 +18,14 @@ from rlcatalog_onnx.frozen.torch.recording import TURNED, array_of, recorded
 from rlcatalog_onnx.torch import REPLACED
 
 Array = np.ndarray[Any, Any]
+def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    """Return one-hots; PyTorch's own function looks at the numbers first."""
+    if num_classes < 0:
+        raise NotServedError("freeze: one_hot() must be told num_classes.")
+    return (x.unsqueeze(-1) == torch.arange(num_classes)).long()
+
+
+_REPLACED = {**REPLACED, torch.nn.functional.one_hot: _one_hot}
 #: As constants, weights are packed once, and a session is made anew for others. That was measured to pay for
 #: convolutions, and for that many weights (an LSTM of 256 cells has three times as many) with that many rows.
 _SIZE, _ROWS = 200_000, 4
@@ -58,7 +66,7 @@ class Program:
         self.rows = len(given["obs"])
         leaves = dict(_leaves(self._given))
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            drawing = _Given(self.rows, replaced=REPLACED)
+            drawing = _Given(self.rows, replaced=_REPLACED)
             with drawing:
                 self._acted(self._given)
             self._widths = drawing.widths
@@ -68,7 +76,7 @@ class Program:
             weights = weights_of(policy)
             with torch.backends.mkldnn.flags(enabled=False), torch.nn.attention.sdpa_kernel(_PLAIN):
                 self._recording, self._outputs = recorded(self._step, leaves, weights)
-        self._inputs = {name: np.array(tensor.numpy()) for name, tensor in leaves.items()}
+        self._inputs = {name: np.array(tensor.numpy(), order="C") for name, tensor in leaves.items()}
         self._obs, self._mask = self._inputs["obs"], self._inputs.get("mask", _NOTHING)
         self._memory_in = [self._inputs[name] for name, _ in _leaves(self._given["memory"], "memory")]
         self._views_in = [self._inputs[name] for name, _ in _leaves(self._given["views"], "views")]
@@ -131,14 +139,14 @@ class Program:
     def run_policy(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return what PyTorch makes of the same batch and the random numbers of the last run."""
         noise = torch.from_numpy(self._inputs["noise"]) if self._count else None
-        with torch.no_grad(), _Given(self.rows, noise, self._widths, REPLACED):
+        with torch.no_grad(), _Given(self.rows, noise, self._widths, _REPLACED):
             found = self._acted({name: _tensors(value, self._dtype) for name, value in given.items()})
         memory = tuple(found[f"memory_{i}"].numpy() for i in range(len(self._memory)))
         value = found["value"].numpy() if "value" in found else None
         return found["raw_action"].numpy(), found["logp"].numpy(), value, found["dist_inputs"].numpy(), memory
 
     def _step(self, **leaves: Tensor) -> dict[str, Tensor]:
-        with _Given(self.rows, leaves.pop("noise", None), self._widths, REPLACED):
+        with _Given(self.rows, leaves.pop("noise", None), self._widths, _REPLACED):
             return self._acted({name: _filled(value, name, leaves) for name, value in self._given.items()})
 
     def _acted(self, given: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -186,7 +194,7 @@ def _tensors(value: Any, dtype: torch.dtype) -> Any:
         return tuple(_tensors(part, dtype) for part in value)
     if value is None:
         return None
-    tensor = torch.from_numpy(np.array(value))
+    tensor = torch.from_numpy(np.array(value, order="C"))
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 

@@ -53,6 +53,8 @@ class Recording(TorchDispatchMode):
         self._storages: dict[int, list[Tensor]] = {}
         #: Tensors that were written over through another one.
         self._stale: set[int] = set()
+        #: Tensors that were written in place, or parts of them.
+        self._written: set[int] = set()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -65,15 +67,21 @@ class Recording(TorchDispatchMode):
 
     def knows(self, tensor: Any) -> bool:
         """Whether a tensor is one that the graph computes, or a weight."""
-        return id(tensor) in self._names or id(tensor) in self._weights
+        if id(tensor) in self._names or id(tensor) in self._weights:
+            return True
+        return bool(self._written) and id(tensor._base) in self._written
+
+    def weighs(self, tensor: Any) -> bool:
+        """Whether a tensor is a weight."""
+        return id(tensor) in self._weights
 
     def name(self, value: Any, dtype: str | None = None) -> str:
         """Return what a tensor or number is called in the graph, brought into a dtype if one is given."""
         if not isinstance(value, Tensor):
             return self.graph.constant(value, dtype)
-        if id(value) in self._stale:
-            raise self.refused("reading a tensor after an operation in place on a part of it, or on what it is a part of,")
         found = self._names.get(id(value))
+        if id(value) in self._stale or (found is None and id(value._base) in self._written):
+            found = self._part(value)
         if found is None and id(value) in self._weights:
             name, tensor = self._weights[id(value)]
             found = self.graph.input(name, dtype_of(tensor), tuple(tensor.shape))
@@ -89,7 +97,7 @@ class Recording(TorchDispatchMode):
 
         A weight that is no constant would be transposed at each step.
         """
-        if id(tensor) not in self._weights:
+        if not self.weighs(tensor):
             return None
         name = self._weights[id(tensor)][0] + TURNED
         if name not in self.used:
@@ -121,12 +129,13 @@ class Recording(TorchDispatchMode):
             return func(*args, **kwargs)
         if name in _READ:
             raise self.refused("reading a tensor's numbers into Python, as a data-dependent if, len or item does,")
+        whole: Tensor | None = None
         changes = name.endswith("_") and not name.startswith("_")
         form = FORMS.get(name.removesuffix("_") if changes else name)
         if form is None:
             raise self.refused(f"the operation {name}")
         if changes:
-            self._overwrite(args[0], name)
+            whole = self._overwrite(args[0], name)
         found = func(*args, **kwargs)
         try:
             named = form(self, found, *args, **_shapely(kwargs))
@@ -134,25 +143,62 @@ class Recording(TorchDispatchMode):
             raise self.refused(f"the operation {name} ({type(error).__name__}: {error})") from error
         if isinstance(found, Tensor):
             self._note(found, named)
+            if changes:
+                self._written.add(id(found))
+            if whole is not None:
+                self._put(found, whole, named)
         else:
             for part, own in zip(found, named, strict=False):
                 self._note(part, own)
         return found
 
-    def _overwrite(self, tensor: Tensor, name: str) -> None:
+    def _overwrite(self, tensor: Tensor, name: str) -> Tensor | None:
         """Forget what shares memory with a tensor that is written to in place.
 
+        Returns:
+            The whole tensor that it is a part of, or None where it is a whole one, or nothing reads the whole any more.
+
         Raises:
-            NotServedError: It is a part of a tensor that is not known.
+            NotServedError: It is a weight, or a part of something that is not one tensor in order.
         """
-        storage = tensor.untyped_storage()
-        if not self.knows(tensor) and tensor.numel() * tensor.element_size() != storage.nbytes():
-            raise self.refused(f"{name}(), in place on a part of another tensor,")
-        if id(tensor) in self._weights:
+        whole, storage = tensor._base, tensor.untyped_storage()
+        if any(self.weighs(part) for part in (tensor, whole)):
             raise self.refused(f"{name}(), in place on a parameter or a buffer,")
+        if tensor.numel() * tensor.element_size() == storage.nbytes():
+            whole = None
+        elif not _ordered(whole, tensor):
+            whole = None
+            if not self.knows(tensor):
+                raise self.refused(f"{name}(), in place on a part of another tensor,")
+        if whole is not None and not self.knows(whole):
+            self._note(whole, self.graph.constant(whole.numpy(), dtype_of(whole)))
         for other in self._storages.get(storage.data_ptr(), ()):
-            if other is not tensor and np.shares_memory(array_of(other), array_of(tensor)):
+            if other is not tensor and other is not whole and np.shares_memory(array_of(other), array_of(tensor)):
                 self._stale.add(id(other))
+        return whole
+
+    def _put(self, tensor: Tensor, whole: Tensor, name: str) -> None:
+        """Record that a part of a tensor was written: its numbers take their places among the whole one's."""
+        flat = (whole.numel(),)
+        before = self.reshaped(self.name(whole), tuple(whole.shape), flat)
+        part = self.reshaped(name, tuple(tensor.shape), (tensor.numel(),))
+        found = self.graph.add("ScatterElements", before, self._places(tensor, whole), part, axis=0)
+        self._names[id(whole)] = self.reshaped(found, flat, tuple(whole.shape))
+        self._written.add(id(whole))
+
+    def _part(self, tensor: Tensor) -> str:
+        """Return what a part of a tensor is, some of which was written in place."""
+        whole: Any = tensor._base
+        if not self.knows(whole) or id(whole) in self._stale or not _ordered(whole, tensor):
+            raise self.refused("reading a tensor after an operation in place on a part of it, or on its whole,")
+        flat = self.reshaped(self.name(whole), tuple(whole.shape), (whole.numel(),))
+        found = self.graph.add("Gather", flat, self._places(tensor, whole), axis=0)
+        return self.reshaped(found, (tensor.numel(),), tuple(tensor.shape))
+
+    def _places(self, tensor: Tensor, whole: Tensor) -> str:
+        """Return the places of a part's numbers among the whole one's."""
+        places = torch.arange(whole.numel()).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        return self.graph.constant(places.reshape(-1).numpy(), "int64")
 
     def _note(self, tensor: Tensor, name: str) -> None:
         if id(tensor) not in self._names:
@@ -167,6 +213,13 @@ _ABOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_block
 
 def _shapely(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in kwargs.items() if key not in _ABOUT}
+
+
+def _ordered(whole: Tensor | None, part: Tensor) -> bool:
+    """Whether a tensor is a part of one that fills its storage in order."""
+    if whole is None or whole.dtype is not part.dtype or not whole.is_contiguous() or whole.storage_offset():
+        return False
+    return whole.numel() * whole.element_size() == whole.untyped_storage().nbytes()
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
