@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from rlcatalog.policy import Policy
 
 #: What a target of an `ExporterSpec` is called that freezes policies of a framework.
-TARGET = "frozen-"
+FROZEN = "frozen-"
 
 
 def freeze(catalog: Catalog, policy: Policy, rows: int, seed: int | None) -> Frozen:
     """Freeze a policy; see `Policy.freeze`."""
-    target = TARGET + policy.framework
+    target = FROZEN + policy.framework
     said = None
     for component in catalog.registry.active("exporter"):
         if target not in component.declaration.targets:
@@ -27,10 +27,10 @@ def freeze(catalog: Catalog, policy: Policy, rows: int, seed: int | None) -> Fro
             return Frozen(policy, component.load(target)(policy, rows, seed))
         except CatalogError as error:
             said = reason(error)
-    return Frozen(policy, None, said or _nothing(target, policy.framework))
+    return Frozen(policy, None, said or _nothing(policy.framework))
 
 
-def _nothing(target: str, framework: str) -> str:
+def _nothing(framework: str) -> str:
     said = f"nothing installed here freezes policies of {framework}"
-    owners = public_index.distributions(f"export/{target}/")
-    return f"{said}; {owners[0]} does: pip install '{owners[0]}[{framework}]'" if owners else said
+    owner = public_index.provider_of("frozen", framework)
+    return said if owner is None else f"{said}; {owner} does: pip install '{owner}[{framework}]'"

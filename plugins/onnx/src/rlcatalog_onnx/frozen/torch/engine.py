@@ -86,6 +86,7 @@ class FrozenTorch:
         """Record one step on a random batch, so that what cannot be recorded is known at once."""
         policy, rng = self._policy, np.random.default_rng(0)
         obs, mask = observations(policy, rows, rng)
+        mask = None if policy.masks.key is None else mask
         reward = np.zeros(rows, np.float32)
         try:
             given = policy.engine_inputs(policy.preprocess(obs), None, reward, mask)
@@ -131,4 +132,4 @@ class FrozenTorch:
 def _near(found: Array | None, right: Array | None) -> bool:
     if found is None or right is None:
         return found is right
-    return found.shape == right.shape and np.allclose(found, right, rtol=TOLERANCE, atol=TOLERANCE)
+    return found.shape == right.shape and np.allclose(found, right, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ class Program:
             if self.width:
                 leaves["noise"] = torch.full((self.rows, self.width), 0.5)
             weights = weights_of(policy)
-            with torch.backends.mkldnn.flags(enabled=False), torch.nn.attention.sdpa_kernel(_PLAIN):
+            with _in_small_steps():
                 self._recording, self._outputs = recorded(self._step, leaves, weights)
         self._inputs = {name: np.array(tensor.numpy(), order="C") for name, tensor in leaves.items()}
         self._obs, self._mask = self._inputs["obs"], self._inputs.get("mask", _NOTHING)
@@ -89,6 +90,8 @@ class Program:
         size = sum(tensor.numel() for tensor in self._recording.used.values())
         #: Whether the weights are constants of the session, which is then made anew for others.
         self.fixed = self._recording.convolves or (self.rows >= _ROWS and size >= _SIZE)
+        # A parameter may be converted, and is the same object still.
+        self._forms = {name: _form(tensor) for name, tensor in self._recording.used.items()}
         #: What the weights are read from.
         self._weights: dict[str, Array] = {}
         self.refresh(weights)
@@ -97,7 +100,7 @@ class Program:
         """Act with other weights from now on; whether that could be done."""
         used = self._recording.used
         now = {name: weights.get(name.removesuffix(TURNED)) for name in used}
-        if any(_form(now[name]) != _form(tensor) for name, tensor in used.items()):
+        if {name: _form(tensor) for name, tensor in now.items()} != self._forms:
             return False
         arrays = {name: array_of(now[name]).T if name.endswith(TURNED) else array_of(now[name]) for name in used}
         if self._weights and not self.fixed:
@@ -156,7 +159,17 @@ class Program:
         )  # fmt: skip
 
 
-_PLAIN = torch.nn.attention.SDPBackend.MATH
+@contextmanager
+def _in_small_steps() -> Iterator[None]:
+    """Let PyTorch compute layers by operations that there are forms of, and not by a kernel for the whole layer."""
+    kernels: Any = torch.backends.mkldnn
+    before = kernels.enabled
+    kernels.enabled = False
+    try:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            yield
+    finally:
+        kernels.enabled = before
 
 
 def floating(model: Any) -> torch.dtype:
