@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.choice import Explanation
 from rlcatalog.errors import NotServedError
 from rlcatalog.policy.policy import Policy
 
 if TYPE_CHECKING:
+    from rlcatalog.export import Interface
     from rlcatalog.policy.contract import FrozenEngine
 
 Array = np.ndarray[Any, Any]
@@ -67,6 +69,10 @@ class Frozen(Policy):
             raise NotServedError("a frozen policy cannot be moved: move the policy, and freeze it again.")
         return self
 
+    def export(self, path: str | os.PathLike[str], format: str | None = None) -> Interface:
+        """Export the policy; see `Policy.export`."""
+        return self.policy.export(path, format)
+
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
         """Freeze the policy again."""
         return self.policy.freeze(rows, seed=seed)
@@ -84,5 +90,11 @@ class Frozen(Policy):
         return self.policy.__reduce__()
 
     def __repr__(self) -> str:
-        how = "no faster: " + self.reason if self.reason else "acts from a recorded graph"
-        return f"Frozen, {how}\n{self.policy!r}"
+        return f"Frozen: {self._how()}\n{self.policy!r}"
+
+    def explain(self) -> Explanation:
+        """Return why these parts were chosen, and whether it acts faster."""
+        return Explanation(self.resolution, self._how())
+
+    def _how(self) -> str:
+        return f"no faster: {self.reason}" if self.reason else "acts from a recorded graph"

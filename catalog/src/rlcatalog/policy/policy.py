@@ -212,7 +212,7 @@ class Policy:
             mask: Action mask, as `act_encoded` takes it.
         """
         mask = None if mask is None else self.masks.matrix(mask, len(encoded))
-        memory, history, *_ = self._carried(state, len(encoded)) if self._carries else ((), None)
+        memory, history, *_ = self._carried(state, len(encoded))
         views: dict[str, Any] = {}
         if self._looks_back:
             seen = self.views.see(self.views.rewarded(history, prev_reward), encoded)

@@ -60,8 +60,8 @@ class OnPolicy(ABC):
         steps: Environment steps it was trained for.
         iterations: How often `train` has run.
         stopping: Why `learn` is to end before its time, or None.
-        acting: What collects: the policy, or the same one frozen (see the config key `frozen`); `acting.reason` says why
-            a frozen one is no faster.
+        acting: What collects: the policy, or the same one frozen (see the config key `frozen`), whose `reason` says why
+            it is no faster.
 
     Raises:
         CatalogError: The config or a space is not served; see `rlcatalog.errors`.

@@ -91,7 +91,8 @@ class FrozenTorch:
         try:
             given = policy.engine_inputs(policy.preprocess(obs), None, reward, mask)
             program = self._programs[rows, True, given["mask"] is None] = Program(policy, given, True)
-            self._compared(program, given, program.run(*given.values(), Noise(0)))
+            found = program.run(given["obs"], given["views"], given["memory"], given["mask"], Noise(0))
+            self._compared(program, given, found)
         except CatalogError:
             raise
         except Exception as error:  # a model may raise anything where it stumbles over what is recorded
@@ -121,8 +122,8 @@ class FrozenTorch:
             if self._doubts < 2:
                 return found
         self.reason = (
-            "freeze: the recorded graph no longer does what the policy does; the policy itself acts from now on. A model"
-            " may have numbers that are no parameters or buffers; or weights were changed, and update() not called."
+            "freeze: the recorded graph no longer does what the policy does; the policy itself acts from now on. A"
+            " model may have numbers that are no parameters or buffers; or update() was not called."
         )
         warnings.warn(self.reason, CatalogWarning, stacklevel=6)
         self._programs = dict.fromkeys(self._programs)

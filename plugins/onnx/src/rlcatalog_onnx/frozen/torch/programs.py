@@ -19,6 +19,8 @@ from rlcatalog_onnx.frozen.torch.recording import TURNED, array_of, recorded
 from rlcatalog_onnx.torch import REPLACED
 
 Array = np.ndarray[Any, Any]
+
+
 def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     """Return one-hots; PyTorch's own function looks at the numbers first."""
     if num_classes < 0:
@@ -99,7 +101,7 @@ class Program:
     def refresh(self, weights: Mapping[str, Tensor]) -> bool:
         """Act with other weights from now on; whether that could be done."""
         used = self._recording.used
-        now = {name: weights.get(name.removesuffix(TURNED)) for name in used}
+        now: dict[str, Any] = {name: weights.get(name.removesuffix(TURNED)) for name in used}
         if {name: _form(tensor) for name, tensor in now.items()} != self._forms:
             return False
         arrays = {name: array_of(now[name]).T if name.endswith(TURNED) else array_of(now[name]) for name in used}
@@ -153,7 +155,8 @@ class Program:
             return self._acted({name: _filled(value, name, leaves) for name, value in self._given.items()})
 
     def _acted(self, given: Mapping[str, Any]) -> dict[str, Tensor]:
-        self._policy.model.eval()
+        model: Any = self._policy.model
+        model.eval()
         return acted(
             self._policy, given["obs"], given["views"], given["memory"], given["mask"], self._explore
         )  # fmt: skip

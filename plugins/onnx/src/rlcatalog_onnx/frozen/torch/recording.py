@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlcatalog.errors import NotServedError
+from rlcatalog_onnx.frozen.forms import FORMS, dtype_of
 from rlcatalog_onnx.frozen.graph import Graph, type_of
-from rlcatalog_onnx.frozen.operations import FORMS, dtype_of
 
 #: What makes a tensor like another, and does not look at its numbers.
 _FRESH = {
@@ -28,7 +28,7 @@ TURNED = ".t"
 _READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
 
 
-class Recording(TorchDispatchMode):
+class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records what is done to tensors that were entered; whatever else takes part is a constant.
 
     Args:
@@ -41,7 +41,7 @@ class Recording(TorchDispatchMode):
     """
 
     def __init__(self, weights: dict[str, Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph = Graph()
         self.used: dict[str, Tensor] = {}
         self.convolves = False
