@@ -76,27 +76,28 @@ def _faster():
 def everything(tmp_path_factory):
     """Export all cases, and act from the files in one child process; case → expected, found; and the interfaces."""
     folder = tmp_path_factory.mktemp("exported")
-    given, expected, interfaces, before = {}, {}, {}, {}
+    given, expected, interfaces, unharmed = {}, {}, {}, {}
     for i, (name, case) in enumerate(cases().items()):
         policy = built(case)
-        weights = {key: array.copy() for key, array in policy.model.get_weights().items()}
+        kept = {key: array.copy() for key, array in (policy.model.get_weights() | policy.random_state()).items()}
         path = folder / f"{i}.onnx"
         interfaces[name] = interface = policy.export(path)
+        after = policy.model.get_weights() | policy.random_state()
+        unharmed[name] = all(np.array_equal(kept[key], after[key]) for key in kept)
         noise = interface.input("noise")
         inputs, expected[name] = steps_of(case, policy, 0 if noise is None else noise.shape[0])
-        given[name] = {"path": str(path), "prepared": case.prepared, "steps": inputs}
-        after = policy.model.get_weights()
-        before[name] = all(np.array_equal(weights[key], after[key]) for key in weights)
+        spaces = {} if interface.observation_space else {"observation_space": case.obs}
+        given[name] = {"path": str(path), "prepared": case.prepared, "spaces": spaces, "steps": inputs}
     policy = drawn_policy()
     policy.export(folder / "drawn.onnx")
     batch = np.zeros((1000, 2), np.float32)
-    given["drawn"] = {"path": str(folder / "drawn.onnx"), "prepared": "", "draws": (batch, 20)}
+    given["drawn"] = {"path": str(folder / "drawn.onnx"), "prepared": "", "spaces": {}, "draws": (batch, 20)}
     (folder / "in").write_bytes(pickle.dumps(given))
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), *sys.path])}
     subprocess.run([sys.executable, SUPPORT / "export_child.py", folder / "in", folder / "out"], check=True,
                    env=environ, timeout=300)  # fmt: skip
     found = pickle.loads((folder / "out").read_bytes())
-    return expected, found, interfaces, before
+    return expected, found, interfaces, unharmed
 
 
 def near(expected, found, tolerance, what):
@@ -135,7 +136,8 @@ def test_exporting_leaves_the_policy_as_it_was(everything, name):
 def test_actions_are_drawn_as_often_as_their_probabilities_say(everything):
     """Chi-square over 20,000 draws; one in ten thousand seeds would fail."""
     drawn = np.concatenate(everything[1]["drawn"]).ravel()
-    probabilities = np.exp(LOGITS) / np.exp(LOGITS).sum()
+    weights = np.exp(LOGITS.astype(np.float64))
+    probabilities = weights / weights.sum()
     counts = np.bincount(drawn, minlength=4)
     assert chisquare(counts, probabilities * len(drawn)).pvalue > 1e-4
 
@@ -144,7 +146,25 @@ def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_s
     interfaces = everything[2]
     encoded = {name: [p.path for p in i.inputs if p.encoded] for name, i in interfaces.items()}
     assert {name: paths for name, paths in encoded.items() if paths} == {
-        "dirichlet, text": ["obs['t']"],
-        "one of several": ["obs"],
-        "a user's codec": ["obs"],
+        "dirichlet, text": ["obs['o']", "obs['t']"],
+        "a user's codec": ["obs['h']"],
     }
+
+
+def test_a_policy_that_stable_baselines_trained_is_exported(tmp_path):
+    pytest.importorskip("sb3_contrib")
+    from rlcatalog_sb3 import CatalogRecurrentPolicy, RecurrentPPO, to_policy
+
+    small = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [4]}
+    model = RecurrentPPO(
+        CatalogRecurrentPolicy, "CartPole-v1", n_steps=8, batch_size=8, policy_kwargs={"model_config": small}
+    )
+    policy = to_policy(model.learn(16))
+    policy.export(tmp_path / "policy.onnx")
+    actor, state, other = rlcatalog.Actor(tmp_path / "policy.onnx"), None, None
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        obs = rng.uniform(-0.2, 0.2, (2, 4)).astype(np.float32)
+        one, found = policy.act(obs, state, explore=False), actor.act(obs, other, explore=False)
+        near(tuple(one)[:5], tuple(found)[:5], 1e-5, "step")
+        state, other = one.state, found.state

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Text, Tuple
+from heading import Headings
 
 import rlcatalog
 from rlcatalog.errors import UnreadKeysWarning
@@ -55,7 +55,6 @@ def cases():
         "categorical, filter": _case(
             Dict({"v": VECTOR, "d": Discrete(3, start=2)}), Discrete(3, start=-1), observation_filter="MeanStdFilter"
         ),
-        "gaussian, discrete": _case(Discrete(4, start=-2), Box(-1, 1, (2, 1), np.float32), vf_share_layers=False),
         "squashed gaussian, choices": _case(
             MultiDiscrete([[2, 3], [4, 2]]), Box(-1, 2, (3,), np.float32), custom_action_dist="squashed_gaussian",
             free_log_std=True,
@@ -65,7 +64,10 @@ def cases():
             Box(np.array([-1, 0], np.float32), np.array([2, 5], np.float32)),
             2e-5, custom_action_dist="beta",
         ),
-        "gaussian, scaled, bits": _case(MultiBinary((2, 2)), Box(-1, 2, (2,), np.float64), action_bounds="affine"),
+        "gaussian, scaled, bits": _case(
+            Tuple([MultiBinary((2, 2)), Discrete(4, start=-2)]), Box(-1, 2, (2, 1), np.float64),
+            action_bounds="affine", vf_share_layers=False,
+        ),
         "deterministic, whole numbers": _case(
             Box(-9, 9, (3,), np.int64), Box(-1, 1, (2,), np.float32), custom_action_dist="deterministic"
         ),
@@ -75,26 +77,25 @@ def cases():
             attention_use_n_prev_actions=2, attention_use_n_prev_rewards=1,
         ),
         "gumbel softmax, images": _case(IMAGE, Discrete(3), custom_action_dist="gumbel_softmax", **CONVS),
-        "dirichlet, text": _case(Dict({"t": Text(4), "v": VECTOR}), Simplex((2, 3)), 2e-5),
+        "dirichlet, text": _case(
+            Dict({"t": Text(4), "v": VECTOR, "o": OneOf([VECTOR, Discrete(2)])}), Simplex((2, 3)), 2e-5
+        ),
         "parts, lstm": _case(VECTOR, PARTS, recurrent=True, **LSTM, lstm_use_prev_action=True),
         "autoregressive": _case(
-            VECTOR, Dict({"a": Discrete(2), "b": Box(0, 1, (2,), np.float32), "c": Discrete(3)}),
-            use_autoregressive=True,
+            VECTOR, Dict({"a": Discrete(2), "b": Box(0, 1, (2,), np.float32)}), use_autoregressive=True
         ),
         "complex inputs": _case(
             Dict({"cam": IMAGE, "v": VECTOR, "d": Discrete(4)}), Box(-3, 9, (2,), np.int8), **CONVS
         ),
-        "masked": _case(Dict({"action_mask": mask, "v": VECTOR}), Discrete(3)),
         "parametric": _case(
             Dict({"action_mask": mask, "avail_actions": Box(-1, 1, (3, 4), np.float32), "v": VECTOR}), Discrete(3),
             use_parametric=True,
         ),
-        "one of several": _case(OneOf([VECTOR, Discrete(2)]), Discrete(2)),
         "a user's recurrent model": _case(VECTOR, Discrete(3), recurrent=True, custom_model=gru()),
         "a user's model": _case(VECTOR, Discrete(3), custom_model=normalised()),
         "a user's views": _case(VECTOR, Discrete(3), recurrent=True, custom_model=looking_back()),
         "a user's codec": _case(
-            Box(-3, 3, (1,), np.float32), Discrete(2), prepared="heading", custom_preprocessor="heading"
+            Dict({"h": Headings(), "v": VECTOR}), Discrete(2), prepared="heading"
         ),
     }  # fmt: skip
     return found
@@ -166,8 +167,6 @@ def looking_back():
 
 def built(case):
     """Return the policy of a case, its weights jittered (equal ones may be merged) and its filter not empty."""
-    if case.prepared:
-        import_module(case.prepared)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreadKeysWarning)  # of small layers, which some models have not
         policy = rlcatalog.build(case.obs, case.action, case.config, "torch")

@@ -27,7 +27,7 @@ def acted(case):
 
     if case["prepared"]:
         import_module(case["prepared"])
-    actor = rlcatalog.Actor(case["path"])
+    actor = rlcatalog.Actor(case["path"], **case["spaces"])
     if "draws" in case:
         batch, count = case["draws"]
         actor.seed(0)

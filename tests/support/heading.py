@@ -1,10 +1,23 @@
-"""A codec of the running program in RLlib's form, which says nothing of tensor operations."""
+"""A space of the running program with a codec in RLlib's form, which says nothing of tensor operations."""
 
 import numpy as np
+from gymnasium.spaces import Box
 
 import rlcatalog
+from rlcatalog import Match, NoMatch, Rank
 
 
+class Headings(Box):
+    def __init__(self):
+        super().__init__(-3, 3, (1,), np.float32)
+
+
+def is_heading(request):
+    fits = request.obs.is_a("heading.Headings")
+    return Match(Rank.SPECIFIC, "a heading") if fits else NoMatch("takes headings")
+
+
+@rlcatalog.register_preprocessor("heading", match=is_heading)
 class Heading(rlcatalog.Preprocessor):
     def _init_shape(self, obs_space, options):
         return (2,)
@@ -12,6 +25,3 @@ class Heading(rlcatalog.Preprocessor):
     def transform(self, observation):
         self.check_shape(observation)
         return np.array([np.cos(observation[0]), np.sin(observation[0])], np.float32)
-
-
-rlcatalog.register_preprocessor("heading")(Heading)

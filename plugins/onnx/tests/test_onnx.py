@@ -114,6 +114,14 @@ def test_state_and_rewards_are_checked(remembering):
     assert "found 2 rows" in said(lambda: actor.act(batch[:1], states[actor]))[1]
 
 
+def test_a_batch_of_no_rows_gives_none(remembering):
+    policy, path = remembering
+    none = np.zeros((0, 3), np.float32)
+    one, other = policy.act(none), rlcatalog.Actor(path).act(none)
+    assert [array.shape for array in other[:5]] == [array.shape for array in one[:5]]
+    assert len(other.state) == 0
+
+
 def test_the_same_seed_draws_the_same(remembering):
     one, other = (rlcatalog.Actor(remembering[1], seed=3) for _ in range(2))
     batch = np.zeros((20, 3), np.float32)
@@ -140,7 +148,9 @@ def test_a_stepper_keeps_the_state_as_the_policy_s_does(remembering, mode):
 
 def test_an_actor_finds_the_ends_of_episodes_of_a_vector_environment(tmp_path):
     env = gym.make_vec("CartPole-v1", 2)
-    _, path = exported(tmp_path, "pole", env.single_observation_space, env.single_action_space, {"fcnet_hiddens": [4]})
+    path = tmp_path / "pole.pt2"
+    policy = rlcatalog.build(env.single_observation_space, env.single_action_space, {"fcnet_hiddens": [4]}, "torch")
+    policy.export(path)
     stepper = rlcatalog.Actor(path, seed=0).stepper(env)
     obs, _ = env.reset(seed=0)
     done, ended = None, 0
@@ -149,6 +159,25 @@ def test_an_actor_finds_the_ends_of_episodes_of_a_vector_environment(tmp_path):
         done = terminated | truncated
         ended += done.sum()
     assert ended > 2
+
+
+class Halve(rlcatalog.Filter):
+    """A filter that says nothing of tensor operations."""
+
+    def __call__(self, encoded, *, update=False):
+        return encoded / 2
+
+
+def test_a_filter_without_such_a_form_stays_outside_of_the_file(tmp_path):
+    catalog = rlcatalog.Catalog()
+    catalog.register_filter("halve")(Halve)
+    policy = catalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4], "observation_filter": "halve"}, "torch")
+    interface = policy.export(tmp_path / "policy.onnx")
+    assert interface.observation == "filtered"
+    assert [(port.name, port.encoded) for port in interface.inputs if port.role == "observation"] == [("obs", True)]
+    actor, obs = rlcatalog.Actor(tmp_path / "policy.onnx"), np.full((2, 3), 0.5, np.float32)
+    np.testing.assert_allclose(actor.act(obs / 2).value, policy.act(obs).value, rtol=1e-5, atol=1e-6)
+    assert "as Policy.preprocess returns" in said(lambda: actor.act(obs[:, :2]))[1]
 
 
 # --- what cannot be exported -----------------------------------------------------------------------------------------
@@ -215,7 +244,7 @@ def test_a_file_that_acts_otherwise_is_not_kept(tmp_path, monkeypatch):
     from rlcatalog_preprocessors.integers import OneHotPreprocessor
 
     policy = rlcatalog.build(Discrete(3), Discrete(2), {"fcnet_hiddens": [4]}, "torch")
-    path = tmp_path / "policy.onnx"
+    path = tmp_path / "policy.pt2"
     path.write_text("what was there")
     right = OneHotPreprocessor.lowered
 
@@ -248,6 +277,22 @@ def test_formats_and_files_that_are_none(tmp_path, masked):
     onnx.save_model(foreign, tmp_path / "foreign.onnx")
     assert "no policy that rlcatalog exported" in said(lambda: rlcatalog.Actor(tmp_path / "foreign.onnx"))[1]
     assert "there is no such file" in said(lambda: rlcatalog.Actor(tmp_path / "none.onnx"))[1]
+
+
+def test_an_action_codec_without_such_a_form_leaves_raw_actions(tmp_path, monkeypatch):
+    policy = rlcatalog.build(VECTOR, Dict({"a": Discrete(3, start=5)}), {"fcnet_hiddens": [4]}, "torch")
+    monkeypatch.setattr(type(policy.action_codec.children[0]), "lowered", None)
+    interface = policy.export(tmp_path / "policy.pt2")
+    assert [port.role for port in interface.outputs if port.role.endswith("action")] == ["raw_action"]
+    found = rlcatalog.Actor(tmp_path / "policy.pt2").act(np.zeros((2, 3), np.float32))
+    assert np.array_equal(found.action["a"], found.raw_action[:, 0] + 5)
+
+
+def test_log_gamma_is_pytorch_s():
+    from rlcatalog_onnx.torch import REPLACED
+
+    x = torch.logspace(-3, 5, 500, dtype=torch.float64)
+    torch.testing.assert_close(REPLACED[torch.lgamma](x), torch.lgamma(x), rtol=1e-10, atol=1e-10)
 
 
 # --- other formats and frameworks ------------------------------------------------------------------------------------
@@ -290,7 +335,7 @@ def test_the_command_writes_a_file_of_a_saved_policy(tmp_path, masked, capsys):
     policy, _ = masked
     policy.save(tmp_path / "run" / "policy")
     with pytest.raises(SystemExit) as left:
-        main(["export", str(tmp_path / "run")])
+        main(["export", str(tmp_path / "run"), "--format", "torch"])
     assert left.value.code == 0
-    assert "policy.onnx: inputs obs_v, mask, noise, deterministic; outputs action," in capsys.readouterr().out
-    assert rlcatalog.Actor(tmp_path / "run" / "policy.onnx").act([observation()]).action.shape == (1,)
+    assert "policy.pt2: inputs obs_v, mask, noise, deterministic; outputs action," in capsys.readouterr().out
+    assert rlcatalog.Actor(tmp_path / "run" / "policy.pt2").act([observation()]).action.shape == (1,)

@@ -183,7 +183,7 @@ class Actor:
                 assert t is not None
                 reward = checked_reward(prev_reward, t, self.interface.model)
                 feeds["prev_reward"] = np.zeros(rows, np.float32) if reward is None else reward
-        found = self._runner.run(feeds, self._outputs)
+        found = self._runner.run(feeds, self._outputs) if rows else self._none(feeds)
         place = self._place
         raw, logp, inputs = found[place["raw_action"]], found[place["logp"]], found[place["dist_inputs"]]
         value = found[place["value"]] if "value" in place else None
@@ -198,6 +198,13 @@ class Actor:
             action = action.astype(self._leaves[0].info.dtype)
         after = ActorState({name: found[i] for i, name in self._follows}) if self._follows else None
         return Step(action, raw, logp, value, inputs, after)  # type: ignore[arg-type]
+
+    def _none(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Return the outputs for no rows, which not all operations of all runtimes take."""
+        one = {
+            name: np.ones((1, *array.shape[1:]), array.dtype) if array.ndim else array for name, array in feeds.items()
+        }
+        return [array[:0] for array in self._runner.run(one, self._outputs)]
 
     def _check(self, feeds: Mapping[str, Array], logp: Array, value: Any, inputs: Array, t: Any) -> None:
         encoded, preprocessor = self._observations.encoded(feeds)
@@ -266,6 +273,10 @@ class Actor:
 def _space(written: Any, given: Any, name: str, where: str) -> Any:
     if given is not None:
         return given
+    if written is None:
+        raise SavedPolicyError(
+            f"{where}: its {name} has a kind of a plugin's own, which is not written down; pass {name}= to Actor."
+        )
     try:
         return space_from_json(written)
     except Exception as error:  # Gymnasium's spaces raise what they come across

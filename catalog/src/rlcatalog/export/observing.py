@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,9 @@ class Observations:
         seen = info.without(self._key) if self._key is not None else info
         pins = Pins(preprocessors=interface.preprocessors)
         pins.check(catalog.registry)
-        options = catalog.parse_config(config_from_plain(interface.encoding)).values
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # whoever built the policy was warned
+            options = catalog.parse_config(config_from_plain(interface.encoding)).values
         self.preprocessor = catalog.preprocessor_for(seen, options, pins=pins)
         self._info = self.preprocessor.info
         parts = list(observation_inputs(self.preprocessor))

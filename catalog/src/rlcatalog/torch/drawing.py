@@ -44,6 +44,7 @@ class Drawing(TorchFunctionMode):
         self.rows, self.noise, self.known = rows, noise, widths
         self.widths: list[int] = []
         self._replaced = replaced or {}
+        self._generator = torch.Generator().manual_seed(0)  # PyTorch's own is left as it is
         #: Lines that made a number of the size of the batch.
         self.suspects = Suspects()
 
@@ -83,7 +84,7 @@ class Drawing(TorchFunctionMode):
         at = self.width
         self.widths.append(own)
         if self.noise is None:
-            found = torch.rand(self.rows, own).clamp(LEAST, MOST)
+            found = torch.rand(self.rows, own, generator=self._generator).clamp(LEAST, MOST)
         else:
             found = self.noise[:, at : at + own].clamp(LEAST, MOST)
         return found.reshape(tuple(shape)).to(dtype)
@@ -175,7 +176,7 @@ def _normal(d: Drawing, mean: Any, std: Any = 1.0, size: Any = None, *, generato
     if size is not None or not given:
         drawn = d.normal(tuple(size or ()), torch.get_default_dtype())
     else:
-        drawn = d.normal(torch.broadcast_tensors(*given)[0].shape, given[0].dtype)
+        drawn = d.normal((given[0] + given[-1]).shape, given[0].dtype)
     found: Tensor = drawn * std + mean
     return found
 

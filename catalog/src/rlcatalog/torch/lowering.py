@@ -48,7 +48,8 @@ class LoweredPolicy(nn.Module):
         self, policy: Policy, replaced: Mapping[Any, Callable[..., Any]] | None = None, framework: str = "torch"
     ) -> None:
         super().__init__()
-        self.policy = copy.deepcopy(policy).to("cpu")
+        with torch.random.fork_rng([]):  # a model is built; what the policy draws next must not depend on it
+            self.policy = copy.deepcopy(policy).to("cpu")
         model: Any = self.policy.model
         self.model: Any = model.eval()
         self._replaced, self._framework = replaced or {}, framework
