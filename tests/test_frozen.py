@@ -13,6 +13,7 @@ pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not in
 
 import torch
 from export_cases import built, cases
+from frozen_policies import ROWS, VECTOR, same, user_policy, walk
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from scipy.stats import chisquare, kstest
 
@@ -20,39 +21,8 @@ import rlcatalog
 from rlcatalog.errors import ActionMaskError, CatalogWarning, NonFiniteError, NotServedError, ObservationError
 from rlcatalog.export import observations
 from rlcatalog.plugins import scan
-from rlcatalog.torch import TorchModelV2
 
-VECTOR = Box(-1, 1, (3,), np.float32)
 NAMES = list(cases())
-ROWS = 3
-
-
-def same(found, step, tolerance):
-    """Raise unless two steps of the most likely actions are one."""
-    for name in ("raw_action", "logp", "value", "dist_inputs"):
-        one, other = getattr(found, name), getattr(step, name)
-        assert (one is None) == (other is None)
-        if other is not None:
-            assert (one.dtype, one.shape) == (other.dtype, other.shape)
-            np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance, err_msg=name)
-
-
-def walk(policy, others, steps, tolerance, explore=False):
-    """Let policies act side by side, some episodes beginning anew; states go on as the first one's."""
-    rng, state = np.random.default_rng(1), None
-    for t in range(steps):
-        obs, mask = observations(policy, ROWS, rng)
-        reward = rng.normal(size=ROWS).astype(np.float32) if t else None
-        if t and state is not None:
-            state = policy.restart(state, rng.random(ROWS) < 0.2)
-        found = [one.act(obs, state, prev_reward=reward, mask=mask, explore=explore) for one in (policy, *others)]
-        for one in found[1:]:
-            same(one, found[0], tolerance)
-            if found[0].state is not None:
-                for part, right in zip(one.state.memory, found[0].state.memory, strict=True):
-                    np.testing.assert_allclose(part, right, rtol=tolerance, atol=tolerance)
-                assert list(one.state.seen) == list(found[0].state.seen)
-        state = found[0].state
 
 
 @pytest.mark.filterwarnings("ignore:custom_preprocessor")
@@ -193,7 +163,10 @@ def test_what_else_a_frozen_policy_does(tmp_path):
     for copied in (copy.deepcopy(frozen), copy.deepcopy(policy.freeze())):
         assert type(copied) is rlcatalog.Policy
     frozen.save(tmp_path)
-    for loaded in (rlcatalog.load(tmp_path), pickle.loads(pickle.dumps(built(cases()["masked"]).freeze()))):
+    for loaded in (
+        rlcatalog.load(tmp_path),
+        pickle.loads(pickle.dumps(built(cases()["categorical, filter"]).freeze())),
+    ):
         assert type(loaded) is rlcatalog.Policy
     assert "recorded graph" in repr(frozen)
     assert "recorded graph" in repr(frozen.explain())
@@ -219,33 +192,6 @@ def test_the_same_errors():
     frozen.update()
     with pytest.raises(NonFiniteError, match="row 0 of 1"):
         frozen.act(good)
-
-
-class Plain(TorchModelV2, torch.nn.Module):
-    """A model as users write them; `forward` is a test's."""
-
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-        torch.nn.Module.__init__(self)
-        self.layer, self.calls = torch.nn.Linear(3, num_outputs), 0
-
-    def forward(self, input_dict, state, seq_lens):
-        self.calls += 1
-        return self.computed(self.layer, input_dict["obs"]), state
-
-    def value_function(self):
-        return torch.zeros(self.rows)
-
-
-def user_policy(computed):
-    def forward(self, input_dict, state, seq_lens):
-        self.rows = len(input_dict["obs"])
-        self.calls += 1
-        return computed(self, input_dict["obs"]), state
-
-    return rlcatalog.build(
-        VECTOR, Discrete(2), {"custom_model": type("Users", (Plain,), {"forward": forward})}, "torch"
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not in
 from drift_env import Drift
 
 import rlcatalog
+from rlcatalog.errors import ResumeWarning
 from rlcatalog.plugins import scan
 from rlcatalog.policy import Frozen
 from rlcatalog_ppo import A2C, PG, PPO
@@ -68,7 +69,8 @@ def test_what_was_collected_has_the_densities_of_the_policy(kind):
     [
         ({"num_envs": 1}, 100_000, "cpu", True),
         ({"num_envs": 2}, 20_000, "cpu", True),
-        ({}, 100_000, "cpu", False),
+        ({}, 100_000, "cpu", True),
+        ({"num_envs": 9}, 100_000, "cpu", False),
         ({"num_envs": 1}, 19_999, "cpu", False),
         ({"num_envs": 1}, None, "cpu", False),
         ({"num_envs": 1, "rollout_length": 32}, 100_000, "cpu", False),
@@ -97,6 +99,15 @@ def test_a_run_stays_what_it_was_decided_to_be(tmp_path):
     steps = PPO(Drift, {**config, "total_steps": None, "num_envs": 2})
     steps.learn(100)
     assert steps.acting is steps.policy
+
+
+def test_a_frozen_run_that_goes_on_where_nothing_freezes_says_so(tmp_path):
+    algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
+    algo.train()
+    algo.save_checkpoint(tmp_path / "checkpoint")
+    bare = rlcatalog.Catalog([point for point in scan() if point.dist.name != "rlcatalog-onnx"], environ={})
+    with pytest.warns(ResumeWarning, match="cannot be had here: nothing installed here"):
+        PPO.restore(tmp_path / "checkpoint", Drift, catalog=bare)
 
 
 def test_what_cannot_be_frozen_collects_as_it_is():

@@ -264,6 +264,7 @@ class OnPolicy(ABC):
         self._collector.set_state(state["collector"])
         # Episodes that are played again, and environments that are made, draw from the generators of the process.
         set_state(self.acting, state["randomness"])
+        self._check_frozen(state)
         self.begun_anew = {i: why for i, why in enumerate(found) if why is not None}
         if self.begun_anew:
             self._collector.begin_anew(np.array([why is not None for why in found]))
@@ -343,6 +344,16 @@ class OnPolicy(ABC):
     def _freeze(self, frozen: bool) -> None:
         self._frozen = frozen
         self._collector.policy = collecting(self.policy, self.config) if frozen else self.policy
+
+    def _check_frozen(self, state: Mapping[str, Any]) -> None:
+        """Warn where actions were drawn by a frozen policy, and none can be had here."""
+        lost = state["randomness"]["policy"].keys() - self.acting.random_state().keys()
+        if self._frozen and lost and isinstance(self.acting, Frozen):
+            warnings.warn(
+                f"the run collected with a frozen policy, which cannot be had here: {self.acting.reason}. It goes on"
+                " with the policy itself, whose draws differ.",
+                ResumeWarning, stacklevel=4,
+            )  # fmt: skip
 
     def _take_over(self) -> None:
         """Let a frozen policy act with the weights of now."""

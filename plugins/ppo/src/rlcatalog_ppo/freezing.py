@@ -5,9 +5,10 @@ from __future__ import annotations
 from rlcatalog import Policy
 from rlcatalog_ppo.config import OnPolicyConfig
 
-#: Measured, with recording counted: with more environments a step of theirs takes as long as what is saved; over
-#: shorter runs, or with fewer steps between two updates, recording and taking over weights cost more than they save.
-MOST_ENVS, FEWEST_STEPS, SHORTEST_ROLLOUT = 2, 20_000, 64
+#: Measured on CartPole with two layers of 256, recording counted: a run with one environment takes 0.7 times as long,
+#: one with eight 0.85 times. With more, stepping them takes the time; over shorter runs, or with fewer steps between two
+#: updates, recording and taking over weights may cost more than they save.
+MOST_ENVS, FEWEST_STEPS, SHORTEST_ROLLOUT = 8, 20_000, 64
 
 
 def wanted(config: OnPolicyConfig, total_steps: int | None, device: str) -> bool:

@@ -93,9 +93,17 @@ def _div(r: Recording, out: Any, a: Any, b: Any, *, rounding_mode: str | None = 
         raise r.refused(f"div(rounding_mode={rounding_mode!r}) of {dtype}")
     if rounding_mode == "floor":
         return r.graph.add("Floor", found)
-    zero = r.name(0, dtype)
-    below = r.graph.add("Less", found, zero)
-    return r.graph.add("Where", below, r.graph.add("Ceil", found), r.graph.add("Floor", found))
+    return _cut(r, found, dtype)
+
+
+def _cut(r: Recording, name: str, dtype: str) -> str:
+    below = r.graph.add("Less", name, r.name(0, dtype))
+    return r.graph.add("Where", below, r.graph.add("Ceil", name), r.graph.add("Floor", name))
+
+
+@form_of("trunc", "fix")
+def _trunc(r: Recording, out: Any, a: Any) -> str:
+    return _cut(r, r.name(a, dtype_of(out)), dtype_of(out))
 
 
 @form_of("pow")
@@ -239,6 +247,16 @@ def _elu(r: Recording, out: Any, a: Any, alpha: Any = 1, scale: Any = 1, input_s
     below = scaled(r, r.graph.add("Sub", small, r.name(1.0, dtype)), alpha * scale, dtype)
     above = scaled(r, r.graph.add("Max", x, r.name(0.0, dtype)), scale, dtype)
     return r.graph.add("Add", above, below)
+
+
+@form_of("celu")
+def _celu(r: Recording, out: Any, a: Any, alpha: Any = 1.0) -> str:
+    return _elu(r, out, a, alpha, 1, 1 / alpha)
+
+
+@form_of("mish")
+def _mish(r: Recording, out: Any, a: Any) -> str:
+    return r.graph.add("Mul", r.name(a, dtype_of(out)), r.graph.add("Tanh", _softplus(r, out, a)))
 
 
 @form_of("leaky_relu")

@@ -96,6 +96,13 @@ for _torch in ("_log_softmax", "log_softmax"):
     FORMS[_torch] = _over("LogSoftmax")
 
 
+@form_of("_safe_softmax")
+def _safe_softmax(r: Recording, out: Any, a: Any, axis: int, *_: Any, **__: Any) -> str:
+    # A row of nothing but minus infinities becomes zeros.
+    found = FORMS["softmax"](r, out, a, axis)
+    return r.graph.add("Where", r.graph.add("IsNaN", found), r.name(0.0, dtype_of(out)), found)
+
+
 @form_of("linalg_vector_norm")
 def _norm(r: Recording, out: Any, a: Any, order: Any = 2, axes: Any = None, keepdim: bool = False, **_: Any) -> str:
     if order not in (1, 2):
