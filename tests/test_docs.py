@@ -47,6 +47,7 @@ PACKAGES = {
     "rlcatalog-compat": "plugins/compat",
 }
 RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), "docs/config.md", "docs/export.md",
+            "docs/freezing.md",
             "docs/seeds.md"]  # fmt: skip
 
 
