@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from rlcatalog.errors import NotServedError  # noqa: E402
 from rlcatalog.torch.drawing import Drawing  # noqa: E402
 
-ROWS = 4000
+ROWS = 200_000
 
 
 def drawn(draw):

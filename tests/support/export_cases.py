@@ -18,7 +18,7 @@ from rlcatalog.spaces import Simplex
 VECTOR = Box(-1, 1, (3,), np.float32)
 IMAGE = Box(0, 255, (16, 16, 3), np.uint8)
 CONVS = {"conv_filters": [[4, [4, 4], 4], [8, [4, 4], 1]]}
-PARTS = Dict({"a": Discrete(2), "b": Tuple([Box(0, 1, (2,), np.float32), MultiDiscrete([2, 3])])})
+PARTS = Dict({"a": Discrete(2), "b": Tuple([Box(0, 1, (2,), np.float32)])})
 LSTM = {"use_lstm": True, "lstm_cell_size": 6}
 ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_memory_inference": 5, "attention_head_dim": 4}
 

@@ -103,9 +103,9 @@ class Whole:
         """
         policy, found = self.policy, {}
         if self._actions is not None:
-            names = _named([codec.info.path for codec, _ in self._actions.adapt(raw)], "action")
-            for name, (_, action) in zip(names, self._actions.adapt(raw), strict=True):
-                found[name] = action
+            adapted = list(self._actions.adapt(raw))
+            names = _named([codec.info.path for codec, _ in adapted], "action")
+            found |= {name: action for name, (_, action) in zip(names, adapted, strict=True)}
         memory, past = policy.memory.after(seen.memory, tuple(returned), seen.past, self.ops)
         found |= {f"memory_{i}_next": part for i, part in enumerate(memory)}
         found |= {f"past_{i}_next": part for i, part in enumerate(past)}
