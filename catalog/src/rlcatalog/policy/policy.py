@@ -186,9 +186,13 @@ class Policy:
         if self._looks_back:
             history = self.views.rewarded(history, prev_reward)
             seen = self.views.see(history, encoded)
-        shown = {name: seen[name] for name in self.views.acting}
-        with self._passing, self.conformity.blaming():
-            raw, logp, value, inputs, returned = self._acting.act(encoded, shown, memory, mask, explore)
+        shown = {name: seen[name] for name in self.views.acting} if seen else seen
+        with self._passing:
+            try:
+                raw, logp, value, inputs, returned = self._acting.act(encoded, shown, memory, mask, explore)
+            except BaseException as error:
+                self.conformity.blame(error)
+                raise
         check_step(logp, value, inputs, encoded, self.preprocessor, history.t if self._looks_back else None)
         if self._looks_back:
             history = self.views.after(history, encoded, raw)
