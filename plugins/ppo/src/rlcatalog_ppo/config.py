@@ -41,7 +41,7 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     frozen: Annotated[
         Literal["auto", "always", "never"],
         Meta(
-            description="collect with a frozen policy, which acts faster; auto: on the CPU with up to eight"
+            description="collect with a frozen policy, which acts faster; auto: on the CPU with one or two"
             " environments, rollouts of 64 steps or more and 20,000 steps to come in all, where that pays"
         ),
     ] = "auto"
