@@ -6,8 +6,8 @@ from rlcatalog import Policy
 from rlcatalog_ppo.config import OnPolicyConfig
 
 #: Measured on CartPole with two layers of 256, recording counted: a run with one environment takes 0.7 times as long,
-#: one with eight as long as without. Over shorter runs, or with fewer steps between two updates, recording and taking over
-#: weights may cost more than they save.
+#: one with eight as long as without. Over shorter runs, or with fewer steps between two updates, recording and
+#: taking over weights may cost more than they save.
 MOST_ENVS, FEWEST_STEPS, SHORTEST_ROLLOUT = 2, 20_000, 64
 
 
