@@ -14,7 +14,7 @@ from benchmarks import page, table
 
 #: Each in a process of its own: the frameworks' thread settings and imports must not meet.
 PARTS = (
-    "kernel", "preprocessors", "torch", "tf", "models", "models_tf", "dists", "dists_tf", "autoregressive",
+    "kernel", "preprocessors", "torch", "tf", "models", "models_tf", "frozen", "dists", "dists_tf", "autoregressive",
     "autoregressive_tf", "ppo", "sb3", "rllib",
 )  # fmt: skip
 

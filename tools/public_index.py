@@ -17,7 +17,7 @@ from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.cli import OWN_COMMANDS
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError
-from rlcatalog.export import exporters
+from rlcatalog.export import FROZEN, exporters
 from rlcatalog.plugins import Request, scan
 from rlcatalog.spaces import Repeated, Simplex
 
@@ -63,6 +63,9 @@ def data() -> dict[str, object]:
         provides[f"exporter/{component.name}"] = component.distribution
         if component.declaration.suffix:
             provides[f"suffix/{component.declaration.suffix}"] = component.distribution
+        for target in component.declaration.targets:
+            if target.startswith(FROZEN):
+                provides[f"frozen/{target.removeprefix(FROZEN)}"] = component.distribution
     provides |= {f"command/{name}": "rlcatalog" for name in OWN_COMMANDS}
     for struct, owner in catalog.registry.config_classes.items():
         provides |= {f"config/{key.name}": owner for key in keys_of(struct, owner)}

@@ -26,12 +26,12 @@ from rlcatalog.choice import (
 )
 from rlcatalog.config import KernelConfig, ModelConfig, ReadOnlyConfig, Schema, keys_of, plain_values
 from rlcatalog.errors import UnsupportedSpaceError
-from rlcatalog.export import Interface, export
+from rlcatalog.export import Interface, export, freeze
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor, Unclaimed
 from rlcatalog.plugins import Component, PluginRecord, Request, refuse_while_loading
-from rlcatalog.policy import Policy
+from rlcatalog.policy import Frozen, Policy
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -218,6 +218,10 @@ class Catalog(Registrations):
     def export(self, policy: Policy, path: str | os.PathLike[str], format: str | None = None) -> Interface:
         """Export a policy in one of the formats that are installed here; see `Policy.export`."""
         return export(self, policy, path, format)
+
+    def freeze(self, policy: Policy, rows: int = 1, seed: int | None = None) -> Frozen:
+        """Freeze a policy with what is installed here; see `Policy.freeze`."""
+        return freeze(self, policy, rows, seed)
 
     def _spaces_of(self, env: Any, config: Mapping[str, Any] | None) -> tuple[Any, Any]:
         if hasattr(env, "single_observation_space"):

@@ -168,9 +168,15 @@ def _value_stages(trunk: list[Stage], memory: list[Stage], bare: bool) -> list[S
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """Why a lookup chose what it chose; printed as tables, in notebooks as HTML."""
+    """Why a lookup chose what it chose; printed as tables, in notebooks as HTML.
+
+    Attributes:
+        resolution: What it chose.
+        frozen: Of a frozen policy: that it acts faster, or why it does not.
+    """
 
     resolution: Resolution
+    frozen: str | None = None
 
     def __repr__(self) -> str:
         return explanation_sheet(self.as_dict()).text()
@@ -209,6 +215,7 @@ class Explanation:
                 {"stage": stage.name, "shape": list(stage.shape) if stage.shape is not None else None}
                 for stage in found.shapes
             ],
+            **({} if self.frozen is None else {"frozen": self.frozen}),
         }
 
     def _choice(self, choice: Choice) -> dict[str, Any]:

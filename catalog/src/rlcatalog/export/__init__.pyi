@@ -1,7 +1,9 @@
 from .actor import Actor as Actor, ActorState as ActorState
+from .checking import observations as observations
 from .contract import Exported as Exported, Runner as Runner
 from .exporting import export as export
 from .formats import exporter_for as exporter_for, exporters as exporters
+from .freezing import FROZEN as FROZEN, freeze as freeze
 from .interface import Interface as Interface, Port as Port
 from .twins import twin_of as twin_of
 from .whole import Whole as Whole

@@ -1,6 +1,6 @@
 from . import loading as loading, saving as saving
 from .conformity import Conformity as Conformity
-from .contract import Engine as Engine, Evaluation as Evaluation, Step as Step
+from .contract import Engine as Engine, Evaluation as Evaluation, FrozenEngine as FrozenEngine, Step as Step
 from .encoder import Encoder as Encoder, hinted as hinted
 from .files import (
     TEMPORARY as TEMPORARY,
@@ -9,6 +9,7 @@ from .files import (
     sync_folder as sync_folder,
     write_file as write_file,
 )
+from .frozen import Frozen as Frozen
 from .history import History as History, Views as Views, checked_reward as checked_reward
 from .loading import load as load, read_manifest as read_manifest
 from .manifest import (

@@ -1,4 +1,4 @@
-"""The contract between a policy and what a framework does for it: `Step`, `Evaluation`, `Engine`."""
+"""The contract between a policy and what is done for it: `Step`, `Evaluation`, `Engine`, `FrozenEngine`."""
 
 from __future__ import annotations
 
@@ -58,13 +58,36 @@ class Evaluation:
     kl: Any = None
 
 
-class Engine(Protocol):
-    """What a framework does for a policy."""
+class Acting(Protocol):
+    """What chooses actions for a policy."""
 
     def act(
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
     ) -> tuple[Any, ...]:
         """Return raw actions `[B, width]`, logp, value or None, inputs and new memory, as NumPy arrays."""
+
+
+class FrozenEngine(Acting, Protocol):
+    """What chooses actions for a frozen policy, faster than its engine.
+
+    Attributes:
+        reason: Why it is not faster: it found itself unable, or wrong; None where it is.
+    """
+
+    reason: str | None
+
+    def update(self) -> None:
+        """Act with the weights of now."""
+
+    def random_state(self) -> Mapping[str, Array]:
+        """Return the state of what actions are drawn from, by names that engines do not use."""
+
+    def set_random_state(self, state: Mapping[str, Array]) -> None:
+        """Set the state of what actions are drawn from, as `random_state` returned it; others may stand beside it."""
+
+
+class Engine(Acting, Protocol):
+    """What a framework does for a policy."""
 
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
         """Return value estimates `[B]`; no action distribution is made."""

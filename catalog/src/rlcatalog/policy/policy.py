@@ -16,7 +16,7 @@ from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.models import ModelV2, SeparateValue
 from rlcatalog.observations import make_filter
 from rlcatalog.policy.conformity import Conformity, check_dists
-from rlcatalog.policy.contract import Engine, Evaluation, Step
+from rlcatalog.policy.contract import Acting, Engine, Evaluation, Step
 from rlcatalog.policy.copying import copied, pickled, unpickled
 from rlcatalog.policy.encoder import Encoder, hinted
 from rlcatalog.policy.history import Views
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from rlcatalog.catalog import Catalog
     from rlcatalog.export import Interface
+    from rlcatalog.policy.frozen import Frozen
 
 Array = np.ndarray[Any, Any]
 
@@ -96,6 +97,8 @@ class Policy:
         self._carries = self._looks_back or bool(self.memory)
         with self.conformity.blaming():
             self._engine: Engine = frameworks()[self.framework].load("engine")(self)
+        #: What chooses actions: the engine, unless the policy is frozen.
+        self._acting: Acting = self._engine
         #: Where model and computation are, as `to` was told.
         self.device = "cpu"
         #: A model remembers its last pass: whoever runs it reads what it remembers before another thread runs it again.
@@ -172,7 +175,7 @@ class Policy:
         if not self._carries:
             with self._passing:
                 try:
-                    raw, logp, value, inputs, _ = self._engine.act(encoded, {}, (), mask, explore)
+                    raw, logp, value, inputs, _ = self._acting.act(encoded, {}, (), mask, explore)
                 except BaseException as error:
                     self.conformity.blame(error)
                     raise
@@ -183,14 +186,42 @@ class Policy:
         if self._looks_back:
             history = self.views.rewarded(history, prev_reward)
             seen = self.views.see(history, encoded)
-        shown = {name: seen[name] for name in self.views.acting}
-        with self._passing, self.conformity.blaming():
-            raw, logp, value, inputs, returned = self._engine.act(encoded, shown, memory, mask, explore)
+        shown = {name: seen[name] for name in self.views.acting} if seen else seen
+        with self._passing:
+            try:
+                raw, logp, value, inputs, returned = self._acting.act(encoded, shown, memory, mask, explore)
+            except BaseException as error:
+                self.conformity.blame(error)
+                raise
         check_step(logp, value, inputs, encoded, self.preprocessor, history.t if self._looks_back else None)
         if self._looks_back:
             history = self.views.after(history, encoded, raw)
         state = self._next(memory, returned, past, history, seen)
         return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
+
+    @property
+    def engine(self) -> Engine:
+        """What the framework does for this policy; for what freezes it."""
+        return self._engine
+
+    def engine_inputs(
+        self, encoded: Array, state: Any = None, prev_reward: Any = None, mask: Any = None
+    ) -> dict[str, Any]:
+        """Return what `Engine.act` would be given, by name: `obs`, `views`, `memory`, `mask`; for what freezes it.
+
+        Args:
+            encoded: Observations that `preprocess` returned.
+            state: See `act`.
+            prev_reward: See `act`.
+            mask: Action mask, as `act_encoded` takes it.
+        """
+        mask = None if mask is None else self.masks.matrix(mask, len(encoded))
+        memory, history, *_ = self._carried(state, len(encoded))
+        views: dict[str, Any] = {}
+        if self._looks_back:
+            seen = self.views.see(self.views.rewarded(history, prev_reward), encoded)
+            views = {name: seen[name] for name in self.views.acting}
+        return {"obs": encoded, "views": views, "memory": memory, "mask": mask}
 
     def values(self, encoded: Array, state: Any = None, *, prev_reward: Any = None) -> Array:
         """Return value estimates `[B]` where nobody acts: of an episode's last observation, say.
@@ -422,6 +453,19 @@ class Policy:
         """
         with self._passing:
             return self.catalog.export(self, path, format)
+
+    def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
+        """Return the policy as one that acts faster, for collecting and serving: its step recorded as one graph.
+
+        It shares the weights with this policy; tell it by `frozen.update()` when they have changed. Where no installed
+        package can do that for this policy, what is returned acts as this policy does, and `frozen.reason` says why.
+
+        Args:
+            rows: How many environments it will act in at once; other numbers do as well, each at a cost once.
+            seed: Of what actions are drawn from; None: another each time.
+        """
+        with self._passing:
+            return self.catalog.freeze(self, rows, seed)
 
     def make_model(self) -> ModelV2:
         """Build another model like this policy's, with fresh weights."""

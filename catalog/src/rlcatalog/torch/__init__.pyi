@@ -1,5 +1,7 @@
 import typing
 
+from .acting import acted as acted
+from .drawing import Drawing as Drawing
 from .dtypes import (
     HALF as HALF,
     HIGHEST as HIGHEST,

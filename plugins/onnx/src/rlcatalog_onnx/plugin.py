@@ -14,6 +14,7 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
                 "torch": "rlcatalog_onnx.torch:write_onnx",
                 "tf": "rlcatalog_onnx.twins:write_onnx_of_twin",
                 "runner": "rlcatalog_onnx.running:OnnxRunner",
+                "frozen-torch": "rlcatalog_onnx.frozen.torch:FrozenTorch",
             },
             "one ONNX file; acts with onnxruntime alone",
             suffix=".onnx",

@@ -21,13 +21,14 @@ from msgspec.structs import asdict, replace
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
-from rlcatalog.policy import load, read_manifest
+from rlcatalog.policy import Frozen, load, read_manifest
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.backends import backend
 from rlcatalog_ppo.callbacks import Callback, overriding
 from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import maker, unwritten_spaces, vector
 from rlcatalog_ppo.evaluation import play
+from rlcatalog_ppo.freezing import collecting, wanted
 from rlcatalog_ppo.learner import Learner
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
@@ -59,6 +60,8 @@ class OnPolicy(ABC):
         steps: Environment steps it was trained for.
         iterations: How often `train` has run.
         stopping: Why `learn` is to end before its time, or None.
+        acting: What collects: the policy, or the same one frozen (see the config key `frozen`), whose `reason` says why
+            it is no faster.
 
     Raises:
         CatalogError: The config or a space is not served; see `rlcatalog.errors`.
@@ -116,6 +119,8 @@ class OnPolicy(ABC):
         self.steps = self.iterations = 0
         self.stopping: str | None = None
         self._seconds = 0.0
+        #: Whether a frozen policy collects; None: not decided before the first steps.
+        self._frozen: bool | None = None
         #: Why environments could not go on in the middle of their episodes, by place.
         self.begun_anew: dict[int, str] = {}
 
@@ -128,6 +133,8 @@ class OnPolicy(ABC):
             `steps_per_second`, and the learner's figures under `info["learner"]`.
         """
         start, config = time.perf_counter(), self.config
+        if self._frozen is None:
+            self._freeze(wanted(config, config.total_steps, self.policy.device))
         watching = overriding(self.callbacks, "on_step")
 
         def told(step: dict[str, Any]) -> None:
@@ -140,6 +147,7 @@ class OnPolicy(ABC):
         if self._recorder is not None:
             self._recorder.write(rollout)
         learned = self._learn(rollout)
+        self._take_over()
         self.steps += rollout.steps
         self.iterations += 1
         seconds = time.perf_counter() - start
@@ -162,6 +170,9 @@ class OnPolicy(ABC):
         try:
             for callback in self.callbacks:
                 callback.on_start(self)
+            if self._frozen is None:
+                known = self.config.total_steps or total_steps
+                self._freeze(wanted(self.config, known, self.policy.device))
             while self.steps < total_steps and self.stopping is None:
                 result = self.train()
         except BaseException as raised:
@@ -216,7 +227,8 @@ class OnPolicy(ABC):
             "steps": self.steps, "iterations": self.iterations, "seconds": self._seconds,
             "policy": _numbers(self.policy),
             "generator": self._rng.bit_generator.state,
-            "randomness": get_state(self.policy),
+            "randomness": get_state(self.acting),
+            "frozen": self._frozen,
             "learner": self._learner.get_state(),
             "collector": self._collector.get_state(),
             "environments": list(self._envs.call("where")),
@@ -232,6 +244,7 @@ class OnPolicy(ABC):
         if self.policy.filter is not None:
             self.policy.filter.set_state(state["policy"]["filter"])
         self._learner.set_state(state["learner"])
+        self._take_over()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on from a state that an algorithm of the same kind, config and environment returned.
@@ -240,6 +253,8 @@ class OnPolicy(ABC):
             ResumeWarning: Some environments cannot go on in the middle of their episodes and begin others.
         """
         self.set_back(state)
+        if (frozen := state.get("frozen")) is not None and self.config.frozen == state["config"].get("frozen"):
+            self._freeze(frozen)  # as before, whatever is left to do
         self._rng.bit_generator.state = state["generator"]
         if self._recorder is not None and state["recorded"] is not None:
             self._recorder.number = state["recorded"]
@@ -248,7 +263,8 @@ class OnPolicy(ABC):
         found = self._envs.call("go_to", state["environments"])
         self._collector.set_state(state["collector"])
         # Episodes that are played again, and environments that are made, draw from the generators of the process.
-        set_state(self.policy, state["randomness"])
+        set_state(self.acting, state["randomness"])
+        self._check_frozen(state)
         self.begun_anew = {i: why for i, why in enumerate(found) if why is not None}
         if self.begun_anew:
             self._collector.begin_anew(np.array([why is not None for why in found]))
@@ -319,6 +335,30 @@ class OnPolicy(ABC):
                    callbacks=callbacks, policy=policy)  # fmt: skip
         algo.set_state({**state, "policy": numbers})
         return algo
+
+    @property
+    def acting(self) -> Policy:
+        """What collects: the policy, or the same one frozen."""
+        return self._collector.policy
+
+    def _freeze(self, frozen: bool) -> None:
+        self._frozen = frozen
+        self._collector.policy = collecting(self.policy, self.config) if frozen else self.policy
+
+    def _check_frozen(self, state: Mapping[str, Any]) -> None:
+        """Warn where actions were drawn by a frozen policy, and none can be had here."""
+        lost = state["randomness"]["policy"].keys() - self.acting.random_state().keys()
+        if self._frozen and lost and isinstance(self.acting, Frozen):
+            warnings.warn(
+                f"the run collected with a frozen policy, which cannot be had here: {self.acting.reason}. It goes on"
+                " with the policy itself, whose draws differ.",
+                ResumeWarning, stacklevel=4,
+            )  # fmt: skip
+
+    def _take_over(self) -> None:
+        """Let a frozen policy act with the weights of now."""
+        if isinstance(self.acting, Frozen):
+            self.acting.update()
 
     def _build(self, catalog: Catalog, spaces: tuple[Any, Any]) -> Policy:
         framework = catalog.resolve(*spaces, self.config.model, self.config.framework).framework

@@ -1,0 +1,94 @@
+"""An ONNX graph under construction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Array = np.ndarray[Any, Any]
+
+OPSET = 18
+#: ONNX's IR version that goes with it, which every onnxruntime of today reads.
+_IR = 9
+_TYPES = {
+    "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "int64": TensorProto.INT64,
+    "int32": TensorProto.INT32, "int16": TensorProto.INT16, "int8": TensorProto.INT8, "uint8": TensorProto.UINT8,
+    "uint16": TensorProto.UINT16, "uint32": TensorProto.UINT32, "uint64": TensorProto.UINT64, "bool": TensorProto.BOOL,
+}  # fmt: skip
+
+
+def type_of(dtype: str) -> int:
+    """Return ONNX's number of a dtype.
+
+    Raises:
+        KeyError: It is none of those served.
+    """
+    return int(_TYPES[dtype])
+
+
+class Graph:
+    """Nodes, inputs and constants, as they are added."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Any] = []
+        self._inputs: list[Any] = []
+        self._constants: list[Any] = []
+        self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._count = 0
+
+    def input(self, name: str, dtype: str, shape: tuple[int, ...]) -> str:
+        """Add an input and return its name."""
+        self._inputs.append(helper.make_tensor_value_info(name, type_of(dtype), shape))
+        return name
+
+    def constant(self, value: Any, dtype: str | None = None) -> str:
+        """Return the name of a constant."""
+        array = np.ascontiguousarray(np.asarray(value, dtype)).reshape(np.shape(value))
+        key = (array.dtype.name, array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = self.initializer(self._name("c"), array)
+        return self._known[key]
+
+    def initializer(self, name: str, array: Array) -> str:
+        """Add a constant of this name."""
+        self._constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node with one output and return that."""
+        return self.several(1, operator, *inputs, **attributes)[0]
+
+    def several(self, count: int, operator: str, *inputs: str, **attributes: Any) -> list[str]:
+        """Add a node with several outputs and return those."""
+        outputs = [self._name("x") for _ in range(count)]
+        self._nodes.append(helper.make_node(operator, inputs, outputs, **attributes))
+        return outputs
+
+    def model(
+        self, outputs: list[tuple[str, str, str, tuple[int, ...]]], fixed: Mapping[str, Array] | None = None
+    ) -> bytes:
+        """Return the graph as a file's content.
+
+        Args:
+            outputs: Of each its name, what it is in the graph, its dtype and its shape.
+            fixed: Inputs that are to be constants, with what they hold.
+        """
+        named = [helper.make_node("Identity", [inside], [name]) for name, inside, *_ in outputs]
+        infos = [helper.make_tensor_value_info(name, type_of(dtype), shape) for name, _, dtype, shape in outputs]
+        fixed = fixed or {}
+        inputs = [one for one in self._inputs if one.name not in fixed]
+        constants = [*self._constants, *(numpy_helper.from_array(array, name) for name, array in fixed.items())]
+        graph = helper.make_graph([*self._nodes, *named], "policy", inputs, infos, constants)
+        model: onnx.ModelProto = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=_IR, producer_name="rlcatalog"
+        )
+        content: bytes = model.SerializeToString()
+        return content
+
+    def _name(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"

@@ -1,0 +1,136 @@
+"""The engine of a frozen policy of PyTorch's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlcatalog import Policy
+from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, reason
+from rlcatalog.export import observations
+from rlcatalog_onnx.frozen.noise import Noise
+from rlcatalog_onnx.frozen.torch.programs import Program, weights_of
+
+Array = np.ndarray[Any, Any]
+
+#: How far what a graph computes may lie from what PyTorch does, absolutely and in parts of it.
+TOLERANCE = 2e-5
+#: Most numbers of rows that graphs are kept for; of others the policy itself acts.
+_MOST = 16
+
+
+class FrozenTorch:
+    """Acts as a policy's engine does, from recorded graphs: one for each number of rows.
+
+    Each graph is compared with the policy at the first, second, fourth, eighth … step it takes: what a recording cannot
+    see, such as numbers that a model counts in Python, is found there, and the policy itself acts from then on.
+
+    Args:
+        policy: The policy.
+        rows: How many rows it will act in.
+        seed: Of what actions are drawn from.
+
+    Attributes:
+        reason: Why the policy itself acts, or None.
+
+    Raises:
+        NotServedError: The policy cannot be recorded.
+    """
+
+    def __init__(self, policy: Policy, rows: int, seed: int | None) -> None:
+        if policy.device != "cpu":
+            raise NotServedError(f"freeze: the policy is on {policy.device}; graphs run on the CPU here.")
+        self._policy, self._engine = policy, policy.engine
+        self._noise = Noise(seed)
+        self._programs: dict[tuple[int, bool, bool], Program | None] = {}
+        self._doubts = 0
+        self.reason: str | None = None
+        self._try(rows)
+
+    def act(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+    ) -> tuple[Any, ...]:
+        """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
+        key = (len(obs), explore, mask is None)
+        program = self._programs.get(key)
+        if program is None:
+            program = self._made(key, obs, views, memory, mask)
+            if program is None:
+                return self._engine.act(obs, views, memory, mask, explore)
+        found = program.run(obs, views, memory, mask, self._noise)
+        steps = program.steps = program.steps + 1
+        if steps & (steps - 1) == 0:
+            return self._compared(program, {"obs": obs, "views": views, "memory": memory, "mask": mask}, found)
+        return found
+
+    def update(self) -> None:
+        """Act with the weights of now."""
+        weights = weights_of(self._policy)
+        for key, program in list(self._programs.items()):
+            if program is not None and not program.refresh(weights):
+                del self._programs[key]  # of another shape now: it is recorded anew
+
+    def random_state(self) -> dict[str, Array]:
+        """Return the state of the generator that actions are drawn from."""
+        return {"frozen": self._noise.state()}
+
+    def set_random_state(self, state: Mapping[str, Array]) -> None:
+        """Set the state of the generator, where one is given."""
+        if "frozen" in state:
+            self._noise.set_state(state["frozen"])
+
+    def _try(self, rows: int) -> None:
+        """Record one step on a random batch, so that what cannot be recorded is known at once."""
+        policy, rng = self._policy, np.random.default_rng(0)
+        obs, mask = observations(policy, rows, rng)
+        mask = None if policy.masks.key is None else mask
+        reward = np.zeros(rows, np.float32)
+        try:
+            given = policy.engine_inputs(policy.preprocess(obs), None, reward, mask)
+            program = self._programs[rows, True, given["mask"] is None] = Program(policy, given, True)
+            found = program.run(given["obs"], given["views"], given["memory"], given["mask"], Noise(0))
+            self._compared(program, given, found)
+        except CatalogError:
+            raise
+        except Exception as error:  # a model may raise anything where it stumbles over what is recorded
+            raise NotServedError(f"freeze: the policy cannot be recorded: {reason(error)}") from error
+        if self.reason is not None:
+            raise NotServedError(self.reason)
+
+    def _made(self, key: tuple[int, bool, bool], obs: Array, views: Any, memory: Any, mask: Any) -> Program | None:
+        if self.reason is not None or key in self._programs:
+            return None
+        program = None
+        if len(self._programs) < _MOST:
+            try:
+                given = {"obs": obs, "views": views, "memory": memory, "mask": mask}
+                program = Program(self._policy, given, key[1])
+            except Exception as error:  # as above
+                self.reason = f"freeze: a batch of {key[0]} rows cannot be recorded: {reason(error)}"
+        self._programs[key] = program
+        return program
+
+    def _compared(self, program: Program, given: Mapping[str, Any], found: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what a graph found, unless the policy finds something else."""
+        right = program.run_policy(given)
+        if all(map(_near, (found[2], found[3], *found[4]), (right[2], right[3], *right[4]))):
+            # A random number on the edge between two actions may fall to either side; not twice in a row.
+            self._doubts = 0 if _near(found[0], right[0]) and _near(found[1], right[1]) else self._doubts + 1
+            if self._doubts < 2:
+                return found
+        self.reason = (
+            "freeze: the recorded graph no longer does what the policy does; the policy itself acts from now on. A"
+            " model may have numbers that are no parameters or buffers; or update() was not called."
+        )
+        warnings.warn(self.reason, CatalogWarning, stacklevel=6)
+        self._programs = dict.fromkeys(self._programs)
+        return right
+
+
+def _near(found: Array | None, right: Array | None) -> bool:
+    if found is None or right is None:
+        return found is right
+    return found.shape == right.shape and np.allclose(found, right, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
