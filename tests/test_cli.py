@@ -1,11 +1,14 @@
 """The command line, in processes of its own: what a stranger types and what it prints."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 import warm
+
+from rlcatalog import default_catalog
 
 
 def rlcatalog(*arguments, cwd=None, code=0, **environ):
@@ -83,6 +86,30 @@ def test_another_space_another_choice():
     loser = next(c for c in pendulum["action_dist"]["candidates"] if c["name"] == "categorical")
     assert loser["rank"] is None
     assert loser["reason"] == "takes Discrete, not box"
+
+
+def test_no_name_is_cut_however_narrow_the_terminal_is():
+    found = rlcatalog("list", COLUMNS="40").stdout + rlcatalog("explain", "CartPole-v1", "--all", COLUMNS="40").stdout
+    assert "…" not in found
+    for part in default_catalog().components():
+        assert re.search(rf"│ {re.escape(part.name)} +│", found)
+        assert re.search(rf"│ {re.escape(part.distribution)}( [\d.]+)? +│", found)
+
+
+def test_explain_shows_what_matched_and_all_the_rest_on_request():
+    explanation = explained("CartPole-v1")
+    matched = {c["name"] for c in explanation["model"]["candidates"] if c["rank"] is not None}
+    others = {c["name"] for c in explanation["model"]["candidates"]} - matched
+    assert matched
+    assert others
+    short, long = (rlcatalog("explain", "CartPole-v1", *options).stdout for options in ((), ("--all",)))
+    for name in matched:
+        assert re.search(rf"│ {name} +│", short)
+    for name in others:
+        assert not re.search(rf"│ {name} +│", short)
+        assert re.search(rf"│ {name} +│", long)
+    assert f"{len(others)} more" in short
+    assert "more" not in long
 
 
 def test_explain_for_people():

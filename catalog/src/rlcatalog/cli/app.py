@@ -77,6 +77,7 @@ def explain(
     env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
     framework: Annotated[str | None, typer.Option(help="torch or tf.")] = None,
     model: Annotated[list[str] | None, _MODEL] = None,
+    all_candidates: Annotated[bool, typer.Option("--all", help="Also the parts that did not match, and why.")] = False,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Say which parts fit an environment, why, and the shapes along the way."""
@@ -87,7 +88,7 @@ def explain(
         return
     from rlcatalog.cli.printing import print_explanation
 
-    print_explanation(env_id, found)
+    print_explanation(env_id, found, all_candidates=all_candidates)
 
 
 def _explained(env_id: str, framework: str | None, model: list[str]) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from rich.table import Table
 from rlcatalog.choice import SHOWN_SLOTS, keys_read, plan_rows, provider, shape_rows
 from rlcatalog.plugins import Component, PluginRecord, public_index
 
+_PLUGIN = ("plugin", "distribution", "version", "status")
+#: Characters that a column of prose keeps, however narrow the terminal is.
+_LEAST = 24
 _COLOURS = {"loaded": "green", "shadowed": "yellow", "disabled": "yellow"}
 
 
@@ -21,56 +24,79 @@ def escape(text: str) -> str:
     return escape_markup("".join(kept))
 
 
+def _table(title: str, *columns: str, copied: Sequence[str]) -> Table:
+    """Return a table; what stands in the columns `copied` is never cut and never broken."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, no_wrap=column in copied)
+    return table
+
+
+def _print(console: Console, table: Table) -> None:
+    """Print a table, wider than the terminal where that has no room for what is not to be cut."""
+    wide = console.options.update(max_width=10_000)
+    for column in table.columns:
+        needed = max(console.measure(cell, options=wide).maximum for cell in (column.header, *column.cells))
+        column.min_width = needed if column.no_wrap else min(needed, _LEAST)
+    least = console.measure(table, options=wide).minimum
+    console = console if console.width >= least else Console(width=least)
+    console.print(table)
+
+
 def print_list(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> None:
     """Print the plugins and their components."""
     console = Console()
     if not plugins:
         console.print(f"No plugins are installed. {public_index.install_hint()}", soft_wrap=True)
         return
-    table = Table("plugin", "distribution", "version", "status", title="Plugins", title_justify="left")
+    table = _table("Plugins", *_PLUGIN, copied=_PLUGIN)
     for record in plugins:
         colour = _COLOURS.get(record.status, "red")
         cells = map(escape, (record.name, record.distribution, record.version))
         table.add_row(*cells, f"[{colour}]{record.status}[/]")
-    console.print(table)
+    _print(console, table)
     for record in plugins:
         if record.error is not None:
             console.print(escape(f"{record.name}: {record.status}: {record.error}"), soft_wrap=True)
-    table = Table("kind", "name", "frameworks", "summary", "distribution", title="Components", title_justify="left")
+    columns = ("kind", "name", "frameworks", "summary", "distribution")
+    table = _table("Components", *columns, copied=("kind", "name", "distribution"))
     for part in components:
         shown = part.kind, part.name, ", ".join(part.frameworks), part.declaration.summary, part.distribution
         table.add_row(*map(escape, shown))
-    console.print(table)
+    _print(console, table)
 
 
-def print_explanation(env_id: str, found: dict[str, Any]) -> None:
-    """Print the choices with their reasons, and the shapes along the way."""
+def print_explanation(env_id: str, found: dict[str, Any], *, all_candidates: bool = False) -> None:
+    """Print the choices with their reasons, and the shapes along the way.
+
+    Args:
+        env_id: The environment, as it was typed.
+        found: The explanation as a dictionary, its wrappers under `"env_wrappers"`.
+        all_candidates: Also those that did not match.
+    """
     console = Console()
     console.print(f"[bold]{escape(env_id)}[/]  framework: {found['framework']}")
     console.print(f"observation: {found['observation_space']}", markup=False, soft_wrap=True)
     console.print(f"action: {found['action_space']}", markup=False, soft_wrap=True)
     if found["action_mask"]:
         console.print(f"action mask: {found['action_mask']}, kept out of the model's input", markup=False)
-    table = Table("slot", "candidate", "rank", "reason", "provided by", title="Choices", title_justify="left")
+    columns = ("slot", "candidate", "rank", "reason", "provided by")
+    table = _table("Choices", *columns, copied=("slot", "candidate", "rank", "provided by"))
     for slot in SHOWN_SLOTS:
         choice = found[slot]
         if choice["chosen"] is None:
             if choice["candidates"]:
                 table.add_row(slot, "-", "", escape(choice["reason"]), "")
             continue
-        shown, others = choice["candidates"], []
-        if slot == "preprocessor":  # there is one for each kind of space
-            others = [c["name"] for c in shown[1:] if c["rank"] is None]
-            shown = [c for c in shown if c["name"] not in others]
+        first, *rest = choice["candidates"]
+        shown = [first, *(other for other in rest if all_candidates or other["rank"] is not None)]
+        left_out = len(rest) + 1 - len(shown)
         for index, candidate in enumerate(shown):
-            first = index == 0
-            name = f"[{'bold green' if first else 'dim'}]{escape(candidate['name'])}[/]"
+            name = f"[{'dim' if index else 'bold green'}]{escape(candidate['name'])}[/]"
             rank, reason = candidate["rank"] or "-", escape(candidate["reason"])
-            table.add_row(slot if first else "", name, rank, reason, escape(provider(candidate)))
-        if others:
-            table.add_row(
-                "", f"[dim]{len(others)} others[/]", "-", "for other kinds of space, or by name only (see --json)", ""
-            )
+            table.add_row("" if index else slot, name, rank, reason, escape(provider(candidate)))
+        if left_out:
+            table.add_row("", f"[dim]{left_out} more[/]", "-", "did not match; --all says why", "")
         table.add_section()
     for node in found["action_parts"]:
         name = f"[bold green]{escape(node['chosen'])}[/]"
@@ -78,19 +104,19 @@ def print_explanation(env_id: str, found: dict[str, Any]) -> None:
     for wrapper in found["env_wrappers"]:
         name = f"[bold green]{escape(wrapper['name'])}[/]" if wrapper["applied"] else "-"
         table.add_row("env_wrapper", name, "", escape(wrapper["reason"]), escape(wrapper["provider"]))
-    console.print(table)
-    plan = Table("leaf", "kind", "slice", "shape", title="Plan of the encoded observation", title_justify="left")
+    _print(console, table)
+    plan = _table("Plan of the encoded observation", "leaf", "kind", "slice", "shape", copied=("leaf",))
     for row in plan_rows(found):
         plan.add_row(*map(escape, row))
-    console.print(plan)
-    views = Table("input_dict", "shape", "dtype", title="What the model sees", title_justify="left")
+    _print(console, plan)
+    views = _table("What the model sees", "input_dict", "shape", "dtype", copied=("input_dict",))
     for view in found["model_sees"]:
         views.add_row(escape(view["name"]), "(" + ", ".join(["B", *map(str, view["shape"])]) + ")", view["dtype"])
-    console.print(views)
-    shapes = Table("stage", "shape", title="Shapes", title_justify="left")
+    _print(console, views)
+    shapes = _table("Shapes", "stage", "shape", copied=("stage",))
     for row in shape_rows(found):
         shapes.add_row(*map(escape, row))
-    console.print(shapes)
+    _print(console, shapes)
     for slot, names in keys_read(found).items():
         console.print(f"[bold]{slot}[/] reads: {escape(', '.join(names))}", soft_wrap=True)
     if found["unread"]:
