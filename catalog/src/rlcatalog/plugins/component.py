@@ -75,12 +75,13 @@ class Component:
         """`"model 'glu' of acme-glu 1.0"`, for messages beside a class; empty for one of the running program."""
         return f"{self.kind} {self.name!r} of {self.provider}" if self.distribution else ""
 
-    def check_framework(self, framework: str) -> None:
-        """Raise unless the component has code for `framework` and the framework is installed."""
-        if framework in frameworks():
-            if framework not in self.frameworks:
+    def check_framework(self, target: str) -> None:
+        """Raise unless the component has this target, and its framework is installed: `"torch"`, `"frozen-torch"`."""
+        framework = _framework_of(target)
+        if framework is not None:
+            if target not in self.frameworks:
                 raise NotServedError(
-                    f"{self.kind} {self.name!r} ({self.provider}) has no code for framework={framework!r};"
+                    f"{self.kind} {self.name!r} ({self.provider}) has no code for framework={target!r};"
                     f" it serves: {', '.join(self.frameworks)}."
                 )
             require_framework(framework, self.distribution)
@@ -119,9 +120,9 @@ class Component:
             return self.objects[framework]
         if framework in self.extensions:
             return self.extensions[framework].load(framework)
-        target = self.declaration.targets[framework]
-        if framework in frameworks():
-            frameworks()[framework].prepare()
+        target, needed = self.declaration.targets[framework], _framework_of(framework)
+        if needed is not None:
+            frameworks()[needed].prepare()
         return self.imported(target)
 
     def imported(self, target: str) -> Any:
@@ -136,3 +137,8 @@ class Component:
         if not callable(found):
             raise self.fault(f"its target {target!r} must be a class or a function, found {shown(found)}.")
         return found
+
+
+def _framework_of(target: str) -> str | None:
+    """Return the framework that a target is code for, by its key or the key's last word; None: of none."""
+    return next((name for name in (target, target.rpartition("-")[2]) if name in frameworks()), None)
