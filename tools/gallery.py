@@ -125,6 +125,8 @@ def pages() -> dict[Path, str]:
         "# Examples", "",
         "Short programs, each with what it printed when it was run for a while on two cores of a busy machine. Left",
         "alone, without options, they train until something is learned. Most take `--framework tf`.", "",
+        "One is no program: [a page](../../examples/browser/README.md) that plays CartPole in a browser, from the file",
+        "that [an export](../export.md) writes.", "",
         *rows, "", "```{toctree}", ":hidden:", "", *examples(), "```", "",
     ])  # fmt: skip
     return found

@@ -39,6 +39,7 @@ ELSEWHERE = {
     "README.md": "tests/test_docs.py",
     "CONTRIBUTING.md": "tests/test_docs.py",
     "CHANGELOG.md": "tests/test_docs.py",
+    "examples/browser/": "tests/test_browser_example.py",
     "examples/": "tests/test_examples.py",
 }
 
