@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ class Case:
         config: Model config.
         tolerance: How far the file may lie from the policy.
         recurrent: Whether it remembers: it is then tried over 50 steps.
-        prepared: A module that must be imported before.
+        prepared: A module whose `prepare()` must be called before.
     """
 
     obs: object
@@ -167,6 +168,8 @@ def looking_back():
 
 def built(case):
     """Return the policy of a case, its weights jittered (equal ones may be merged) and its filter not empty."""
+    if case.prepared:
+        import_module(case.prepared).prepare()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreadKeysWarning)  # of small layers, which some models have not
         policy = rlcatalog.build(case.obs, case.action, case.config, "torch")

@@ -26,7 +26,7 @@ def acted(case):
     import rlcatalog
 
     if case["prepared"]:
-        import_module(case["prepared"])
+        import_module(case["prepared"]).prepare()
     actor = rlcatalog.Actor(case["path"], **case["spaces"])
     if "draws" in case:
         batch, count = case["draws"]

@@ -17,7 +17,6 @@ def is_heading(request):
     return Match(Rank.SPECIFIC, "a heading") if fits else NoMatch("takes headings")
 
 
-@rlcatalog.register_preprocessor("heading", match=is_heading)
 class Heading(rlcatalog.Preprocessor):
     def _init_shape(self, obs_space, options):
         return (2,)
@@ -25,3 +24,8 @@ class Heading(rlcatalog.Preprocessor):
     def transform(self, observation):
         self.check_shape(observation)
         return np.array([np.cos(observation[0]), np.sin(observation[0])], np.float32)
+
+
+def prepare():
+    """Register the codec with the default catalog of now: other tests may have made that anew."""
+    rlcatalog.register_preprocessor("heading", match=is_heading)(Heading)
