@@ -168,11 +168,11 @@ class OnPolicy(ABC):
         """
         result, error = None, None
         try:
-            for callback in self.callbacks:
-                callback.on_start(self)
-            if self._frozen is None:
+            if self._frozen is None:  # before callbacks note the state
                 known = self.config.total_steps or total_steps
                 self._freeze(wanted(self.config, known, self.policy.device))
+            for callback in self.callbacks:
+                callback.on_start(self)
             while self.steps < total_steps and self.stopping is None:
                 result = self.train()
         except BaseException as raised:
