@@ -76,6 +76,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, who imports whom, and whether the
 	$(BIN)/python tools/results_page.py --check
 	$(BIN)/python tools/reference_pages.py --check
 	$(BIN)/python tools/gallery.py --check
+	$(BIN)/python tools/pictures.py --check
 	$(BIN)/codespell
 
 fix: $(VENV)/.torch  ## mend what ruff can: imports, simple faults, layout
@@ -107,6 +108,7 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables and pa
 	$(BIN)/python tools/results_page.py
 	$(BIN)/python tools/reference_pages.py
 	$(BIN)/python tools/gallery.py
+	$(BIN)/python tools/pictures.py
 
 docs: $(VENV)/.docs  ## the site, in docs/_build/html: notebooks are run, and a warning is an error; no network is needed
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet docs docs/_build/html

@@ -13,6 +13,8 @@ from rlcatalog.spaces import action_codecs
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# It compiles a kernel for each new shape, which pays where a shape comes back more often than in a test.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 # Tests use TensorFlow and PyTorch's optimisers side by side; the order that is safe is made here, before any of them.
 before_tensorflow()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import warm
 
-BOTH = [["--iterations", "2"], ["--iterations", "2", "--framework", "tf"]]
+BOTH = [["--iterations", "1"], ["--iterations", "1", "--framework", "tf"]]
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 RUNS = {
     "action_masking.py": BOTH,
@@ -18,14 +18,14 @@ RUNS = {
         ["--steps", "1000", "--updates", "200", "--episodes", "2", "--env", env, "--framework", framework]
         for env, framework in (("CartPole-v1", "torch"), ("Pendulum-v1", "tf"))
     ],
-    "complex_struct_space.py": [["--framework", "torch"], ["--framework", "tf"], ["--iterations", "2"]],
-    "custom_action_dist.py": [["--iterations", "2"]],
+    "complex_struct_space.py": [["--framework", "torch"], ["--framework", "tf"], ["--iterations", "1"]],
+    "custom_action_dist.py": [["--iterations", "1"]],
     "custom_loss.py": BOTH,
-    "custom_model.py": [["--iterations", "2"]],
+    "custom_model.py": [["--iterations", "1"]],
     "custom_model_api.py": [["--framework", "torch"], ["--framework", "tf"]],
     "dqn.py": [["--steps", "1400", "--episodes", "2"], ["--steps", "1400", "--episodes", "2", "--framework", "tf"]],
-    "env_wrappers.py": [["--iterations", "2"]],
-    "keras_model.py": [["--iterations", "2"]],
+    "env_wrappers.py": [["--iterations", "1"]],
+    "keras_model.py": [["--iterations", "1"]],
     "lookup.py": [["--framework", "torch"], ["--env", "Pendulum-v1", "--framework", "tf"]],
     "lstm_auto_wrapping.py": BOTH,
     "parametric_actions_cartpole.py": BOTH,
@@ -34,7 +34,7 @@ RUNS = {
     "rnn_model.py": BOTH,
     "sac.py": [["--steps", "1150", "--episodes", "2"], ["--steps", "1150", "--episodes", "2", "--framework", "tf"]],
     "self_supervised_loss.py": BOTH,
-    "torchrl_ppo.py": [["--iterations", "2"]],
+    "torchrl_ppo.py": [["--iterations", "1"]],
     "trajectory_views.py": BOTH,
 }
 #: What an example needs beside what the packages bring.
@@ -79,5 +79,5 @@ def test_example(case, runs):
     if NEEDS.get(name) and importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
     assert run.returncode == 0, run.stderr
-    usual = "2048 steps, mean return" if "--iterations" in arguments else "values after ten steps: ["
+    usual = "1024 steps, mean return" if "--iterations" in arguments else "values after ten steps: ["
     assert SAYS.get(name, usual) in run.stdout

@@ -131,6 +131,9 @@ def test_every_pair_of_options_works_alike_in_both_frameworks(case):
     # Weights go across and back, under the same names and in the same order.
     weights = policies["torch"].model.get_weights()
     assert list(weights) == list(policies["tf"].model.get_weights())
+    stages = policies["torch"].resolution.shapes
+    assert all(stage.counted for stage in stages)
+    assert sum(stage.weights for stage in stages) == sum(array.size for array in weights.values())
     policies["tf"].model.set_weights(weights)
     for name, value in policies["tf"].model.get_weights().items():
         np.testing.assert_array_equal(value, weights[name])

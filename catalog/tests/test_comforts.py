@@ -99,6 +99,7 @@ def test_html_holds_the_same_and_escapes_what_plugins_wrote():
     found = isolated_catalog(*PARTS, plugin, prefer=["acme"]).explain(BOX, TWO, {"conv_filters": "nature"}, "torch")
     page = found._repr_html_()
     assert "<script" not in page
+    page = page[page.index("<div>") :]  # behind the picture, where it can be drawn
     tags = Tags(page)
     assert set(tags.tags) == {"div", "p", "b", "ul", "li", "table", "caption", "thead", "tbody", "tr", "th", "td"}
     assert EVIL in tags.texts
@@ -119,7 +120,7 @@ def test_control_characters_of_a_plugin_do_not_reach_the_terminal():
 
 def test_the_command_shows_the_keys_of_memory_and_head_and_those_that_nothing_reads(capsys, monkeypatch):
     made = isolated_catalog(*PARTS, "rlcatalog-parametric")
-    monkeypatch.setattr("rlcatalog.cli.app.default_catalog", lambda: made)
+    monkeypatch.setattr("rlcatalog.cli.explaining.default_catalog", lambda: made)
     arguments = ["explain", "CartPole-v1", "--framework", "torch"]
     settings = ["use_lstm=true", "use_parametric=false", "conv_filters=nature"]
     with pytest.raises(SystemExit) as ended:

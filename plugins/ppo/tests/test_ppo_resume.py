@@ -209,7 +209,9 @@ class Breaks(callbacks.Callback):
             raise self.error
 
 
-@pytest.mark.parametrize(("error", "at"), [(RuntimeError("gone"), 1), (RuntimeError("gone"), 3), (KeyboardInterrupt(), 3)])
+@pytest.mark.parametrize(
+    ("error", "at"), [(RuntimeError("gone"), 1), (RuntimeError("gone"), 3), (KeyboardInterrupt(), 3)]
+)
 def test_what_ends_a_run_leaves_the_last_whole_iteration(error, at, tmp_path):
     config = {**SMALL, "model": MODELS["filter"], "framework": "torch"}
     broken = PPO(Drift, config, callbacks=[Breaks(error, at), callbacks.Checkpoints(tmp_path, 0)])

@@ -47,15 +47,18 @@ def describe(request: Request) -> list[Stage]:
 
     check_last_layers(request.config)
     if request.num_outputs is None or request.action is None:
-        return [Stage("features", None if request.trunk_width is None else (request.trunk_width,))]
-    widths, count = hidden_widths(request.action, request.config), len(action_codec(request.action).paths)
-    weights = [widths[0], *((n + 1) * m for n, m in pairwise(widths))]  # of the first what each part has at least
+        return [Stage("features", None if request.trunk_width is None else (request.trunk_width,), 0)]
+    widths, codec = hidden_widths(request.action, request.config), action_codec(request.action)
+    features, known = request.trunk_width or 0, request.trunk_width is not None
+    weights = [widths[0] * codec.input_width, *((n + 1) * m for n, m in pairwise(widths))]
     hidden = zip(widths, weights, strict=True)
+    independent = request.num_outputs - widths[0]
     return [
-        Stage("value", ()),
+        Stage("value", (), features + 1, whole=known),
         *(Stage(f"hidden {i} of the conditionals, masked", (n,), m) for i, (n, m) in enumerate(hidden, 1)),
-        Stage(f"logits of {count} parts, and context", (request.num_outputs,),
-              (request.trunk_width or 0) * request.num_outputs),
+        Stage("changes of the logits, masked", (independent,), independent * widths[-1]),
+        Stage(f"logits of {len(codec.paths)} parts, and context", (request.num_outputs,),
+              (features + 1) * request.num_outputs, whole=known),
     ]  # fmt: skip
 
 

@@ -46,9 +46,10 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit_weights(self) -> int:
-        """How many weights one unit has, but for biases and scales: attention, dense layers and two gates."""
+        """How many weights one unit has: attention, dense layers, two gates and two layer normalisations."""
         dim, inner = self.attention_dim, self.attention_num_heads * self.attention_head_dim
-        return dim * (5 * inner + 2 * self.attention_position_wise_mlp_dim + 12 * dim)
+        mlp = self.attention_position_wise_mlp_dim
+        return dim * (5 * inner + 2 * mlp + 12 * dim) + 2 * inner + (mlp + dim) + 2 * dim + 4 * dim
 
     @property
     def slots(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlcatalog import ModelSpec, Request, Stage, hookimpl
@@ -20,8 +21,9 @@ def describe(request: Request) -> list[Stage]:
     stages = []
     if past.width:
         width = None if request.trunk_width is None else (request.trunk_width + past.width,)
-        stages.append(Stage(f"features, {past.actions} past actions, {past.rewards} past rewards", width))
-    return [*stages, *_units((request.trunk_width or 0) + past.width, own), *outputs.stages()]
+        stages.append(Stage(f"features, {past.actions} past actions, {past.rewards} past rewards", width, 0))
+    first, *units = _units((request.trunk_width or 0) + past.width, own)
+    return [*stages, replace(first, whole=request.trunk_width is not None), *units, *outputs.stages()]
 
 
 def describe_net(request: Request) -> list[Stage]:

@@ -55,8 +55,8 @@ def stages(request: Request) -> list[Stage]:
     described: list[Stage] = []
     width = None if found is None else _described(found.parts, found.nets, described)
     layers = ending(request.config, width or 0, request.num_outputs)
-    described.append(Stage("features side by side", None if width is None else (width,)))
-    return described + layers.stages("post_fcnet")
+    described.append(Stage("features side by side", None if width is None else (width,), 0))
+    return layers.stages("post_fcnet", described)
 
 
 def _described(parts: Sequence[ObservationPart | Items], nets: Sequence[Net], into: list[Stage]) -> int | None:
@@ -67,7 +67,7 @@ def _described(parts: Sequence[ObservationPart | Items], nets: Sequence[Net], in
             inner = _described(part.parts, nets, into)
             width = None if inner is None else inner + 1
             what = "average of the items, length" if part.parts else "length"
-            into.append(Stage(f"{part.path}: {what}", None if width is None else (width,)))
+            into.append(Stage(f"{part.path}: {what}", None if width is None else (width,), 0))
         else:
             net = nets[part.index]
             own = _own_stages(net)

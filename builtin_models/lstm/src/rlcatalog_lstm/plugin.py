@@ -16,10 +16,11 @@ def describe(request: Request) -> list[Stage]:
     if past.width:
         added = [name for name, n in (("previous action", past.actions), ("previous reward", past.rewards)) if n]
         shape = None if request.trunk_width is None else (layers.cell.inputs,)
-        stages.append(Stage(f"with {' and '.join(added)}", shape))
+        stages.append(Stage(f"with {' and '.join(added)}", shape, 0))
     cell = layers.cell
-    return [*stages, Stage("cell (lstm)", (cell.size,), 4 * cell.size * (cell.inputs + cell.size + 1)),
-            *layers.outputs.stages()]  # fmt: skip
+    weights = 4 * cell.size * (cell.inputs + cell.size + 1)
+    found = Stage("cell (lstm)", (cell.size,), weights, whole=request.trunk_width is not None)
+    return [*stages, found, *layers.outputs.stages()]
 
 
 @hookimpl

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rlcatalog import Match, ModelSpec, NoMatch, Rank, Request, Stage, hookimpl
 
 
@@ -62,15 +64,15 @@ def describe(request: Request) -> list[Stage]:
     if found.mask is not None:
         ShownMask(request.action, request.obs.children[request.obs.keys.index(found.mask)])
     if outputs.logits is None:
-        return [Stage("features", None if request.trunk_width is None else (request.trunk_width,))]
-    stages = outputs.stages()
+        return [Stage("features", None if request.trunk_width is None else (request.trunk_width,), 0)]
+    stages = [replace(stage, whole=request.trunk_width is not None) for stage in outputs.stages()]
     if found.embeddings is not None:
         stages[-1:] = [
-            Stage("intent (linear)", (found.size,), outputs.logits_weights),
-            Stage("logits (dot products)", (found.actions,)),
+            replace(stages[-1], name="intent (linear)", shape=(found.size,)),
+            Stage("logits (dot products)", (found.actions,), 0),
         ]
     if found.mask is not None or found.listed:
-        stages.append(Stage("masked", (request.num_outputs or 0,)))
+        stages.append(Stage("masked", (request.num_outputs or 0,), 0))
     return stages
 
 

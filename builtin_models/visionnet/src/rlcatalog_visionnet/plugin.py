@@ -37,10 +37,11 @@ def describe(request: Request) -> list[Stage]:
             name = f"residual: conv {convs - 1}, conv {convs} ({layer.second.label})"
         shape = (layer.channels, *layer.size) if layers.channels_first else (*layer.size, layer.channels)
         stages.append(Stage(name, shape, layer.weight_count))
-    stages += [Stage("features", (layers.output.inputs,)), *layers.output.stages()]
+    found = layers.output.stages(before=[*stages, Stage("features", (layers.output.inputs,), 0)])
     if layers.logits is not None:
-        stages[-1] = Stage(f"logits ({layers.logits.label})", stages[-1].shape, layers.logits.weight_count)
-    return stages
+        weights = layers.logits.weight_count + layers.output.free_log_std
+        found[-1] = Stage(f"logits ({layers.logits.label})", found[-1].shape, weights)
+    return found
 
 
 @hookimpl

@@ -25,4 +25,5 @@ from .showing import (
     shape_rows as shape_rows,
 )
 from .slots import MODEL_SLOTS as MODEL_SLOTS, Slots as Slots
+from .summary import Layer as Layer, Summary as Summary, counted as counted
 from .unread import noting_found as noting_found

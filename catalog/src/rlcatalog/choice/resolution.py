@@ -12,8 +12,10 @@ from rlcatalog.choice.action_plan import ActionPlan
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.showing import explanation_sheet
 from rlcatalog.choice.slots import MODEL_SLOTS
+from rlcatalog.choice.summary import Summary, described
 from rlcatalog.choice.unread import unread_keys
 from rlcatalog.config import READ_WITH_MEMORY, ModelConfig
+from rlcatalog.errors import MissingExtraError
 from rlcatalog.models import output_plan
 from rlcatalog.observations import Preprocessor, Unclaimed, make_filter, model_views
 from rlcatalog.plugins import Component, ModelSpec, Request, Stage
@@ -73,17 +75,28 @@ class Resolution:
         """The stages from observation to action, with their shapes; a config that contradicts them is found here."""
         chosen = self.choices["preprocessor"].component
         stages = [
-            Stage("observation", self.request.obs.shape),
-            Stage(f"preprocessor: {chosen.name if chosen else 'custom'}", self.preprocessor.shape),
+            Stage("observation", self.request.obs.shape, 0),
+            Stage(f"preprocessor: {chosen.name if chosen else 'custom'}", self.preprocessor.shape, 0),
         ]
         if (chosen := self.choices["filter"].component) is not None:
-            stages.append(Stage(f"filter: {chosen.name}", self.preprocessor.shape))
-        parts = [self.choices[slot].component for slot in MODEL_SLOTS]
-        stages += model_stages(parts, self.request, self.num_outputs, self.unclaimed)
-        stages.append(Stage(f"{self.component('action_dist').name}: inputs", (self.num_outputs,)))
+            stages.append(Stage(f"filter: {chosen.name}", self.preprocessor.shape, 0))
+        stages += self.layers
+        stages.append(Stage(f"{self.component('action_dist').name}: inputs", (self.num_outputs,), 0))
         action = self.request.action
-        stages.append(Stage("action", action.shape if action is not None else None))
+        stages.append(Stage("action", action.shape if action is not None else None, 0))
         return tuple(stages)
+
+    @cached_property
+    def layers(self) -> tuple[Stage, ...]:
+        """The stages of the model."""
+        parts = [self.choices[slot].component for slot in MODEL_SLOTS]
+        return tuple(model_stages(parts, self.request, self.num_outputs, self.unclaimed))
+
+    @property
+    def model_parts(self) -> tuple[str, ...]:
+        """The names of the model's parts, from the inside out."""
+        chosen = (self.choices[slot].component for slot in MODEL_SLOTS)
+        return tuple(component.name for component in chosen if component is not None)
 
     @cached_property
     def unread(self) -> tuple[str, ...]:
@@ -133,26 +146,33 @@ def model_stages(
         unclaimed: What a head leaves of the observation for the others.
     """
     filled = [part for part in parts if part is not None]
+    # What a memory or a head stands around is there twice, where the value has layers of its own.
+    doubled = next((part for part in filled if _slot_of(part) in ("memory", "head")), None)
+    apart = doubled is not None and num_outputs is not None and not request.config["vf_share_layers"]
     stages: list[Stage] = []
     width: int | None = None
-    memory = next((part for part in filled if _slot_of(part) == "memory"), None)
-    apart = memory is not None and num_outputs is not None and not request.config["vf_share_layers"]
-    bare = apart and request.config["vf_memory"] == "none"
     for part in filled:
-        outputs = num_outputs if part is filled[-1] and not (apart and part is memory) else None
+        wrapped = apart and part is doubled and _slot_of(part) == "memory"
+        outputs = num_outputs if part is filled[-1] and not wrapped else None
         found = [Stage("output", (outputs,) if outputs is not None else None)]
         if isinstance(part.declaration, ModelSpec) and part.declaration.describe is not None:
             asked = request if unclaimed is None or part.declaration.slot == "head" else unclaimed.request(request)
             found = part.ask("describe", replace(asked, num_outputs=outputs, trunk_width=width), returns=_stages)
-        named = [replace(stage, name=f"{part.name}: {stage.name}") for stage in found]
-        last = found[-1].shape if found else None
-        width = last[-1] if last else None
-        if apart and part is memory:
-            stages += _value_stages(stages, named, bare)
+        own = [replace(stage, name=f"{part.name}: {stage.name}") for stage in found]
+        inside, shape = width, found[-1].shape if found else None
+        width = shape[-1] if shape else None
+        if not apart or part is not doubled:
+            stages += own
+        elif not wrapped:
+            stages += [*_of_the_value(stages), *own]
+        else:
+            bare = request.config["vf_memory"] == "none"
+            stages += [*own, *_of_the_value(stages if bare else [*stages, *own])]
             if part is filled[-1]:
-                stages += output_plan(request.config, 1 if bare else width or 1, [], num_outputs).stages()
-            continue
-        stages += named
+                value, logits = output_plan(request.config, width or 1, [], num_outputs).stages()
+                reads = inside if bare else width
+                stages.append(replace(value, weights=(reads or 0) + 1, whole=reads is not None))
+                stages.append(replace(logits, whole=width is not None))
     return stages
 
 
@@ -160,10 +180,9 @@ def _slot_of(part: Component) -> str:
     return getattr(part.declaration, "slot", "")
 
 
-def _value_stages(trunk: list[Stage], memory: list[Stage], bare: bool) -> list[Stage]:
-    """Return the stages of a memory, and of the value's chain beside it: without a memory where it is bare."""
-    beside = trunk if bare else [*trunk, *memory]
-    return [*memory, *(replace(stage, name=f"value, {stage.name}") for stage in beside)]
+def _of_the_value(stages: list[Stage]) -> list[Stage]:
+    """Return the stages of the value's own chain."""
+    return [replace(stage, name=f"value, {stage.name}") for stage in stages]
 
 
 @dataclass(frozen=True, repr=False)
@@ -182,7 +201,33 @@ class Explanation:
         return explanation_sheet(self.as_dict()).text()
 
     def _repr_html_(self) -> str:
-        return explanation_sheet(self.as_dict()).html()
+        found = self.as_dict()
+        try:
+            return self.svg() + explanation_sheet(found).html()
+        except MissingExtraError:
+            return explanation_sheet(found).html()
+
+    def svg(self) -> str:
+        """Return a picture: the way from observation to action, who fills each slot, and who does not.
+
+        Raises:
+            MissingExtraError: drawsvg is not installed.
+        """
+        try:
+            from rlcatalog.choice.picture import pipeline_svg
+        except ImportError:
+            raise MissingExtraError(
+                "drawsvg, which draws the picture, is not installed: pip install 'rlcatalog[pictures]'."
+            ) from None
+        return pipeline_svg(self.as_dict())
+
+    def summary(self) -> Summary | None:
+        """Return the layers of the model with their shapes and their numbers of weights; nothing is built.
+
+        Returns:
+            None where a part does not say how many weights it has: `Policy.summary` counts them.
+        """
+        return described(self.resolution.model_parts, self.resolution.framework, self.resolution.layers)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, the `--json` form."""
@@ -246,8 +291,15 @@ def _stages(answer: Any) -> list[Stage]:
         sizes = () if stage.shape is None else stage.shape
         if type(stage.name) is not str or not isinstance(sizes, list | tuple) or not all(map(_is_size, sizes)):
             raise TypeError(f"a stage has a name and a shape of whole numbers, or None; found {stage!r}")
+        if stage.weights is not None and not _is_size(stage.weights):
+            raise TypeError(f"a stage's weights are a whole number, or None; found {stage!r}")
     return [
-        Stage(stage.name, stage.shape if stage.shape is None else tuple(map(int, stage.shape)), int(stage.weights))
+        Stage(
+            stage.name,
+            None if stage.shape is None else tuple(map(int, stage.shape)),
+            None if stage.weights is None else int(stage.weights),
+            bool(stage.whole),
+        )
         for stage in answer
     ]
 

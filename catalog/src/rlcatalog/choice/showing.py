@@ -23,17 +23,19 @@ class Table:
         title: What it shows.
         header: Names of its columns.
         rows: Its rows, a text for each column.
+        most: The most rows that are shown.
     """
 
     title: str
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
+    most: int = _ROWS
 
     def short(self) -> list[tuple[str, ...]]:
         """Return the rows as they are shown: on one line each, and so many that they can be read."""
-        kept = [tuple(one_line(cell, _CELL) for cell in row) for row in self.rows[:_ROWS]]
-        if len(self.rows) > _ROWS:
-            more = f"... {len(self.rows) - _ROWS} more"
+        kept = [tuple(one_line(cell, _CELL) for cell in row) for row in self.rows[: self.most]]
+        if len(self.rows) > self.most:
+            more = f"... {len(self.rows) - self.most} more"
             kept.append((more, *("" for _ in self.header[1:])))
         return kept
 

@@ -12,11 +12,11 @@ import typer
 
 from rlcatalog._version import __version__
 from rlcatalog.catalog import default_catalog
-from rlcatalog.cli.arguments import key_values, make_env
 from rlcatalog.cli.checking import check
+from rlcatalog.cli.explaining import explain, summary
 from rlcatalog.cli.exporting import export
 from rlcatalog.cli.isolation import aside, catalog_of_survivors
-from rlcatalog.cli.options import Command
+from rlcatalog.cli.options import AS_JSON, Command
 from rlcatalog.cli.printing import escape
 from rlcatalog.cli.scaffold import new
 from rlcatalog.errors import (
@@ -30,16 +30,14 @@ from rlcatalog.errors import (
     shown,
 )
 
-_JSON = typer.Option("--json", help="Print JSON for machines instead of tables.")
 _ISOLATE = typer.Option("--isolate", help="Load each plugin in a process of its own first; name those that end it.")
-_MODEL = typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; may be given again.")
 
 
 def list_parts(
     kind: Annotated[
         str | None, typer.Option(help="Only components of this kind: model, preprocessor, action_dist, …")
     ] = None,
-    as_json: Annotated[bool, _JSON] = False,
+    as_json: Annotated[bool, AS_JSON] = False,
     isolate: Annotated[bool, _ISOLATE] = False,
 ) -> None:
     """List the plugins and what they provide."""
@@ -73,41 +71,6 @@ def list_parts(
     print_list(catalog.plugins, components)
 
 
-def explain(
-    env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
-    framework: Annotated[str | None, typer.Option(help="torch or tf.")] = None,
-    model: Annotated[list[str] | None, _MODEL] = None,
-    all_candidates: Annotated[bool, typer.Option("--all", help="Also the parts that did not match, and why.")] = False,
-    as_json: Annotated[bool, _JSON] = False,
-) -> None:
-    """Say which parts fit an environment, why, and the shapes along the way."""
-    with aside():
-        found = _explained(env_id, framework, model or [])
-    if as_json:
-        _print_json({"env": env_id, **found})
-        return
-    from rlcatalog.cli.printing import print_explanation
-
-    print_explanation(env_id, found, all_candidates=all_candidates)
-
-
-def _explained(env_id: str, framework: str | None, model: list[str]) -> dict[str, Any]:
-    catalog = default_catalog()
-    config = key_values(model, "--model")
-    catalog.parse_config(config)  # a wrong key is found before an environment is made
-    env = make_env(env_id)
-    try:
-        wrapped, wrappers = catalog.explain_wrapping(env, config)
-        found = catalog.explain(wrapped.observation_space, wrapped.action_space, config, framework).as_dict()
-    finally:
-        env.close()
-    found["env_wrappers"] = [
-        {"name": v.component.name, "provider": v.component.provider, "applied": v.rank is not None, "reason": v.why}
-        for v in wrappers
-    ]
-    return found
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"rlcatalog {__version__}")
@@ -127,7 +90,7 @@ _LONGEST = 2_000
 
 #: The kernel's own commands.
 OWN_COMMANDS: dict[str, Callable[..., None]] = {
-    "list": list_parts, "explain": explain, "check": check, "new": new, "export": export,
+    "list": list_parts, "explain": explain, "summary": summary, "check": check, "new": new, "export": export,
 }  # fmt: skip
 
 

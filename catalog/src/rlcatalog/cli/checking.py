@@ -11,6 +11,7 @@ import typer
 
 from rlcatalog.cli.arguments import key_values
 from rlcatalog.cli.isolation import aside
+from rlcatalog.cli.options import AS_JSON
 
 if TYPE_CHECKING:
     from rlcatalog.testing import Outcome
@@ -32,7 +33,7 @@ def _line(outcome: Outcome) -> str:
 def check(
     distribution: Annotated[str, typer.Argument(help="An installed distribution, such as acme-resnet.")],
     expect: Annotated[list[str] | None, _EXPECT] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of lines.")] = False,
+    as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Check every part of an installed plugin against its contract; exit status 1 where one breaks it."""
     with aside():

@@ -1,10 +1,14 @@
-"""Options of commands: one that takes a single value is given once."""
+"""Options of commands: those that several have, and that one that takes a single value is given once."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import typer
 from typer.core import TyperCommand
+
+#: Of commands that print tables or lines for people.
+AS_JSON = typer.Option("--json", help="Print JSON for machines.")
 
 
 class Command(TyperCommand):

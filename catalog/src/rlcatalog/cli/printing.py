@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from rlcatalog.choice import SHOWN_SLOTS, keys_read, plan_rows, provider, shape_rows
+from rlcatalog.choice import SHOWN_SLOTS, Summary, keys_read, plan_rows, provider, shape_rows
 from rlcatalog.plugins import Component, PluginRecord, public_index
 
 _PLUGIN = ("plugin", "distribution", "version", "status")
@@ -121,3 +121,21 @@ def print_explanation(env_id: str, found: dict[str, Any], *, all_candidates: boo
         console.print(f"[bold]{slot}[/] reads: {escape(', '.join(names))}", soft_wrap=True)
     if found["unread"]:
         console.print(f"[bold yellow]nothing reads[/]: {escape(', '.join(found['unread']))}", soft_wrap=True)
+
+
+def print_summary(env_id: str, found: Summary) -> None:
+    """Print the layers of a model.
+
+    Args:
+        env_id: The environment, as it was typed.
+        found: The summary.
+    """
+    console = Console()
+    console.print(f"[bold]{escape(env_id)}[/]  model: {escape(found.title)}  framework: {found.framework}")
+    header, rows = found.rows()
+    table = _table("Layers", *header, copied=("layer", "output", "weights"))
+    table.columns[-1].justify = "right"
+    for row in rows:
+        table.add_row(*map(escape, row))
+    _print(console, table)
+    console.print(f"weights: {found.amount}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -101,22 +100,35 @@ class OutputPlan:
         """Width of what the logits and the value layer read."""
         return self.hidden[-1].size if self.hidden else self.inputs
 
-    def stages(self, name: str = "hidden") -> list[Stage]:
-        """Return the layers as `explain` shows them: the dense ones under a name, then value and logits."""
-        widths = itertools.pairwise([self.inputs, *(spec.size for spec in self.hidden)])
+    def stages(self, name: str = "hidden", before: Sequence[Stage] = ()) -> list[Stage]:
+        """Return the layers as `explain` shows them: the dense ones, then value and logits.
+
+        Args:
+            name: What the dense layers are called.
+            before: The stages in front of them, which a value that shares no layers has as well.
+        """
+        widths = [self.inputs, *(spec.size for spec in self.hidden)]
         found = [
-            Stage(f"{name} {i} ({spec.label})", (spec.size,), (n + 1) * m)
-            for i, (spec, (n, m)) in enumerate(zip(self.hidden, widths, strict=True), 1)
+            *before,
+            *(
+                Stage(f"{name} {i} ({spec.label})", (spec.size,), (n + 1) * spec.size)
+                for i, (n, spec) in enumerate(zip(widths, self.hidden, strict=False), 1)
+            ),
         ]
-        if self.logits is not None:
-            found.append(Stage("value", (), self.features + 1))
-            found.append(Stage(f"logits ({self.logits.label})", (self.outputs,), self.logits_weights))
-        return found
+        if self.logits is None:
+            return found
+        own = [] if self.share else [replace(stage, name=f"value, {stage.name}") for stage in found]
+        return [
+            *found,
+            *own,
+            Stage("value", (), self.features + 1),
+            Stage(f"logits ({self.logits.label})", (self.outputs,), self.logits_weights),
+        ]
 
     @property
     def logits_weights(self) -> int:
-        """How many weights the output layer has."""
-        return 0 if self.logits is None else (self.features + 1) * self.logits.size
+        """How many weights the output layer has, `free_log_std` among them."""
+        return 0 if self.logits is None else (self.features + 1) * self.logits.size + self.free_log_std
 
 
 def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:

@@ -56,13 +56,20 @@ class Stage:
     Attributes:
         name: What the step is, such as `hidden 1 (tanh)`.
         shape: Shape of its output for one observation, or None when it is known only after building.
-        weights: How many weights it has, or a part of them: never more than there are, 0 where that is not known.
-            Loading refuses a config that asks for more than a file holds before anything is built.
+        weights: How many weights it has, or None where that is not known before building. `rlcatalog summary` counts
+            them, and loading refuses a config that asks for more than a file holds, before anything is built.
+        whole: Whether those are all it has; False where some depend on what is known only after building.
     """
 
     name: str
     shape: tuple[int, ...] | None
-    weights: int = 0
+    weights: int | None = None
+    whole: bool = True
+
+    @property
+    def counted(self) -> bool:
+        """Whether its number of weights is known."""
+        return self.weights is not None and self.whole
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.actions import action_codec, stored_class
-from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
+from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution, Summary, counted
 from rlcatalog.errors import ModelContractError, NotServedError, ObservationError
 from rlcatalog.frameworks import frameworks, require_framework
-from rlcatalog.models import ModelV2, SeparateValue
+from rlcatalog.models import ModelV2, SeparateValue, weights_of
 from rlcatalog.observations import make_filter
 from rlcatalog.policy.conformity import Conformity, check_dists
 from rlcatalog.policy.contract import Acting, Engine, Evaluation, Step
@@ -387,6 +387,13 @@ class Policy:
     def explain(self) -> Explanation:
         """Return why these parts were chosen."""
         return self.resolution.explain()
+
+    def summary(self) -> Summary:
+        """Return the layers of the model, with their shapes and their numbers of weights."""
+        if (known := self.explain().summary()) is not None:
+            return known
+        arrays = ((name, array.shape) for name, array in weights_of(self.model).items())
+        return counted(self.resolution.model_parts, self.framework, arrays)
 
     def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         """Apply the environment wrappers this policy's config asks for; see `Catalog.wrap_env`."""

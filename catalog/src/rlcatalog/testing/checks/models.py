@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -139,16 +139,16 @@ def _of_other_dtype(example: Example) -> Example | None:
 
 @check(
     *MODELS,
-    hint="let describe say what __init__ builds: the last stage's width, and no more weights than there are",
+    hint="let describe say what __init__ builds: the last stage's width, and how many weights each stage has",
     where=lambda part: getattr(part.component.declaration, "describe", None) is not None,
 )
 def describes_what_is_built(part: Part) -> None:
     """The stages that `explain` prints are those of the built model."""
+    for config in part.sharing():
+        _counted(part, part.examples[0], config)
     for example in part.examples:
         policy = part.policy(example)
-        built = weights_in(policy)
-        announced = sum(stage.weights for stage in policy.resolution.shapes)
-        require(announced <= built, f"{example}: its stages announce {announced} weights; the model has {built}")
+        _counted(part, example, {})
         own = [s for s in policy.resolution.shapes if s.name.startswith(f"{part.component.name}: ")]
         width = own[-1].shape[-1] if own and own[-1].shape else None
         model = policy.model if kind_of(part.component) != "trunk" else innermost(policy)
@@ -158,6 +158,17 @@ def describes_what_is_built(part: Part) -> None:
             width in (None, expected),
             f"{example}: its last stage {own[-1].name if own else ''!r} is {width} wide; built, it is {expected} wide",
         )
+
+
+def _counted(part: Part, example: Example, config: dict[str, Any]) -> None:
+    """Raise unless a model has as many weights as its stages announce; at least, where they do not know them all."""
+    policy = part.policy(example, **config)
+    built, stages = weights_in(policy), policy.resolution.layers
+    announced = sum(stage.weights or 0 for stage in stages)
+    require(
+        announced == built if all(stage.counted for stage in stages) else announced <= built,
+        f"{example}{f', {config}' if config else ''}: its stages announce {announced} weights; the model has {built}",
+    )
 
 
 def innermost(policy: Policy) -> ModelV2:
