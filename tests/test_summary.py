@@ -52,6 +52,8 @@ LOOKUPS = {
     "parametric with embeddings, apart": (EMBEDDED, Discrete(3), {**APART, "use_parametric": True}),
     "parametric around lstm, apart": (EMBEDDED, Discrete(3), {**APART, **LSTM, "use_parametric": True}),
     "autoregressive, apart": (VECTOR, PARTS, {**APART, "use_autoregressive": True, "autoregressive_hiddens": [4, 3]}),
+    "embeddings and a mask": (Dict({**EMBEDDED, "action_mask": MASKED["action_mask"]}), Discrete(3), {}),
+    "all": (BOTH, MultiDiscrete([3, 4]), {**LSTM, "use_autoregressive": True, "post_fcnet_hiddens": [6]}),
     "autoregressive around lstm": (VECTOR, PARTS, {**LSTM, "use_autoregressive": True}),
     "autoregressive around bare lstm": (
         VECTOR, PARTS, {**APART, **LSTM, "lstm_cell_size": 5, "vf_memory": "none", "use_autoregressive": True}
