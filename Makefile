@@ -15,7 +15,8 @@ OUT ?= runs/cartpole-$(SEED)
 PACKAGES := $(wildcard catalog/pyproject.toml builtin_models/*/pyproject.toml builtin_dists/*/pyproject.toml \
 	plugins/*/pyproject.toml)
 
-FOLDERS := $(patsubst %/pyproject.toml,%,$(PACKAGES))
+# Those with code; plugins/all only asks for the others.
+FOLDERS := $(patsubst %/src,%,$(wildcard $(patsubst %/pyproject.toml,%/src,$(PACKAGES))))
 
 # What the package P needs: an engine's package needs its engine, any other one framework.
 NEEDS = $(VENV)/$(if $(shell grep -x -e '-e ./$(P)' requirements/dev.txt),.dev,.torch)
@@ -32,7 +33,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
 test test-one quick lowest learn attack sweep compare docs: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check compare mutate lowest generate docs docs-serve clean
+.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check compare mutate lowest generate dist version docs docs-serve clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -110,6 +111,12 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables and pa
 	$(BIN)/python tools/gallery.py
 	$(BIN)/python tools/pictures.py
 
+dist: $(VENV)/.dist  ## build all packages into dist/, check them, install them into an empty environment and run the tour
+	$(BIN)/python tools/dist.py
+
+version: $(VENV)/.dev  ## raise the version of all packages, V=0.2.0; see RELEASING.md
+	$(BIN)/python tools/version.py $(V)
+
 docs: $(VENV)/.docs  ## the site, in docs/_build/html: notebooks are run, and a warning is an error; no network is needed
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet docs docs/_build/html
 	@echo "open docs/_build/html/index.html, or say make docs-serve"
@@ -119,7 +126,7 @@ docs-serve: docs  ## show the site to this machine's browsers, at http://127.0.0
 	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory docs/_build/html
 
 clean:  ## remove the environments, the runs, the site and the tools' caches
-	rm -rf $(VENV) $(LOWEST) runs docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) runs dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/pip:
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 that runs and has venv was found on the path." \
@@ -141,6 +148,10 @@ $(VENV)/.torch: requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)
 $(VENV)/.dev: requirements/dev.txt requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@ $(VENV)/.torch $(VENV)/.demo
+
+$(VENV)/.dist: requirements/dist.txt $(VENV)/.build
+	$(BIN)/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
 
 $(VENV)/.docs: requirements/docs.txt $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<

@@ -122,7 +122,7 @@ def test_the_other_code_of_contributing_runs(tmp_path):
 def test_commands_in_readme_run(tmp_path):
     """Each `rlcatalog ...` line of the tour, in order; training is cut short."""
     lines = re.findall(r"^\$ rlcatalog (.*)$", read("README.md"), re.M)
-    assert [line.split()[0] for line in lines] == ["list", "explain", "train", "evaluate"]
+    assert [line.split()[0] for line in lines] == ["list", "explain", "summary", "train", "evaluate"]
     for line in lines:
         run("-m", "rlcatalog", *re.sub(r"--steps \d+", "--steps 512", line).split(), cwd=tmp_path)
     left = {path.name for path in (tmp_path / "runs/tour").iterdir()}
@@ -131,7 +131,7 @@ def test_commands_in_readme_run(tmp_path):
 
 @pytest.mark.parametrize(
     "page", ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values()), *SITE, "CHANGELOG.md",
-             "CONTRIBUTING.md", "SECURITY.md"],
+             "CONTRIBUTING.md", "SECURITY.md", "RELEASING.md"],
 )  # fmt: skip
 def test_links_lead_somewhere(page):
     text = re.sub(r"^```\w+\n.*?^```$", "", read(page), flags=re.S | re.M)  # code may hold what looks like a link
@@ -632,7 +632,7 @@ def test_the_page_of_packages_names_them_and_each_has_one():
     assert named == PACKAGES
     included = {re.search(r"include\} ../../(.*)/README.md", read(page))[1]
                 for page in SITE if page.startswith("docs/packages/") and not page.endswith("index.md")}  # fmt: skip
-    assert included == {*PACKAGES.values(), "plugins/example"}
+    assert included == {*PACKAGES.values(), "plugins/example", "plugins/all"}
 
 
 #: Folders that hold no text of ours.

@@ -41,6 +41,8 @@ def find_packages() -> list[Package]:
     found = []
     for pattern in ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*"):
         for path in sorted(ROOT.glob(f"{pattern}/pyproject.toml")):
+            if not (path.parent / "src").is_dir():
+                continue  # plugins/all, which holds no code
             found.append(Package(path.parent, tomllib.loads(path.read_text(encoding="utf-8"))["project"]))
     return found
 

@@ -33,6 +33,7 @@ FOLDERS = {
     tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"]: path.parent
     for pattern in ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*")
     for path in sorted(ROOT.glob(f"{pattern}/pyproject.toml"))
+    if (path.parent / "src").is_dir()  # plugins/all holds no code; see tests/test_releasing.py
 }
 PLUGINS = [name for name in FOLDERS if name != "rlcatalog"]
 

@@ -45,7 +45,7 @@ def packages() -> dict[str, Path]:
     found = {}
     for path in sorted(ROOT.glob("*/pyproject.toml")) + sorted(ROOT.glob("*/*/pyproject.toml")):
         name = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"]
-        if name == "rlcatalog" or name.startswith("rlcatalog-"):
+        if (name == "rlcatalog" or name.startswith("rlcatalog-")) and (path.parent / "src").is_dir():
             found[name] = path.parent
     return dict(sorted(found.items()))
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, provided
+from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, __version__, provided
 from rlcatalog.config import read_config
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, OutrankedWarning, PluginError, PluginWarning
 from rlcatalog.plugins import reporting
@@ -53,8 +53,8 @@ def test_whoever_outranks_a_listed_part_is_named_once_with_the_way_back(plugin):
     with pytest.warns(OutrankedWarning) as caught:
         assert chosen(isolated_catalog(*HEALTHY, point)).component.name == "better"
     assert [str(w.message) for w in caught] == [
-        "trunk: 'better' (acme 1.0: fits) is chosen before 'fcnet' (rlcatalog-fcnet 0.1.0), for it ranks higher. Write"
-        " custom_model='fcnet' into the config, or disable it with RLCATALOG_DISABLE_PLUGINS=acme;"
+        f"trunk: 'better' (acme 1.0: fits) is chosen before 'fcnet' (rlcatalog-fcnet {__version__}), for it ranks"
+        " higher. Write custom_model='fcnet' into the config, or disable it with RLCATALOG_DISABLE_PLUGINS=acme;"
         " RLCATALOG_PREFER_PLUGINS=acme keeps it without this warning."
     ]
     with warnings.catch_warnings():
