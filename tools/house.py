@@ -202,7 +202,7 @@ def report(folder: Path) -> dict[str, str]:
 
 
 #: What a file says that knows which column of a mask stands for which value.
-_MASK_COLUMNS = re.compile(r"\bgroups\(|import groups|mask_width|mask_places|(codec|masks)\.choices")
+_MASK_COLUMNS = re.compile(r"(?<!\.)\bgroups\(|import groups|mask_width|mask_places|(codec|masks)\.choices")
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

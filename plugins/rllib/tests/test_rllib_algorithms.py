@@ -105,6 +105,17 @@ def test_the_exported_policy_acts_the_same_without_ray(algo, tmp_path):
     np.testing.assert_allclose(out["action_dist_inputs"].numpy(), params, atol=1e-6)
 
 
+def test_a_policy_of_rllib_leaves_as_a_file_that_needs_no_framework(algo, tmp_path):
+    pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
+    policy = to_policy(algo)
+    policy.export(tmp_path / "policy.onnx")
+    obs = np.random.default_rng(0).normal(0, 0.1, (9, 4)).astype(np.float32)
+    found, expected = rlcatalog.Actor(tmp_path / "policy.onnx").act(obs, explore=False), policy.act(obs, explore=False)
+    np.testing.assert_array_equal(found.action, expected.action)
+    for name in ("dist_inputs", "logp", "value"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-5, atol=1e-5)
+
+
 def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refused(algo, bench, tmp_path):
     path = algo.save_to_path(str(tmp_path / "checkpoint"))
     before = to_policy(algo)

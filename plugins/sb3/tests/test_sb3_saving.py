@@ -1,5 +1,6 @@
 """What is trained is kept: Stable-Baselines3's own files, and policies that need it no more."""
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -206,6 +207,12 @@ def test_an_exported_policy_acts_the_same_without_stable_baselines(tmp_path):
     flat = [for_sb3(Nested()).flattening.observe(o) for o in observations]
     raw = model.predict({key: np.stack([o[key] for o in flat]) for key in flat[0]}, deterministic=True)[0]
     assert choice == (raw[:, 0].astype(int) + 1).tolist()
+    if importlib.util.find_spec("onnxruntime") is not None:  # and as a file that needs no framework
+        to_policy(model).export(tmp_path / "policy.onnx")
+        found = rlcatalog.Actor(tmp_path / "policy.onnx").act(observations, explore=False)
+        assert found.action[0].tolist() == choice
+        np.testing.assert_allclose(found.action[1], box, atol=1e-5)
+        np.testing.assert_allclose(found.logp, logp, atol=1e-5)
 
 
 @pytest.mark.parametrize("algo", ["PPO", "DQN"])
