@@ -15,38 +15,15 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
 
-import torch
 from export_cases import built, cases
+from export_steps import near, steps_of
 from gymnasium.spaces import Box, Discrete
 from scipy.stats import chisquare
 
 import rlcatalog
-from rlcatalog.export.checking import observations
-from rlcatalog.torch.drawing import Drawing
 
 SUPPORT = Path(__file__).resolve().parent / "support"
 NAMES = list(cases())
-
-
-def steps_of(case, policy, width):
-    """Return inputs of steps and what the policy did, first the most likely actions and then drawn ones."""
-    rng = np.random.default_rng(1)
-    inputs, outputs, state, rows = [], [], None, 3
-    count = 50 if case.recurrent else 6
-    for t in range(count):
-        obs, mask = observations(policy, rows, rng)
-        noise = rng.random((rows, width), np.float32) if t >= count // 2 else None
-        begun = rng.random(rows) < 0.1 if t and policy.initial_state(1) is not None else None
-        if begun is not None:
-            state = policy.restart(state, begun)
-        reward = rng.normal(size=rows).astype(np.float32) if t else None
-        drawing = Drawing(rows, torch.from_numpy(noise) if noise is not None else None)
-        with drawing:
-            step = policy.act(obs, state, prev_reward=reward, mask=mask, explore=noise is not None)
-        state = step.state
-        inputs.append({"obs": obs, "mask": mask, "reward": reward, "noise": noise, "begun": begun})
-        outputs.append(tuple(step)[:5])
-    return inputs, outputs
 
 
 LOGITS = np.array([2.0, 0.0, -1.0, 0.5], np.float32)
@@ -100,21 +77,6 @@ def everything(tmp_path_factory):
     return expected, found, interfaces, unharmed
 
 
-def near(expected, found, tolerance, what):
-    if isinstance(expected, dict):
-        assert list(expected) == list(found), what
-        for key in expected:
-            near(expected[key], found[key], tolerance, f"{what}[{key!r}]")
-    elif isinstance(expected, tuple):
-        for i, (one, other) in enumerate(zip(expected, found, strict=True)):
-            near(one, other, tolerance, f"{what}[{i}]")
-    elif expected is None:
-        assert found is None, what
-    else:
-        assert (expected.dtype, expected.shape) == (found.dtype, found.shape), what
-        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=what)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_acts_as_its_policy_where_no_framework_can_be_imported(everything, name):
     expected, found, _, _ = everything
@@ -146,8 +108,9 @@ def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_s
     interfaces = everything[2]
     encoded = {name: [p.path for p in i.inputs if p.encoded] for name, i in interfaces.items()}
     assert {name: paths for name, paths in encoded.items() if paths} == {
-        "dirichlet, text": ["obs['o']", "obs['t']"],
-        "a user's codec": ["obs['h']"],
+        f"{name}{framework}": paths
+        for framework in ("", ", tf")
+        for name, paths in (("dirichlet, text", ["obs['o']", "obs['t']"]), ("a user's codec", ["obs['h']"]))
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Case:
         tolerance: How far the file may lie from the policy.
         recurrent: Whether it remembers: it is then tried over 50 steps.
         prepared: A module whose `prepare()` must be called before.
+        framework: The policy's framework.
     """
 
     obs: object
@@ -43,6 +44,7 @@ class Case:
     tolerance: float = 1e-5
     recurrent: bool = False
     prepared: str = ""
+    framework: str = "torch"
 
 
 def _case(obs, action, tolerance=1e-5, recurrent=False, prepared="", **config):
@@ -92,17 +94,23 @@ def cases():
             Dict({"action_mask": mask, "avail_actions": Box(-1, 1, (3, 4), np.float32), "v": VECTOR}), Discrete(3),
             use_parametric=True,
         ),
+    }  # fmt: skip
+    found["a user's codec"] = _case(Dict({"h": Headings(), "v": VECTOR}), Discrete(2), prepared="heading")
+    found |= {f"{name}, tf": replace(case, framework="tf") for name, case in found.items()}
+    return found | {
         "a user's recurrent model": _case(VECTOR, Discrete(3), recurrent=True, custom_model=gru()),
         "a user's model": _case(VECTOR, Discrete(3), custom_model=normalised()),
         "a user's views": _case(VECTOR, Discrete(3), recurrent=True, custom_model=looking_back()),
-        "a user's codec": _case(
-            Dict({"h": Headings(), "v": VECTOR}), Discrete(2), prepared="heading"
+        "a user's Keras layers, lstm, tf": replace(
+            _case(VECTOR, PARTS, recurrent=True, custom_model=of_keras(), **LSTM), framework="tf"
         ),
-    }  # fmt: skip
-    return found
+        "a user's recurrent model, tf": replace(
+            _case(VECTOR, Discrete(3), recurrent=True, custom_model=gru("tf")), framework="tf"
+        ),
+    }
 
 
-def gru():
+def gru(framework="torch"):
     """Return the recurrent model of the examples."""
     folder = str(Path(__file__).resolve().parents[2] / "examples")
     sys.path.insert(0, folder)
@@ -110,7 +118,7 @@ def gru():
         import rnn_model
     finally:
         sys.path.remove(folder)
-    return rnn_model.torch_model()
+    return getattr(rnn_model, f"{framework}_model")()
 
 
 def normalised():
@@ -134,6 +142,28 @@ def normalised():
             return self.ends[1](self.features).squeeze(1)
 
     return Normalised
+
+
+def of_keras():
+    """Return a model of Keras' layers for TensorFlow alone, one that a memory is built around."""
+    from rlcatalog.tf import TFModelV2, keras, tf
+
+    class OfKeras(TFModelV2):
+        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+            super().__init__(obs_space, action_space, num_outputs, model_config, name)
+            layers = keras.layers
+            self.body = keras.Sequential([layers.Dense(8), layers.BatchNormalization(), layers.Dropout(0.5)])
+            self.num_outputs = num_outputs or 8
+            self.ends = [layers.Dense(self.num_outputs), layers.Dense(1)]
+
+        def forward(self, input_dict, state, seq_lens):
+            self.features = tf.where(self.body(input_dict["obs"]) > 0, 1.0, -1.0) * self.body(input_dict["obs"])
+            return self.ends[0](self.features), state
+
+        def value_function(self):
+            return self.ends[1](self.features)[:, 0]
+
+    return OfKeras
 
 
 def looking_back():
@@ -172,7 +202,7 @@ def built(case):
         import_module(case.prepared).prepare()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreadKeysWarning)  # of small layers, which some models have not
-        policy = rlcatalog.build(case.obs, case.action, case.config, "torch")
+        policy = rlcatalog.build(case.obs, case.action, case.config, case.framework)
     rng = np.random.default_rng(0)
     weights = policy.model.get_weights()
     for name, array in weights.items():

@@ -63,4 +63,12 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
             "a program of torch.export; acts with PyTorch",
             suffix=".pt2",
         ),
+        ExporterSpec(
+            "savedmodel",
+            {
+                "tf": "rlcatalog.tf.exporting:write_saved_model",
+                "runner": "rlcatalog.tf.exporting:SavedModelRunner",
+            },
+            "a SavedModel of TensorFlow's, a folder; acts with TensorFlow",
+        ),
     ]

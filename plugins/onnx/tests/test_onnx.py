@@ -311,8 +311,9 @@ def test_a_program_of_pytorch_s_acts_as_its_policy(tmp_path):
         state, other = step.state, found.state
 
 
-def test_a_policy_of_tensorflow_s_is_exported_by_way_of_its_twin(tmp_path):
+def test_a_policy_of_tensorflow_s_is_exported_from_its_own_graph(tmp_path):
     pytest.importorskip("tensorflow")
+    pytest.importorskip("tf2onnx")
     config = {**REMEMBERING, "observation_filter": "MeanStdFilter"}
     policy = rlcatalog.build(VECTOR, Discrete(3), config, "tf")
     policy.preprocess(np.random.default_rng(0).uniform(-1, 1, (9, 3)).astype(np.float32), update=True)

@@ -5,5 +5,5 @@ from .exporting import export as export
 from .formats import exporter_for as exporter_for, exporters as exporters
 from .freezing import FROZEN as FROZEN, freeze as freeze
 from .interface import Interface as Interface, Port as Port
-from .twins import twin_of as twin_of
+from .lines import line_of as line_of
 from .whole import Whole as Whole

@@ -36,8 +36,6 @@ def compare(written: Exported, actor: Actor) -> None:
     tried = [(written.policy, False)]
     if written.drawing is not None and written.interface.input("noise") is not None:
         tried.append((written.policy, True))
-    if written.original is not None:
-        tried.append((written.original, False))
     for policy, explore in tried:
         for rows in _BATCHES:
             # A number that lies on the edge between two choices may fall to either side: it is drawn again.

@@ -25,13 +25,11 @@ class Exported:
         policy: A copy of the policy, which the file is compared with.
         drawing: `drawing(noise)` returns a context in which `policy.act` draws from noise `[B, k]` as the file does;
             None where it cannot, and only what is not drawn is compared.
-        original: Where that is a twin in another framework, the policy itself: what is not drawn is compared with it.
     """
 
     interface: Interface
     policy: Policy
     drawing: Callable[[Array], AbstractContextManager[Any]] | None
-    original: Policy | None = None
 
 
 class Runner(Protocol):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ class TFEngine:
         self.device = "/cpu:0"
         #: What distributions draw from.
         self.generator: Any = new_generator(self.device)
+        #: Whether acting is traced; else it runs operation by operation.
+        self._traces = True
         self._attach(policy.model)
 
     def _attach(self, model: Any) -> None:
@@ -48,7 +51,7 @@ class TFEngine:
         #: The memory acting returned last, as arrays and as tensors.
         self._last: tuple[Any, list[Any]] = (None, [])
         if unbuilt(model):  # what is traced or trained must have its variables
-            input_dict, memory = self._given(self._example())
+            input_dict, memory = self.given(self._example())
             self._forward(input_dict, memory, None, True)  # a distribution need not have a deterministic sample
             self._follow(dtype_of(model))
 
@@ -115,8 +118,8 @@ class TFEngine:
         if obs.dtype != self.dtype:
             obs = obs.astype(self.dtype)
         arrays, tensors = self._last
-        found = tensors if memory is arrays else self._given(list(memory))
-        return [*tf.nest.flatten(self._given({"obs": obs, **views})), *found]
+        found = tensors if memory is arrays else self.given(list(memory))
+        return [*tf.nest.flatten(self.given({"obs": obs, **views})), *found]
 
     def _kept(self, returned: list[Any]) -> tuple[Array, ...]:
         arrays = tuple(widened(part).numpy() for part in returned)
@@ -130,9 +133,9 @@ class TFEngine:
 
     def _trace(self, run: Callable[..., Any], masked: bool = False) -> Any:
         """Trace what `_runner` returned."""
-        signature = [
-            tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self._given(self._example()))
-        ]
+        if not self._traces:
+            return run
+        signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self.given(self._example()))]
         if masked:
             signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
         traced = tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
@@ -144,7 +147,7 @@ class TFEngine:
 
     def _runner(self, run: Callable[[dict[str, Any], list[Any], Any], Any], masked: bool = False) -> Callable[..., Any]:
         """Return a function of inputs, memory and mask as one of these, flattened; the mask only if masked."""
-        example = self._given(self._example())
+        example = self.given(self._example())
 
         def flat(*arguments: Any) -> Any:
             mask = arguments[-1] if masked else None
@@ -159,7 +162,7 @@ class TFEngine:
 
     def _forward(self, input_dict: dict[str, Any], memory: list[Any], mask: Any, explore: bool) -> tuple[Any, ...]:
         rows = input_dict["obs"].shape[0]
-        inputs, returned = self._one_step(input_dict, memory)
+        inputs, returned = self.one_step(input_dict, memory)
         self.conformity.check_outputs(inputs, rows)
         inputs = widened(inputs)
         if mask is not None:
@@ -173,10 +176,10 @@ class TFEngine:
         return raw, logp, value, params_given(dist, sample), *(returned if memory else ())
 
     def _estimates(self, input_dict: dict[str, Any], memory: list[Any], mask: Any) -> Any:
-        self._one_step({**input_dict, "values_only": True}, memory)
+        self.one_step({**input_dict, "values_only": True}, memory)
         return values_of(self.model, input_dict["obs"].shape[0])
 
-    def _one_step(self, input_dict: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
+    def one_step(self, input_dict: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
         """Run the model on one step of each episode."""
         seq_lens = tf.ones([tf.shape(input_dict["obs"])[0]], tf.int32) if memory else None
         inputs, returned = self.model(
@@ -189,7 +192,7 @@ class TFEngine:
     def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
         with tf.device(self.device), drawing_from(self.generator):
-            input_dict = self._given({"obs": batch["obs"], **views_of(self.policy, batch)})
+            input_dict = self.given({"obs": batch["obs"], **views_of(self.policy, batch)})
             rows = input_dict["obs"].shape[0]
             if self.policy.memory:
                 inputs, value = self._over_sequences(input_dict, batch)
@@ -236,7 +239,7 @@ class TFEngine:
             state = memory_of(self.policy, batch, int(lengths.shape[0]))
         padding, repeats = Padding(lengths), self.policy.views.training
         padded = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
-        memory = self._given(list(getattr(state, "memory", state)))
+        memory = self.given(list(getattr(state, "memory", state)))
         outputs, _ = self.model({**padded, "is_training": True, "outputs_only": True}, memory, lengths)
         places = padded["obs"].shape[0]
         self.conformity.check_outputs(outputs, places)
@@ -261,6 +264,16 @@ class TFEngine:
         """Set the state of what distributions draw from."""
         self.generator.state.assign(state["generator"])
 
+    @contextmanager
+    def untraced(self, generator: Any) -> Iterator[None]:
+        """Let acting run operation by operation, and distributions draw from another generator or from noise."""
+        former = self._traces, self.generator, self._traced
+        self._traces, self.generator, self._traced = False, generator, {}
+        try:
+            yield
+        finally:
+            self._traces, self.generator, self._traced = former
+
     def tensor(self, value: Any, dtype: Any = tf.float32) -> Any:
         """Return an array or tensor as a tensor.
 
@@ -281,7 +294,7 @@ class TFEngine:
         self.conformity.check_rows(logp, rows, "logp")
         return raw, logp
 
-    def _given(self, value: Any) -> Any:
+    def given(self, value: Any) -> Any:
         """Return a structure of arrays as tensors that the model is given."""
         return tf.nest.map_structure(lambda part: self.tensor(part, self.floats), value)
 

@@ -138,6 +138,26 @@ def _std(x: Any) -> Any:
     return tf.math.reduce_std(x) * tf.sqrt(n / (n - 1))
 
 
+def _as_type(x: Any, name: str) -> Any:
+    return tf.cast(x, name)
+
+
+def _columns_at(x: Any, places: Any) -> Any:
+    return tf.gather(x, places, axis=1)
+
+
+def _one_hot(x: Any, n: int) -> Any:
+    return tf.one_hot(x, n, dtype=tf.float32)
+
+
+def _argmax(x: Any) -> Any:
+    return tf.argmax(x, axis=1)
+
+
+def _maximum(x: Any, y: Any) -> Any:
+    return tf.maximum(x, tf.cast(y, x.dtype))
+
+
 def _array(x: Any) -> Any:
     return x.numpy() if hasattr(x, "numpy") else None  # None while tracing
 
@@ -148,4 +168,6 @@ OPS = TensorOps(
     whole=_whole, finite=_finite, rows=_rows, in_rows=_in_rows, columns=_columns, cut=_cut, each_row=_each_row,
     all_rows=_all_rows, padded=_padded, taken=_taken, only=_only, total=_total, sum=tf.reduce_sum, mean=tf.reduce_mean,
     std=_std, exp=tf.exp, minimum=tf.minimum, clip=tf.clip_by_value, without_gradient=tf.stop_gradient,
+    concat=tf.concat, as_type=_as_type, flat=flatten_rows, maximum=_maximum, columns_at=_columns_at, one_hot=_one_hot,
+    argmax=_argmax,
 )  # fmt: skip

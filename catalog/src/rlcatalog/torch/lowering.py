@@ -34,7 +34,6 @@ class LoweredPolicy(nn.Module):
     Args:
         policy: The policy; it is copied.
         replaced: Functions of PyTorch's that a format has no form of, and what to call in their place.
-        framework: The framework that the interface names.
 
     Attributes:
         policy: The copy.
@@ -44,15 +43,13 @@ class LoweredPolicy(nn.Module):
         NotServedError: The policy does something that cannot be exported.
     """
 
-    def __init__(
-        self, policy: Policy, replaced: Mapping[Any, Callable[..., Any]] | None = None, framework: str = "torch"
-    ) -> None:
+    def __init__(self, policy: Policy, replaced: Mapping[Any, Callable[..., Any]] | None = None) -> None:
         super().__init__()
         with torch.random.fork_rng([]):  # a model is built; what the policy draws next must not depend on it
             self.policy = copy.deepcopy(policy).to("cpu")
         model: Any = self.policy.model
         self.model: Any = model.eval()
-        self._replaced, self._framework = replaced or {}, framework
+        self._replaced = replaced or {}
         self._whole = Whole(self.policy, OPS)
         self._key = self.policy.masks.key
         self._widths: list[int] | None = None
@@ -128,7 +125,7 @@ class LoweredPolicy(nn.Module):
                 f" {sum(widths[0])} for {_TRIED[0]} rows and {sum(widths[1])} for {_TRIED[1]}."
             )
         self._widths, self._names = widths[0], tuple(found)
-        return self._whole.interface(found, sum(widths[0]), self._framework)
+        return self._whole.interface(found, sum(widths[0]), "torch")
 
 
 def exported_program(lowered: LoweredPolicy) -> Any:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import linecache
-import os
 import re
 import sys
-import traceback
-from collections.abc import Iterable
-from pathlib import Path
 from types import FrameType
 
 import torch
 
 from rlcatalog.errors import NotServedError, reason
+from rlcatalog.export import line_of
 
-#: Folders whose lines are not the user's: PyTorch's, the kernel's, and Python's own but for what is installed there.
-_OURS = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).resolve().parents[1]))
-_PYTHON = f"{Path(traceback.__file__).parent}{os.sep}"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: Where what PyTorch says ends and its advice begins.
 _ADVICE = re.compile(
@@ -33,18 +26,6 @@ class Suspects:
         self.lines: list[str] = []
 
 
-def line_of(frames: Iterable[tuple[FrameType, int]]) -> str | None:
-    """Return the last of some frames that is a model's or distribution's, as text; None where there is none."""
-    found = None
-    for frame, number in frames:
-        file = frame.f_code.co_filename
-        own = file.startswith(_PYTHON) and "-packages" not in file
-        if not own and not file.startswith((*_OURS, "<")):
-            text = linecache.getline(file, number).strip()
-            found = f"{file}:{number}, in {frame.f_code.co_name}: `{text}`"
-    return found
-
-
 def here() -> str | None:
     """Return the line of a model or distribution that is being run."""
     frames = []
@@ -52,7 +33,7 @@ def here() -> str | None:
     while frame is not None:
         frames.append((frame, frame.f_lineno))
         frame = frame.f_back
-    return line_of(reversed(frames))
+    return line_of(reversed(frames), torch)
 
 
 def stopped(error: BaseException, suspects: Suspects | None, what: str, lined: bool = True) -> NotServedError:
@@ -65,7 +46,7 @@ def stopped(error: BaseException, suspects: Suspects | None, what: str, lined: b
         lined: Whether the error came from where models and distributions ran.
     """
     said = _ADVICE.sub("", _COLOURS.sub("", reason(error)))
-    line = line_of(traceback.walk_tb(error.__traceback__)) if lined else None
+    line = line_of(error.__traceback__, torch) if lined else None
     lines = [] if suspects is None else suspects.lines
     if lines and "pecialized" in str(error):
         return NotServedError(

@@ -12,7 +12,7 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
             "onnx",
             {
                 "torch": "rlcatalog_onnx.torch:write_onnx",
-                "tf": "rlcatalog_onnx.twins:write_onnx_of_twin",
+                "tf": "rlcatalog_onnx.tf:write_onnx",
                 "runner": "rlcatalog_onnx.running:OnnxRunner",
                 "frozen-torch": "rlcatalog_onnx.frozen.torch:FrozenTorch",
             },

@@ -19,20 +19,20 @@ from rlcatalog import Policy
 from rlcatalog.export import Exported
 from rlcatalog.torch import LoweredPolicy, exported, exported_program, stopped
 from rlcatalog_onnx.running import INTERFACE
+from rlcatalog_onnx.stirling import SHIFT, TERMS
 
 
-def write_onnx(policy: Policy, path: Path, framework: str = "torch") -> Exported:
+def write_onnx(policy: Policy, path: Path) -> Exported:
     """Write a policy as an ONNX file.
 
     Args:
         policy: The policy.
         path: The file.
-        framework: The framework that the file says it comes from.
 
     Raises:
         NotServedError: It does something that PyTorch cannot export, or ONNX has no operation for.
     """
-    lowered = LoweredPolicy(policy, REPLACED, framework)
+    lowered = LoweredPolicy(policy, REPLACED)
     onnx.save_model(graph_of(lowered), path)
     return exported(lowered)
 
@@ -80,16 +80,17 @@ def _lgamma(x: Tensor, *, out: Any = None) -> Tensor:
     """Return log Γ(x) for x > 0: Stirling's series at x + 8, less the logs of what lies between."""
     wide = x.double()
     between = wide
-    for i in range(1, _SHIFT):
+    for i in range(1, SHIFT):
         between = between * (wide + i)
-    z = wide + _SHIFT
+    z = wide + SHIFT
     inverse = 1 / z
     square = inverse * inverse
-    series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))
+    series = torch.full_like(square, TERMS[-1])
+    for term in reversed(TERMS[:-1]):
+        series = term + square * series
+    series = inverse * series
     return ((z - 0.5) * z.log() - z + 0.5 * math.log(2 * math.pi) + series - between.log()).to(x.dtype)
 
-
-_SHIFT = 8
 
 REPLACED: dict[Any, Callable[..., Any]] = {
     torch.lgamma: _lgamma,

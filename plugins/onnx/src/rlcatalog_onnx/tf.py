@@ -1,0 +1,69 @@
+"""Writing ONNX files of TensorFlow's policies, by tf2onnx."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+import tf2onnx
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+from rlcatalog import Policy
+from rlcatalog.errors import NotServedError, reason
+from rlcatalog.export import Exported
+from rlcatalog.tf import LoweredPolicy, exported
+from rlcatalog_onnx.running import INTERFACE
+from rlcatalog_onnx.tf_operations import CONVERTED
+
+#: The set of operations that files are written in.
+OPSET = 18
+
+
+def write_onnx(policy: Policy, path: Path) -> Exported:
+    """Write a policy of TensorFlow's as an ONNX file.
+
+    Args:
+        policy: The policy.
+        path: The file.
+
+    Raises:
+        NotServedError: It does something that TensorFlow cannot trace, that draws by itself, or that ONNX has no
+            operation for.
+    """
+    lowered = LoweredPolicy(policy)
+    interface = lowered.interface
+    frozen = convert_variables_to_constants_v2(lowered.program, lower_control_flow=False)
+    inputs = {tensor.name: tensor.name.partition(":")[0] for tensor in frozen.inputs if ":" in tensor.name}
+    # A dict of outputs is flattened in the order of its keys.
+    names = sorted(port.name for port in interface.outputs)
+    outputs = {tensor.name: name for tensor, name in zip(frozen.outputs, names, strict=True)}
+    with _quiet():
+        try:
+            model, _ = tf2onnx.convert.from_graph_def(
+                frozen.graph.as_graph_def(), input_names=list(inputs), output_names=list(outputs), opset=OPSET,
+                tensors_to_rename={**inputs, **outputs}, custom_op_handlers=CONVERTED,
+            )  # fmt: skip
+        except Exception as error:  # whatever it meets in a graph
+            raise NotServedError(f"export: this policy has no ONNX form: {reason(error)}") from error
+    model.producer_name, model.producer_version = "rlcatalog", interface.rlcatalog
+    onnx.helper.set_model_props(model, {INTERFACE: interface.to_json()})
+    onnx.save_model(model, path)
+    return exported(lowered)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to itself what the converter says of its own working."""
+    logger: Any = logging.getLogger("tf2onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(level)

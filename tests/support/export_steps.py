@@ -1,0 +1,56 @@
+"""Steps of exported policies: what they are given, what the policy did, and whether a file does the same."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+
+from rlcatalog.export.checking import observations
+from rlcatalog.tf.random import Noise
+from rlcatalog.torch.drawing import Drawing
+
+
+def steps_of(case, policy, width):
+    """Return inputs of steps and what the policy did, first the most likely actions and then drawn ones."""
+    rng = np.random.default_rng(1)
+    inputs, outputs, state, rows = [], [], None, 3
+    count = 50 if case.recurrent else 6
+    for t in range(count):
+        obs, mask = observations(policy, rows, rng)
+        noise = rng.random((rows, width), np.float32) if t >= count // 2 else None
+        begun = rng.random(rows) < 0.1 if t and policy.initial_state(1) is not None else None
+        if begun is not None:
+            state = policy.restart(state, begun)
+        reward = rng.normal(size=rows).astype(np.float32) if t else None
+        with drawing(policy, noise):
+            step = policy.act(obs, state, prev_reward=reward, mask=mask, explore=noise is not None)
+        state = step.state
+        inputs.append({"obs": obs, "mask": mask, "reward": reward, "noise": noise, "begun": begun})
+        outputs.append(tuple(step)[:5])
+    return inputs, outputs
+
+
+def drawing(policy, noise):
+    """Return a context in which a policy draws from noise."""
+    if noise is None:
+        return nullcontext()
+    if policy.framework == "torch":
+        return Drawing(len(noise), torch.from_numpy(noise))
+    return policy.engine.untraced(Noise(len(noise), noise))
+
+
+def near(expected, found, tolerance, what):
+    if isinstance(expected, dict):
+        assert list(expected) == list(found), what
+        for key in expected:
+            near(expected[key], found[key], tolerance, f"{what}[{key!r}]")
+    elif isinstance(expected, tuple):
+        for i, (one, other) in enumerate(zip(expected, found, strict=True)):
+            near(one, other, tolerance, f"{what}[{i}]")
+    elif expected is None:
+        assert found is None, what
+    else:
+        assert (expected.dtype, expected.shape) == (found.dtype, found.shape), what
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=what)
