@@ -1,4 +1,4 @@
-"""Each check of distributions, codecs, filters, wrappers, commands and frameworks fails on a fault planted for it."""
+"""Each check of distributions, codecs, filters, wrappers, commands, frameworks and formats fails on a planted fault."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rlcatalog import (
     ActionDistSpec,
     CommandSpec,
     EnvWrapperSpec,
+    ExporterSpec,
     FilterSpec,
     FrameworkSpec,
     Match,
@@ -29,7 +30,16 @@ from rlcatalog import (
 )
 from rlcatalog.errors import CatalogError
 from rlcatalog.testing import Check, ConformanceError, PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
-from rlcatalog.testing.checks import codecs, commands, densities, distributions, filters, frameworks, wrappers
+from rlcatalog.testing.checks import (
+    codecs,
+    commands,
+    densities,
+    distributions,
+    exporters,
+    filters,
+    frameworks,
+    wrappers,
+)
 
 #: Module that the targets of the parts are in.
 PARTS = "made_up_parts"
@@ -51,6 +61,8 @@ SPECS = {
                               match=sound.matches_pendulum, examples=f"{PARTS}:pendulums"),
     "sail": CommandSpec("acme_sail", {"cli": "made_up_commands:sail"}, "sails"),
     "plain": FrameworkSpec("plain", {"engine": f"{PARTS}:Engine", "ops": f"{PARTS}:OPS"}, "NumPy", module="numpy"),
+    "program": ExporterSpec("acme_program", {"torch": f"{PARTS}:write_program", "runner": f"{PARTS}:ProgramRunner"},
+                            "programs", suffix=".acme"),
     "trunk": ModelSpec("acme_trunk", {"torch": f"{PARTS}:Trunk"}, "a net"),
 }  # fmt: skip
 #: Hook of each kind of declaration.
@@ -58,7 +70,7 @@ HOOKS = {
     ActionDistSpec: "rlcatalog_action_dists", PreprocessorSpec: "rlcatalog_preprocessors",
     ActionCodecSpec: "rlcatalog_action_codecs", FilterSpec: "rlcatalog_filters",
     EnvWrapperSpec: "rlcatalog_env_wrappers", CommandSpec: "rlcatalog_commands",
-    FrameworkSpec: "rlcatalog_frameworks", ModelSpec: "rlcatalog_models",
+    FrameworkSpec: "rlcatalog_frameworks", ModelSpec: "rlcatalog_models", ExporterSpec: "rlcatalog_exporters",
 }  # fmt: skip
 
 
@@ -87,7 +99,7 @@ class Fault:
 
 #: Name in the module → the sound class that a part's methods are put into.
 CLASSES = {"choice": "Choice", "bell": "Bell", "heading": "HeadingCodec", "pair": "PairCodec", "largest": "Largest",
-           "plain": "Engine", "trunk": "Trunk"}  # fmt: skip
+           "plain": "Engine", "trunk": "Trunk", "program": "ProgramRunner"}  # fmt: skip
 
 
 # --- faults that take more than a line -------------------------------------------------------------------------------
@@ -111,6 +123,27 @@ def _loose(self, obs):
     """Any number will do."""
     if not isinstance(obs, float | np.ndarray):
         self.refuse("a number", obs)
+
+
+def _wrong_for_four(self, feeds, outputs):
+    found = sound.ProgramRunner.run(self, feeds, outputs)
+    return [x + 1 if name == "value" and len(x) == 4 else x for name, x in zip(outputs, found, strict=True)]
+
+
+def _harming(policy, path):
+    written = sound.write_program(policy, path)
+    policy.model.set_weights({name: array + 1 for name, array in policy.model.get_weights().items()})
+    return written
+
+
+def _of_elsewhere(self, path):
+    sound.ProgramRunner.__init__(self, path)
+    self.interface = self.interface.replace('"framework":"torch"', '"framework":"elsewhere"')
+
+
+def _unguarded(self, path):
+    torch.export.load(path)
+    sound.ProgramRunner.__init__(self, path)
 
 
 _seen: dict[str, Any] = {}
@@ -284,6 +317,12 @@ FAULTS = {
             *sound.Engine.act(self, *args))}),
     "the_engine_evaluates": Fault("plain", "KeyError|AttributeError", {
         "evaluate": lambda self, batch: {}["logp"]}),
+    # formats
+    "the_file_acts_as_the_policy": Fault("program", "step 0 of 4 rows: value is", {"run": _wrong_for_four}),
+    "exporting_leaves_the_policy_alone": Fault("program", "exporting changed .*hidden", None, {
+        "write_program": _harming}),
+    "the_interface_is_in_the_file": Fault("program", "framework='elsewhere'", {"__init__": _of_elsewhere}),
+    "damaged_files_are_refused": Fault("program", "RuntimeError|PytorchStreamReader|zip", {"__init__": _unguarded}),
     # engines
     "ppo_moves_every_weight": Fault("trunk", "moves all weights but these: idle", None, {"Trunk": Idle}),
 }  # fmt: skip
@@ -348,7 +387,7 @@ def _forget():
     sys.modules["rlcatalog.spaces.action_codecs"]._load.cache_clear()
 
 
-MODULES = (distributions, densities, codecs, filters, wrappers, commands, frameworks)
+MODULES = (distributions, densities, codecs, filters, wrappers, commands, frameworks, exporters)
 CHECKS = {name: check for module in MODULES for name, check in vars(module).items() if isinstance(check, Check)}
 KINDS = {check.name: check.kinds for check in CHECKS.values()}
 OURS = {*CHECKS, "ppo_moves_every_weight"}

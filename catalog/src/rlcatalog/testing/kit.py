@@ -22,6 +22,7 @@ from rlcatalog.testing.checks import (
     declarations,
     densities,
     distributions,
+    exporters,
     filters,
     frameworks,
     keys,
@@ -36,7 +37,7 @@ from rlcatalog.testing.running import seed
 #: The modules of the kernel's own checks.
 MODULES = (
     declarations, keys, models, company, memories, distributions, densities, codecs, filters, wrappers, commands,
-    frameworks,
+    frameworks, exporters,
 )  # fmt: skip
 #: The kernel's own checks.
 OWN = tuple(value for module in MODULES for value in vars(module).values() if isinstance(value, Check))
