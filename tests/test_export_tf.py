@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from scipy import stats
 
 import rlcatalog
-from rlcatalog.errors import NotServedError, SavedPolicyError
+from rlcatalog.errors import FolderTakenError, NotServedError, SavedPolicyError
 from rlcatalog.tf import TFModelV2, draw_categorical, draw_gamma, draw_normal, draw_uniform
 from rlcatalog.tf.random import Noise, drawing_from
 
@@ -73,6 +73,9 @@ def test_a_folder_that_is_no_export_and_a_damaged_one_are_refused(tmp_path):
     policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4]}, "tf")
     policy.export(tmp_path / "model", format="savedmodel")
     policy.export(tmp_path / "model", format="savedmodel")  # a former one is replaced as a whole
+    with pytest.raises(FolderTakenError, match="holds something else"):
+        policy.export(tmp_path, format="savedmodel")
+    assert (tmp_path / "model/saved_model.pb").is_file()
     (tmp_path / "model/saved_model.pb").write_bytes(b"no graph")
     with pytest.raises(SavedPolicyError, match="cannot be read"):
         rlcatalog.Actor(tmp_path / "model")

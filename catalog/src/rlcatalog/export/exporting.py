@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import FolderTakenError, SavedPolicyError
 from rlcatalog.export.actor import Actor
 from rlcatalog.export.checking import compare
 from rlcatalog.export.formats import exporter_for
@@ -18,6 +18,7 @@ from rlcatalog.policy import TEMPORARY, sync_folder
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
+    from rlcatalog.plugins import Component
     from rlcatalog.policy import Policy
 
 
@@ -26,6 +27,7 @@ def export(catalog: Catalog, policy: Policy, path: str | os.PathLike[str], forma
     target = Path(path)
     component = exporter_for(catalog, target, format)
     component.check_framework(policy.framework)
+    _check_free(component, target)
     folder = target.parent
     temporary = folder / f".{secrets.token_hex(8)}{TEMPORARY}{component.declaration.suffix}"  # type: ignore[attr-defined]
     try:
@@ -40,6 +42,18 @@ def export(catalog: Catalog, policy: Policy, path: str | os.PathLike[str], forma
     finally:
         _remove(temporary)
     return written.interface  # type: ignore[no-any-return]
+
+
+def _check_free(component: Component, target: Path) -> None:
+    """Raise where a folder stands in the place of one, and is no former export: it would be removed."""
+    if component.declaration.suffix or not target.is_dir() or not any(target.iterdir()):  # type: ignore[attr-defined]
+        return
+    try:
+        component.load("runner")(target)
+    except SavedPolicyError as error:
+        raise FolderTakenError(
+            f"{target}: the format {component.name!r} writes a folder, and this one holds something else. Name another."
+        ) from error
 
 
 def _take_place(temporary: Path, target: Path) -> None:

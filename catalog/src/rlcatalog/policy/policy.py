@@ -457,6 +457,7 @@ class Policy:
             MissingPluginError: The package that brings the format is not usable here.
             NotServedError: The policy does something that cannot be exported; the message names the line.
             SavedPolicyError: The file cannot be written.
+            FolderTakenError: A folder is to be written, and the one of that name holds something else.
         """
         with self._passing:
             return self.catalog.export(self, path, format)

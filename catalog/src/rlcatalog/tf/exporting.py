@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import NotServedError, SavedPolicyError, reason
 from rlcatalog.export import Exported
 from rlcatalog.tf.lowering import LoweredPolicy, exported
 
@@ -31,12 +31,22 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
         path: The folder.
 
     Raises:
-        NotServedError: It does something that TensorFlow cannot trace, or draws by itself.
+        NotServedError: It does something that TensorFlow cannot trace or save, or draws by itself.
     """
     lowered = LoweredPolicy(policy)
     module = tf.Module()  # the variables and the program alone: no attribute of a model is walked
     module.held = lowered.held
-    tf.saved_model.save(module, str(path), signatures={_SIGNATURE: lowered.program})
+    logger = tf.get_logger()  # it would say where files were written, which is not yet their place
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        tf.saved_model.save(module, str(path), signatures={_SIGNATURE: lowered.program})
+    except OSError:
+        raise
+    except Exception as error:  # whatever TensorFlow's own errors are, of what it cannot track
+        raise NotServedError(f"export: this policy has no form as a SavedModel: {reason(error)}") from error
+    finally:
+        logger.setLevel(level)
     (path / INTERFACE).parent.mkdir(exist_ok=True)
     (path / INTERFACE).write_text(lowered.interface.to_json(), encoding="utf-8")
     return exported(lowered)

@@ -7,7 +7,6 @@ import io
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import onnx
 import tf2onnx
@@ -37,7 +36,8 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
     """
     lowered = LoweredPolicy(policy)
     interface = lowered.interface
-    frozen = convert_variables_to_constants_v2(lowered.program, lower_control_flow=False)
+    with _quiet():
+        frozen = convert_variables_to_constants_v2(lowered.program, lower_control_flow=False)
     inputs = {tensor.name: tensor.name.partition(":")[0] for tensor in frozen.inputs if ":" in tensor.name}
     # A dict of outputs is flattened in the order of its keys.
     names = sorted(port.name for port in interface.outputs)
@@ -58,12 +58,14 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep to itself what the converter says of its own working."""
-    logger: Any = logging.getLogger("tf2onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Keep to itself what the converter and TensorFlow say of their own working."""
+    loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
