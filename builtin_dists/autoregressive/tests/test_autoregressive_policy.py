@@ -289,6 +289,7 @@ def test_it_is_explained(ar):
         ("autoregressive: value", []),
         ("autoregressive: hidden 1 of the conditionals, masked", [12]),
         ("autoregressive: hidden 2 of the conditionals, masked", [24]),
+        ("autoregressive: changes of the logits, masked", [3 + 2 + 2]),
         ("autoregressive: logits of 3 parts, and context", [3 + 2 + 2 + 12]),
         ("autoregressive: inputs", [3 + 2 + 2 + 12]),
     ]

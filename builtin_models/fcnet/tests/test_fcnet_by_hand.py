@@ -218,7 +218,8 @@ def test_describe_tells_the_shapes_of_the_built_network(case, build, run):
     def note(module, inputs, output):
         shapes.append(tuple(output.shape[1:]))
 
-    for layer in model.hidden.layers:
+    apart = [] if model.value_hidden is None else model.value_hidden.layers
+    for layer in [*model.hidden.layers, *apart]:
         layer.register_forward_hook(note)
     output, value = run(model)
     built = [*shapes, *([value.shape[1:], output.shape[1:]] if value is not None else [])]

@@ -230,7 +230,10 @@ def test_describe_tells_the_shapes_of_the_built_network(case, build, images):
         size = tuple(output.shape[1:])
         shapes.append(size if len(size) < 3 or case["image_layout"] == "chw" else (*size[1:], size[0]))
 
-    for layer in [*model.convs.layers, model.convs, *model.hidden.layers]:
+    layers = [*model.convs.layers, model.convs, *model.hidden.layers]
+    if model.value_convs is not None:
+        layers += [*model.value_convs.layers, model.value_convs, *model.value_hidden.layers]
+    for layer in layers:
         layer.register_forward_hook(note)
     output, _ = model({"obs": torch.from_numpy(images(shape, case["dtype"]))})
     if case["num_outputs"] is not None:

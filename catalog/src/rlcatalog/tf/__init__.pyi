@@ -1,7 +1,7 @@
 import typing
 
 from .dtypes import HALF as HALF, widened as widened
-from .lowering import LoweredPolicy as LoweredPolicy, exported as exported
+from .lowering import LoweredPolicy as LoweredPolicy, exported as exported, constant_program as constant_program
 from .model import (
     RecurrentNetwork as RecurrentNetwork,
     RecurrentTFModelV2 as RecurrentTFModelV2,

@@ -136,6 +136,13 @@ class LoweredPolicy(tf.Module):  # type: ignore[misc]
         return program
 
 
+def constant_program(lowered: LoweredPolicy) -> Any:
+    """Return a policy's program with its weights as constants, for what converts graphs."""
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    return convert_variables_to_constants_v2(lowered.program, lower_control_flow=False)
+
+
 def exported(lowered: LoweredPolicy) -> Exported:
     """Return what the kernel compares a written file with."""
     policy, engine = lowered.policy, lowered._engine

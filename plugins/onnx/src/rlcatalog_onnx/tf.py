@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
-import tf2onnx
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError, reason
 from rlcatalog.export import Exported
-from rlcatalog.tf import LoweredPolicy, exported
+from rlcatalog.tf import LoweredPolicy, constant_program, exported
 from rlcatalog_onnx.running import INTERFACE
 from rlcatalog_onnx.tf_operations import CONVERTED
 
@@ -34,18 +32,20 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
         NotServedError: It does something that TensorFlow cannot trace, that draws by itself, or that ONNX has no
             operation for.
     """
+    import tf2onnx  # which imports TensorFlow: after the kernel has
+
     lowered = LoweredPolicy(policy)
     interface = lowered.interface
     with _quiet():
-        frozen = convert_variables_to_constants_v2(lowered.program, lower_control_flow=False)
-    inputs = {tensor.name: tensor.name.partition(":")[0] for tensor in frozen.inputs if ":" in tensor.name}
+        graph = constant_program(lowered)
+    inputs = {tensor.name: tensor.name.partition(":")[0] for tensor in graph.inputs if ":" in tensor.name}
     # A dict of outputs is flattened in the order of its keys.
     names = sorted(port.name for port in interface.outputs)
-    outputs = {tensor.name: name for tensor, name in zip(frozen.outputs, names, strict=True)}
+    outputs = {tensor.name: name for tensor, name in zip(graph.outputs, names, strict=True)}
     with _quiet():
         try:
             model, _ = tf2onnx.convert.from_graph_def(
-                frozen.graph.as_graph_def(), input_names=list(inputs), output_names=list(outputs), opset=OPSET,
+                graph.graph.as_graph_def(), input_names=list(inputs), output_names=list(outputs), opset=OPSET,
                 tensors_to_rename={**inputs, **outputs}, custom_op_handlers=CONVERTED,
             )  # fmt: skip
         except Exception as error:  # whatever it meets in a graph
