@@ -153,7 +153,7 @@ def test_a_mutant_is_killed_survives_hangs_is_not_run_or_is_known_to_change_noth
     (tmp_path / "equivalent.toml").write_text(EQUIVALENT)
     program = (
         f"import sys; sys.path.insert(0, {str(TOOLS)!r}); import mutate; from pathlib import Path\n"
-        f"mutate.PRELOADED, mutate.PATIENCE = (), 2.0\n"
+        f"mutate.PRELOADED, mutate.PATIENCE = (), 5.0\n"
         f"mutate.EQUIVALENT = Path({str(tmp_path / 'equivalent.toml')!r})\n"
         f"sys.argv = ['mutate.py', 'toy', '--tree', {str(tree)!r}, '--report', {str(tmp_path / 'report.json')!r}]\n"
         "sys.exit(mutate.main())"
