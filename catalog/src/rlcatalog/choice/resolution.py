@@ -225,7 +225,7 @@ class Explanation:
         """Return the layers of the model with their shapes and their numbers of weights; nothing is built.
 
         Returns:
-            None where a part does not say how many weights it has: `Policy.summary` counts them.
+            The summary; None where a part does not say how many weights it has (`Policy.summary` counts them).
         """
         return described(self.resolution.model_parts, self.resolution.framework, self.resolution.layers)
 
