@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 from action_kinds import ACTIONS
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from torch import nn
 
 import rlcatalog
-from rlcatalog.errors import ObservationError, SavedPolicyError
+from rlcatalog.errors import ActionMaskError, ObservationError, SavedPolicyError
 from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
 
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
@@ -122,6 +122,18 @@ SINGLE = [
     (Discrete(3), np.int64(2)), (NESTED, {"a": 1, "b": np.zeros(3, np.float32)}),
     (IMAGE, np.zeros((9, 9, 3), np.uint8)),
 ]  # fmt: skip
+
+
+def test_so_does_one_with_a_mask():
+    space = Dict({"x": OBS, "action_mask": Dict({"a": MultiBinary(2)})})
+    policy = rlcatalog.build(space, Dict({"a": Discrete(2), "b": OBS}), SMALL)
+    one = {"x": np.zeros(3, np.float32), "action_mask": {"a": np.ones(2, np.int8)}}
+    assert len(policy.act([one]).logp) == 1
+    with pytest.raises(ActionMaskError, match=r"expected shape .* This is a single observation: give a batch of one"):
+        policy.act(one)
+    wrong = {**one, "action_mask": {"a": np.ones(3, np.int8)}}
+    with pytest.raises(ActionMaskError, match=r"expected shape \(1, 2\); found shape \(1, 3\)\.$"):
+        policy.act([wrong])
 
 
 @pytest.mark.parametrize(("space", "obs"), SINGLE)

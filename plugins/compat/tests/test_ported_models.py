@@ -2,18 +2,12 @@
 
 import importlib
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-import rlcatalog
-import rlcatalog_compat as ray
-from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError, UnknownConfigKeyError
+from rlcatalog.errors import NotServedError
 from rlcatalog_compat.porting.porter import port
-from rlcatalog_compat.rllib.agents import a3c, ppo
-from rlcatalog_compat.rllib.algorithms.ppo import PPOConfig
-from rlcatalog_compat.tune.registry import get_trainable_cls, register_env
 
 TORCH = """\
 import gym
@@ -238,71 +232,6 @@ def test_a_file_of_models_runs_after_the_command_alone(framework, code):
     assert not found.notes
     assert port(found.content).content == found.content
     exec(compile(found.content, "ported.py", "exec"), {"__name__": "ported"})
-
-
-class Guess(gym.Env):
-    """One guess per episode."""
-
-    def __init__(self, config):
-        self.observation_space, self.action_space = spaces.Box(0, 1, (2,)), spaces.Discrete(config.get("n", 2))
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        return self.observation_space.sample(), float(action == 0), True, False, {}
-
-
-SMALL = {"model": {"fcnet_hiddens": [4]}, "train_batch_size": 16, "minibatch_size": 16, "num_epochs": 1, "num_envs": 2}
-
-
-def test_ppo_takes_rllibs_arguments():
-    register_env("guess", Guess)
-    trainer = ppo.PPOTrainer({**SMALL, "env_config": {"n": 3}}, "guess")
-    assert trainer.train()["timesteps_total"] == 16
-    assert trainer.policy is trainer.get_policy()
-    assert trainer.config.rollout_length == 8
-    assert trainer.compute_single_action(np.zeros(2, np.float32)) in range(3)
-    trainer.stop()
-    with pytest.raises(ConfigError, match="config comes first"):
-        ppo.PPOTrainer("guess", SMALL)
-    with pytest.raises(UnknownConfigKeyError, match="learning_rate"):
-        ppo.PPOTrainer({**SMALL, "learning_rate": 1}, "guess")
-
-
-def test_keys_without_effect_are_named():
-    with pytest.warns(CatalogWarning, match="no effect here: num_gpus, num_workers"):
-        ppo.PPOTrainer({**SMALL, "num_workers": 2, "num_gpus": 0}, Guess)
-
-
-def test_the_builder_gives_the_same_algorithm(tmp_path):
-    config = PPOConfig().environment(Guess, env_config={"n": 4}).framework("torch").training(**SMALL, lr=0.01)
-    algo = config.training(model={"fcnet_activation": "relu"}).build()
-    assert algo.config.model == {"fcnet_hiddens": [4], "fcnet_activation": "relu"}
-    assert algo.config.lr == 0.01
-    assert algo.policy.action_space.n == 4
-    assert rlcatalog.load(algo.save(tmp_path / "saved")).framework == "torch"
-
-
-def test_a2c_takes_one_step_on_the_whole_rollout():
-    trainer = a3c.A2CTrainer({"model": {"fcnet_hiddens": [4]}, "num_envs": 2}, Guess)
-    assert trainer.config.rollout_length == 20
-    assert trainer.train()["timesteps_total"] == 40
-    assert trainer._algorithm._learner.optimizer.get_state().step == 1
-    assert set(trainer.train()["info"]["learner"]) == {"policy_loss", "vf_loss", "entropy", "grad_norm", "lr", "model"}
-    trainer.stop()
-    given = {"train_batch_size": 30, "num_envs": 2, "lambda_": 0.9, "model": {"fcnet_hiddens": [4]}}
-    assert a3c.A3CTrainer(given, Guess).train()["timesteps_total"] == 30
-    assert get_trainable_cls("PPO") is ppo.PPOTrainer
-    with pytest.raises(ConfigError, match="'SAC' is not served"):
-        get_trainable_cls("SAC")
-
-
-def test_ray_itself_does_nothing():
-    assert ray.init(num_cpus=4) is None
-    assert ray.is_initialized()
-    ray.shutdown()
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])

@@ -339,3 +339,37 @@ def test_the_commands_status_says_that_something_is_left(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["port", str(tmp_path / "nowhere")])
     assert "expected a file or folder" in capsys.readouterr().err
+
+
+def test_numbers_for_recurrent_layers():
+    """PyTorch's recurrent layers refuse NumPy's integers, which Gymnasium's Discrete has."""
+    code = """\
+    from torch import nn
+    class Net(nn.Module):
+        def __init__(self, obs_space, action_space):
+            self.n = action_space.n
+            self.rnn = nn.LSTM(int(action_space.n) + space.n, 4, batch_first=True)
+    """
+    new, notes = ported(code)
+    assert "self.n = int(action_space.n)" in new
+    assert "nn.LSTM(int(action_space.n) + int(space.n), 4" in new
+    assert not notes
+    plain = "x = nn.Linear(action_space.n, 4)\n"
+    assert ported(plain) == (plain, [])
+
+
+def test_calls_of_the_older_interface_of_gym_are_listed():
+    code = """\
+    obs = self.env.reset()
+    obs, reward, done, info = env.step(action)
+    obs, info = env.reset()
+    obs, reward, terminated, truncated, info = env.step(action)
+    state = model.reset()
+    """
+    new, notes = ported(code)
+    assert new == textwrap.dedent(code)
+    assert notes == [(1, "obs = self.env.reset()"), (2, "obs, reward, done, info = env.step(action)")]
+
+
+def test_what_the_command_wrote_is_no_news_to_it():
+    assert ported("import rlcatalog_compat.kept\n") == ("import rlcatalog_compat.kept\n", [])

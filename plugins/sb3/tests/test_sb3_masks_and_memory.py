@@ -193,7 +193,33 @@ RECURRENT = {
     "masked, own spaces": (Doors, {}),
     "masked choices": (Doors, {}),
     "bits": (lambda: for_sb3(Bits()), {}),
+    "a choice and a Box, masked": (lambda: for_sb3(Hybrid()), {}),
 }
+
+
+class Hybrid(gym.Env):
+    """Two parts to an action, of which one has a mask; what is forbidden is asserted never to come."""
+
+    action_space = Dict({"tool": Discrete(4, start=1), "force": Box(0, 10, (1,), np.float32)})
+    observation_space = Dict({"action_mask": Dict({"tool": MultiBinary(4)}), "lamp": Box(0, 1, (2,), np.float32)})
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._look(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        assert self.free[action["tool"] - 1]
+        return self._look(), float(action["force"][0]), bool(self.np_random.random() < 0.2), False, {}
+
+    def _look(self):
+        self.free = np.roll(np.array([1, 0, 1, 0], np.int8), self.np_random.integers(4))
+        return {"action_mask": {"tool": self.free.copy()}, "lamp": self.np_random.random(2, np.float32)}
+
+
+def test_maskable_ppo_takes_whole_choices_alone():
+    with pytest.raises(AssertionError, match=r"only supports .*Discrete.* as action spaces but Box"):
+        MaskablePPO(CatalogMaskablePolicy, for_sb3(Hybrid()), **QUICK)
 
 
 class Bits(gym.Env):

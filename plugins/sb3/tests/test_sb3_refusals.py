@@ -64,27 +64,32 @@ class LooksBack(WithLoss):
 
 LSTM = {"use_lstm": True}
 REFUSED = [
-    (PPO, LSTM, NotServedError, "^use_lstm: PPO and A2C .* CatalogRecurrentPolicy with sb3_contrib's RecurrentPPO"),
+    (PPO, LSTM, NotServedError, "^use_lstm: PPO and A2C .* CatalogRecurrentPolicy with rlcatalog_sb3.RecurrentPPO"),
     (PPO, {**LSTM, "lstm_cell_size": 8, "max_seq_len": 4}, NotServedError, "^use_lstm, lstm_cell_size: PPO and A2C"),
     (A2C, {"use_attention": True}, NotServedError, "^use_attention: PPO and A2C .* carry no state from step to step.$"),
     (PPO, {"observation_filter": "MeanStdFilter"}, NotServedError, "observation_filter='MeanStdFilter'.*VecNormalize"),
     (PPO, {"custom_model": WithLoss}, NotServedError, "WithLoss.custom_loss"),
     (PPO, {"custom_model": LooksBack}, NotServedError, "LooksBack asks for the views past"),
     (PPO, {"custom_model": Plain}, ModelContractError, r"Plain has no value_function\(\)"),
-    (RecurrentPPO, {"use_attention": True}, NotServedError, "^use_attention: sb3_contrib's RecurrentPPO"),
+    (
+        RecurrentPPO,
+        {"use_attention": True},
+        NotServedError,
+        "^use_attention: RecurrentPPO carries .*; the memory 'attention' carries",
+    ),
     (
         RecurrentPPO,
         {**LSTM, "lstm_use_prev_action": True},
         NotServedError,
-        "^use_lstm, lstm_use_prev_action: LSTMWrapper asks for the views past_actions; .* present alone",
+        "^use_lstm, lstm_use_prev_action: the memory 'lstm' asks for the views past_actions; .* present alone",
     ),
     (
         RecurrentPPO,
         {**LSTM, "lstm_use_prev_reward": True},
         NotServedError,
-        "^use_lstm, lstm_use_prev_reward: LSTMWrapper asks for the views past_rewards; .* present alone",
+        "^use_lstm, lstm_use_prev_reward: the memory 'lstm' asks for the views past_rewards; .* present alone",
     ),
-    (RecurrentPPO, {}, ConfigError, "FullyConnectedNetwork has no memory. Set use_lstm"),
+    (RecurrentPPO, {}, ConfigError, "the model has no memory. Set use_lstm"),
     (PPO, {"fcnet_hidens": [8]}, ConfigError, "Did you mean 'fcnet_hiddens'"),
 ]
 
@@ -94,6 +99,19 @@ def test_a_config_that_cannot_be_carried_is_refused(algorithm, config, kind, mes
     policy = CatalogRecurrentPolicy if algorithm is RecurrentPPO else CatalogPolicy
     with pytest.raises(kind, match=message):
         algorithm(policy, "CartPole-v1", policy_kwargs={"model_config": config}, device="cpu")
+
+
+def test_a_policy_of_the_other_kind_is_refused():
+    with pytest.raises(NotServedError, match=r"^RecurrentPPO takes no CatalogPolicy.* Give it CatalogRecurrentPolicy"):
+        RecurrentPPO(CatalogPolicy, "CartPole-v1")
+    with pytest.raises(NotServedError, match=r"^PPO takes no CatalogRecurrentPolicy.* rlcatalog_sb3.RecurrentPPO"):
+        PPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": LSTM})
+
+
+def test_spaces_flattened_otherwise_are_told_apart_in_messages():
+    model = PPO(CatalogPolicy, for_sb3("Pendulum-v1", {"action_bounds": "affine"}))
+    with pytest.raises(ValueError, match=r"action_bounds='affine'.* != .*action_bounds='clip'"):
+        model.set_env(for_sb3("Pendulum-v1"))
 
 
 @pytest.mark.parametrize(

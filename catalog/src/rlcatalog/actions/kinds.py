@@ -387,7 +387,11 @@ class CompositeCodec(ActionCodec):
             given = [mask.get(key) for key in self.info.keys]
         else:
             if isinstance(mask, Mapping) or len(mask) != len(self.children):
-                raise self._bad_mask(f"a tuple of {len(self.children)} masks", mask)
+                raise self._bad_mask(
+                    f"a tuple of {len(self.children)} masks, one for each part (None for a part that has none), or the"
+                    f" columns of them all side by side, [B, {self.mask_width}]",
+                    mask,
+                )
             given = list(mask)
         rows = rows if rows is not None else next((len(array) for array in _arrays(given)), None)
         found = [child.mask_columns(part, rows) for child, part in self._with(given)]

@@ -18,9 +18,16 @@ if TYPE_CHECKING:
     from rlcatalog.policy.policy import Policy
 
 
-def copied(policy: Policy) -> Policy:
-    """Return a policy of the same parts and numbers, on the same device."""
-    made = type(policy)(policy.catalog, policy.resolution, policy.observation_space, policy.action_space)
+def copied(policy: Policy, memo: dict[int, Any]) -> Policy:
+    """Return a policy of the same parts and numbers, on the same device.
+
+    Args:
+        policy: The policy.
+        memo: What was copied already, by `id`; the model, if it stands there.
+    """
+    spaces = policy.observation_space, policy.action_space
+    made = type(policy)(policy.catalog, policy.resolution, *spaces, memo.get(id(policy.model)))
+    memo[id(policy.model)] = made.model
     _restore(made, _numbers(policy))
     return made.to(policy.device)
 

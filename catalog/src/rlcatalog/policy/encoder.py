@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-def hinted(error: ObservationError, preprocessor: Preprocessor, obs: Any) -> ObservationError:
-    """Return the error of a batch that cannot be encoded, with a hint where it is one observation."""
+def hinted(
+    error: ObservationError | ActionMaskError, preprocessor: Preprocessor, obs: Any
+) -> ObservationError | ActionMaskError:
+    """Return the error of a batch that cannot be read, with a hint where it is one observation."""
     try:
         preprocessor.check(obs)
     except (Exception, SystemExit):  # a codec may raise anything on what it does not know

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlcatalog.actions import action_codec, stored_class
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution, Summary, counted
-from rlcatalog.errors import ModelContractError, NotServedError, ObservationError
+from rlcatalog.errors import ActionMaskError, ModelContractError, NotServedError, ObservationError
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
 from rlcatalog.observations import make_filter
@@ -58,7 +58,14 @@ class Policy:
         framework: `"torch"` or `"tf"`.
     """
 
-    def __init__(self, catalog: Catalog, resolution: Resolution, observation_space: Any, action_space: Any) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        resolution: Resolution,
+        observation_space: Any,
+        action_space: Any,
+        model: ModelV2 | None = None,
+    ) -> None:
         require_framework(resolution.framework, resolution.component("trunk").distribution)
         self.catalog, self.resolution = catalog, resolution
         self.observation_space, self.action_space = observation_space, action_space
@@ -81,7 +88,7 @@ class Policy:
         #: What engines compare shapes with.
         self.conformity = Conformity(self)
         self.stored_dist = stored_class(self.dist_class)
-        self.model = self.make_model()
+        self.model = self.make_model() if model is None else model
         with self.conformity.blaming():
             self.memory = Memory(self.model)
         #: The views of past steps that the model asks for.
@@ -143,13 +150,13 @@ class Policy:
                 infinite.
         """
         own = None
-        if self.masks.key is not None:
-            own = self.masks.of(obs) if mask is None else None
-            obs = self.encoder.seen(obs)
         try:
+            if self.masks.key is not None:
+                own = self.masks.of(obs) if mask is None else None
+                obs = self.encoder.seen(obs)
             encoded = self.preprocessor.encode_batch(obs)
-        except ObservationError as error:
-            raise hinted(error, self.preprocessor, obs) from error.__cause__
+        except (ActionMaskError, ObservationError) as error:
+            raise hinted(error, self.preprocessor, self.encoder.seen(obs)) from error.__cause__
         if self.filter is not None:
             check_observations(encoded, self.preprocessor)  # it may cut them to its bounds
             encoded = self.filter.filtered(encoded)
@@ -415,9 +422,12 @@ class Policy:
         self._engine.set_random_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
-        """Return a policy of the same parts with weights and statistics of its own, on the same device."""
+        """Return a policy of the same parts with weights and statistics of its own, on the same device.
+
+        Where the model is copied with it, as a part of the same object, the copies belong together, too.
+        """
         with self._passing:
-            return copied(self)
+            return copied(self, memo)
 
     def __reduce__(self) -> Any:
         """Pickle what `save` writes; the policy comes back on the CPU, and its parts are found again by name.

@@ -15,6 +15,7 @@ from rlcatalog.actions import ActionCodec, entropy_of
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.torch import flat_sample, values_of
+from rlcatalog_sb3.collecting import Collecting
 from rlcatalog_sb3.flattening import check_encoding
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.refusals import refuse_filter, refuse_model
@@ -36,6 +37,7 @@ class ActorCritic:
         catalog: The catalog the parts come from; that of the flattened environment, or the process's, when None.
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
         name: Name of the policy, for messages.
+        frozen: Whether a frozen policy collects; see `Collecting`.
 
     Attributes:
         policy: The rlcatalog policy, for the environment's own spaces.
@@ -43,6 +45,7 @@ class ActorCritic:
         given_catalog: The catalog as it was given.
         observer: Encodes observations and finds their masks.
         adapts: Whether `adapt` stands between raw actions and the environment.
+        collecting: What takes the steps of rollouts.
 
     Raises:
         CatalogError: The parts do not fit, or the algorithm cannot carry what they need; see `refusals`.
@@ -59,6 +62,7 @@ class ActorCritic:
         catalog: Catalog | None = None,
         keywords: Mapping[str, Any] | None = None,
         name: str = "CatalogPolicy",
+        frozen: str = "auto",
     ) -> None:
         origin = origin_of(observation_space, action_space)
         self.given_catalog = catalog
@@ -95,6 +99,7 @@ class ActorCritic:
         self.model: Any = self.policy.model
         self.dist_class: Any = self.policy.dist_class
         self._width = self.policy.action_codec.width
+        self.collecting = Collecting(self.policy, frozen)
 
     def adapt(self, raw: Array) -> Array:
         """Return what the environment takes for raw actions of a Box: a flattened one adapts them itself."""
@@ -102,6 +107,23 @@ class ActorCritic:
             return raw
         adapted: Array = self.policy.action_codec.adapt(np.asarray(raw).reshape(len(raw), -1))
         return adapted
+
+    def act(self, obs: Any, mask: Any = None, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Return raw actions in the shape Stable-Baselines3 sees, value estimates `[B, 1]` and log densities `[B]`.
+
+        Args:
+            obs: Observations as Stable-Baselines3 hands them.
+            mask: Action masks from elsewhere.
+            deterministic: Take the most likely actions.
+        """
+        encoded, found = self.observer.encode(obs), self.observer.mask(obs, mask)
+        if (step := self.collecting.step(encoded, found, deterministic)) is not None:
+            raw, value = torch.from_numpy(step.raw_action), torch.from_numpy(step.value)
+            return raw.reshape(-1, *self.action_shape), value.unsqueeze(1), torch.from_numpy(step.logp)
+        inputs, _ = self.model({"obs": encoded, "is_training": False}, [], None)
+        dist = self.dist_class(inputs if found is None else self.dist_class.masked(inputs, found), self.model)
+        actions, logp = self.draw(dist, deterministic)
+        return actions, self.values(), logp
 
     def dist(self, obs: Any, mask: Any = None, *, acting: bool = True) -> Any:
         """Run the model and return the action distribution.
@@ -158,6 +180,7 @@ class ActorCritic:
     def moved(self, device: torch.device) -> None:
         """Take note that the model was moved to a device."""
         self.policy.to(str(device))
+        self.collecting.begin()
 
 
 def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:

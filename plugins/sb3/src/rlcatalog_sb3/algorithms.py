@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from rlcatalog.errors import ConfigError, MissingPluginError, UnknownNameError, nearest
+from rlcatalog.errors import ConfigError, MissingPluginError, NotServedError, UnknownNameError, nearest
 
 #: Name → (module of the algorithm, policy of this package); None: one of theirs over a CatalogExtractor.
 ALGORITHMS: dict[str, tuple[str, str | None]] = {
@@ -44,24 +44,28 @@ def algorithm_class(name: str) -> Any:
         ) from error
 
 
-def make(name: str, env: Any, model: Mapping[str, Any], **settings: Any) -> Any:
+def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = None, **settings: Any) -> Any:
     """Return an algorithm with the catalog's parts.
 
     Args:
         name: Its name.
         env: An environment made with `for_sb3`, or a vector environment of such.
         model: The model config.
+        frozen: Whether a frozen policy collects, see `CatalogPolicy`; None: as it decides.
         settings: Keyword arguments of the algorithm; `policy_kwargs` are completed.
 
     Raises:
         UnknownNameError: There is no such algorithm.
         MissingPluginError: Its package is not installed.
         ConfigError: It does not take a setting.
+        NotServedError: It collects otherwise than with a policy that could be frozen.
     """
     algorithm, place = algorithm_class(name), ALGORITHMS[name][1]
     policy: Any = "MlpPolicy"
     policy_kwargs = {**settings.pop("policy_kwargs", {})}
     if place is None:
+        if frozen == "always":
+            raise NotServedError(f"frozen='always': {name} acts by nets of its own, which nothing here freezes.")
         from rlcatalog_sb3.features import CatalogExtractor
 
         policy_kwargs |= {
@@ -72,6 +76,8 @@ def make(name: str, env: Any, model: Mapping[str, Any], **settings: Any) -> Any:
         module, _, found = place.partition(":")
         policy = getattr(importlib.import_module(f"rlcatalog_sb3.{module}"), found)
         policy_kwargs["model_config"] = model
+        if frozen is not None:
+            policy_kwargs["frozen"] = frozen
     _refuse_unknown(name, algorithm, settings)
     return algorithm(policy, env, policy_kwargs=policy_kwargs, **settings)
 

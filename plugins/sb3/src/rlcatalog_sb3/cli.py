@@ -72,6 +72,10 @@ def train_sb3(
     steps: Steps = None,
     envs: Annotated[int | None, typer.Option(min=1, help="Environments stepped side by side; 1 when missing.")] = None,
     seed: Seed = None,
+    frozen: Annotated[
+        str | None,
+        typer.Option(help="Collect with a frozen policy, which acts faster: auto (where it pays), always or never."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; a new one, runs/ENV_ID/TIME-ALGO-seedN, when missing.")
     ] = None,
@@ -95,7 +99,8 @@ def train_sb3(
                              "keep_checkpoints": keep_checkpoints, "threads": threads}  # fmt: skip
     if resume is not None:
         refuse_fixed(resume, {"ENV_ID": env_id, "--algo": algo, "--model": model, "--set": settings, "--envs": envs,
-                              "--seed": seed, "--out": out, "--overwrite": overwrite or None})  # fmt: skip
+                              "--seed": seed, "--frozen": frozen, "--out": out,
+                              "--overwrite": overwrite or None})  # fmt: skip
         _resume(resumed_run(Run, COMMAND, resume, given, modules or [], "algorithm.zip"))
         return
     if env_id is None:
@@ -110,7 +115,8 @@ def train_sb3(
     vec_env = _environments(env_id, kept, envs, seed)
     from rlcatalog_sb3.algorithms import make
 
-    algorithm = make(algo, vec_env, kept.model, **{"device": "cpu", **kept.settings, "seed": seed})
+    arguments = {"device": "cpu", **kept.settings, "seed": seed}
+    algorithm = make(algo, vec_env, kept.model, frozen=frozen, **arguments)
     about = _resolved(kept, algo, envs, seed, algorithm)
     _run(algorithm, env_id, out or default_folder(env_id, algo, seed), kept, about, overwrite=overwrite)
 

@@ -20,10 +20,7 @@ class CatalogMaskablePolicy(CatalogBasePolicy, MaskableActorCriticPolicy):
 
     def forward(self, obs: Any, deterministic: bool = False, action_masks: Any = None) -> tuple[Any, Any, Any]:
         """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
-        actor_critic = self.actor_critic
-        dist = actor_critic.dist(obs, action_masks)
-        actions, logp = actor_critic.draw(dist, deterministic)
-        return actions, actor_critic.values(), logp
+        return self.actor_critic.act(obs, action_masks, deterministic)
 
     def _predict(self, observation: Any, deterministic: bool = False, action_masks: Any = None) -> Any:
         return self.actor_critic.draw(self.actor_critic.dist(observation, action_masks), deterministic)[0]

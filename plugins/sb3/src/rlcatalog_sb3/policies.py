@@ -30,6 +30,8 @@ class CatalogBasePolicy(BasePolicy):
         model_config: The model config; None takes the one the environment was flattened with, or the defaults.
         catalog: The catalog the parts come from; the one the environment was flattened with, or the process's, when
             None.
+        frozen: Whether rollouts are collected by the policy, frozen, which acts faster: `"auto"`, where that pays;
+            `"always"`; `"never"`.
         use_sde: Not served.
         optimizer_class: Class of the optimiser.
         optimizer_kwargs: Its keyword arguments but the learning rate; `eps=1e-5` for Adam when missing, as
@@ -55,6 +57,7 @@ class CatalogBasePolicy(BasePolicy):
         model_config: Mapping[str, Any] | None = None,
         *,
         catalog: Catalog | None = None,
+        frozen: str = "auto",
         use_sde: bool = False,
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
@@ -66,6 +69,11 @@ class CatalogBasePolicy(BasePolicy):
                 "use_sde=True: state-dependent exploration draws from Stable-Baselines3's own distribution; the"
                 " catalog's are chosen with custom_action_dist in model_config."
             )
+        if frozen == "always" and self._recurrent:
+            raise NotServedError(
+                "frozen='always': RecurrentPPO carries states as it packs them, and its policy acts unfrozen. Leave"
+                " frozen out, or train with rlcatalog-ppo, which freezes policies with a memory."
+            )
         if optimizer_kwargs is None:
             optimizer_kwargs = {"eps": 1e-5} if optimizer_class is torch.optim.Adam else {}
         # Past ActorCriticPolicy, whose constructor would build its own networks.
@@ -76,7 +84,7 @@ class CatalogBasePolicy(BasePolicy):
         self.use_sde = False
         self.actor_critic = ActorCritic(
             observation_space, action_space, model_config, recurrent=self._recurrent, adapts=self._adapts,
-            catalog=catalog, keywords=keywords, name=type(self).__name__,
+            catalog=catalog, keywords=keywords, name=type(self).__name__, frozen=frozen,
         )  # fmt: skip
         # "Squashed" actions are unscaled by the policy, which is where the action codec belongs.
         self._squash_output = self.actor_critic.adapts and self._adapts
@@ -123,6 +131,7 @@ class CatalogBasePolicy(BasePolicy):
             "lr_schedule": self._dummy_schedule,
             "model_config": self.actor_critic.given,
             "catalog": self.actor_critic.given_catalog,
+            "frozen": self.actor_critic.collecting.mode,
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
         }
@@ -137,10 +146,7 @@ class CatalogPolicy(CatalogBasePolicy, ActorCriticPolicy):
 
     def forward(self, obs: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
-        actor_critic = self.actor_critic
-        dist = actor_critic.dist(obs)
-        actions, logp = actor_critic.draw(dist, deterministic)
-        return actions, actor_critic.values(), logp
+        return self.actor_critic.act(obs, None, deterministic)
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
         return self.actor_critic.draw(self.actor_critic.dist(observation), deterministic)[0]

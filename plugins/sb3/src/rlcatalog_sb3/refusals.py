@@ -48,6 +48,15 @@ def refuse_algorithm(policy: Any, observation_space: Any) -> None:
     )
     if theirs & _OWN_NETS:
         raise NotServedError(f"{name} takes no {own}: its nets for actions and values are its own. Instead, {way}")
+    if "RecurrentPPO" in theirs and not policy._recurrent:
+        raise NotServedError(
+            f"RecurrentPPO takes no {own}, which carries no state. Give it CatalogRecurrentPolicy, with use_lstm or"
+            " another memory in model_config."
+        )
+    if policy._recurrent and theirs & {"A2C", "PPO"} and "RecurrentPPO" not in theirs:
+        raise NotServedError(
+            f"{name} takes no {own}: it carries no state from step to step. Train it with rlcatalog_sb3.RecurrentPPO."
+        )
     if "TRPO" in theirs:
         raise NotServedError(
             f"TRPO takes no {own}: it needs distributions of torch.distributions, and the catalog's are none. Take"
@@ -89,17 +98,17 @@ def refuse_model(policy: Policy, *, recurrent: bool) -> None:
         ModelContractError: It has no value branch.
         ConfigError: The loop carries states, and the model has none.
     """
-    name, where = policy.model_name, ""
-    if policy.resolution.choices["memory"].component is not None:
-        where = f"{asking(policy.resolution, 'memory')}: "
+    memory, name, where = policy.resolution.choices["memory"].component, policy.model_name, ""
+    if memory is not None:
+        name, where = f"the memory {memory.name!r}", f"{asking(policy.resolution, 'memory')}: "
     if recurrent and not policy.memory:
         raise ConfigError(
-            f"CatalogRecurrentPolicy: {name} has no memory. Set use_lstm in model_config, or take CatalogPolicy"
+            "CatalogRecurrentPolicy: the model has no memory. Set use_lstm in model_config, or take CatalogPolicy"
             " and PPO."
         )
     served = is_packable(policy.memory.initial)
     if policy.memory and not recurrent:
-        hint = " Use CatalogRecurrentPolicy with sb3_contrib's RecurrentPPO." if served else ""
+        hint = " Use CatalogRecurrentPolicy with rlcatalog_sb3.RecurrentPPO." if served else ""
         raise NotServedError(
             f"{where or f'{name} is recurrent (get_initial_state() is not empty): '}PPO and A2C of Stable-Baselines3"
             f" carry no state from step to step.{hint}"
@@ -107,7 +116,7 @@ def refuse_model(policy: Policy, *, recurrent: bool) -> None:
     if policy.memory and not served:
         shapes = [part.shape for part in policy.memory.initial]
         raise NotServedError(
-            f"{where}sb3_contrib's RecurrentPPO carries vectors of floats that begin as zeros, as an LSTM's;"
+            f"{where}RecurrentPPO carries vectors of floats that begin as zeros, as an LSTM's;"
             f" {name} carries states of shapes {shapes}. Train it with rlcatalog-ppo or rlcatalog-rllib."
         )
     if not policy.has_value:

@@ -67,7 +67,8 @@ class EncodedBox(spaces.Box):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"EncodedBox({self.shape}, {self.dtype}, from {self.origin.observation_space})"
+        keys = ", ".join(f"{key}={value!r}" for key, value in self.origin.encoding.items())
+        return f"EncodedBox({self.shape}, {self.dtype}, from {self.origin.observation_space}, with {keys})"
 
 
 def note_origin(action_space: Any, origin: Origin) -> None:

@@ -69,6 +69,8 @@ class Context:
         loops: Number of loops around the place, inside the function.
         inside: Calls of TensorFlow's on symbolic tensors around the place.
         keeps: Whether any model of the file keeps layers, by `rlcatalog_compat.kept`.
+        recurrent: Whether the file makes recurrent layers of PyTorch's.
+        whole: Number of calls of `int` around the place.
         pads_as_before: Whether the file calls RLlib 0.8's `valid_padding`, which returns the padding.
     """
 
@@ -82,6 +84,8 @@ class Context:
     loops: int = 0
     inside: list[cst.Call] = field(default_factory=list)
     keeps: bool = False
+    recurrent: bool = False
+    whole: int = 0
     pads_as_before: bool = False
 
     def stands_for(self, node: cst.CSTNode) -> tuple[str, str]:

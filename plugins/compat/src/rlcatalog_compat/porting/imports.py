@@ -22,7 +22,7 @@ def why_not(path: str, name: str = "") -> str | None:
         name: The name; the module itself is meant where it is missing.
     """
     whole = f"{path}.{name}".strip(".")
-    if whole in KNOWN or (not path and name in ("", *OWN)):
+    if whole in KNOWN or whole in ("", *OWN):
         return None
     if name and path in MODULES and name in MODULES[path].names:
         return None

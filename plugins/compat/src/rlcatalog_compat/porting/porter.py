@@ -9,12 +9,13 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from rlcatalog_compat.mirror import KNOWN
-from rlcatalog_compat.porting import imports, keras_rules, numpy_rules, tensorflow_rules
+from rlcatalog_compat.porting import imports, keras_rules, numpy_rules, tensorflow_rules, torch_rules
 from rlcatalog_compat.porting.context import Context, Note, code, dotted
 from rlcatalog_compat.porting.reading import Reader, attributes_of, symbolic_names
 
 _CRITIC = "a central critic needs its algorithm's own batches; the model ports, the algorithm stays with Ray"
 _OLD_GYM = "gym's older interface: step() returns five values in Gymnasium, reset(*, seed, options) two"
+_OLD_CALL = "gym's older interface: in Gymnasium step() returns terminated and truncated for done, reset() an info, too"
 _LOOP = "batch normalisation in a loop; make a list of tf.keras.layers.BatchNormalization() in __init__"
 
 _CONSTRUCTOR = "def __init__(self, *args, **kwargs):\n    super().__init__(*args, **kwargs)\n"
@@ -125,7 +126,7 @@ class _Porter(cst.CSTTransformer):
             changed = rule(self.context, updated_node)
             if changed is not updated_node:
                 return changed
-        return updated_node
+        return torch_rules.number(self.context, updated_node)
 
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
         return tensorflow_rules.shape(self.context, updated_node)
@@ -148,6 +149,7 @@ class _Porter(cst.CSTTransformer):
     # --- calls -----------------------------------------------------------------------------------------------------
 
     def visit_Call(self, node: cst.Call) -> None:
+        self.context.whole += dotted(node.func) == "int"
         keras_rules.masked_layer(self.context, node)
         if keras_rules.trains_symbolically(self.context, node):
             self.note(node, code(node.func), _TRAINING)
@@ -155,6 +157,7 @@ class _Porter(cst.CSTTransformer):
             self.context.inside.append(node)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        self.context.whole -= dotted(original_node.func) == "int"
         in_loop = bool(self.context.loops)
         if tensorflow_rules.is_batch_norm(self.context, original_node) and not in_loop:
             return self._batch_norm(original_node, updated_node)
@@ -183,6 +186,15 @@ class _Porter(cst.CSTTransformer):
             self.note(original, code(original.func), _LOOP)
             return updated
         return tensorflow_rules.batch_norm(self.context, updated)
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        if not isinstance(node.value, cst.Call):
+            return
+        front, _, name = dotted(node.value.func).rpartition(".")
+        target = node.targets[0].target
+        several = len(target.elements) if isinstance(target, cst.Tuple) else 1
+        if front.rpartition(".")[2].endswith("env") and (name, several) in (("reset", 1), ("step", 4)):
+            self.note(node, code(node), _OLD_CALL)
 
     def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
         return tensorflow_rules.unpacked(updated_node)

@@ -15,6 +15,7 @@ from rlcatalog_compat.porting.context import (
     dotted,
     names_of,
 )
+from rlcatalog_compat.porting.torch_rules import is_recurrent
 
 _MODULES = {
     "numpy": NUMPY,
@@ -57,6 +58,9 @@ class Reader(cst.CSTVisitor):
             if path in _MODULES:
                 self.context.modules[bound] = _MODULES[path]
             self._mirrored(bound, path)
+
+    def visit_Call(self, node: cst.Call) -> None:
+        self.context.recurrent |= is_recurrent(node)
 
     def visit_Assign(self, node: cst.Assign) -> None:
         if not isinstance(node.value, cst.Call):
