@@ -181,6 +181,7 @@ def test_masks_leave_the_distribution_over_what_is_allowed(name, framework):
 def test_explain_says_where_the_mask_stands():
     found = rlcatalog.explain(Masked("tuple").observation_space, MASKED["tuple"][0]).as_dict()
     assert found["action_mask"] == "obs['action_mask']"
+    assert not found["model_sees_mask"]
     assert [leaf["path"] for leaf in found["plan"]] == ["obs['x']"]
     assert [(part["path"], part["chosen"]) for part in found["action_parts"]] == [
         ("action[0]", "categorical"), ("action[1]", "diag_gaussian"), ("action[2]", "multi_categorical"),

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import warm
@@ -211,6 +212,22 @@ def test_a_folder_holds_one_run_and_its_config_imports_nothing(tmp_path):
     assert not ran.exists()
     rlcatalog(*evaluate, "--import", "evilmod", cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert ran.exists()  # the control: typed, it is imported
+
+
+def test_a_module_in_the_working_folder_is_found(tmp_path):
+    (tmp_path / "boards.py").write_text(
+        "import gymnasium as gym\n"
+        "gym.register('Board-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=9)\n"
+    )
+    (tmp_path / "json.py").write_text("raise ImportError('what is installed comes first')")
+    command = [Path(sys.executable).with_name("rlcatalog"), "explain"]
+    done = subprocess.run(
+        [*command, "boards:Board-v0", "--json"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["model"]["chosen"] == "fcnet"
+    done = subprocess.run([*command, "nowhere:Board-v0"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert "No module named 'nowhere'" in done.stderr
 
 
 def test_neither_framework_is_imported():

@@ -188,12 +188,13 @@ class TwinChoice(rlcatalog.ActionDistribution):
     """The choice in TensorFlow, from twice the logits."""
 
     framework_of_class = "tf"
+    factor = 2
 
     def __init__(self, inputs, model=None):
         import tensorflow as tf
 
         super().__init__(inputs, model)
-        self.tf, self.logits = tf, tf.nn.log_softmax(2 * inputs)
+        self.tf, self.logits = tf, tf.nn.log_softmax(self.factor * inputs)
 
     def deterministic_sample(self):
         return self.tf.argmax(self.logits, -1)
@@ -328,6 +329,29 @@ FAULTS = {
 }  # fmt: skip
 
 
+class WithoutDivergence(TwinChoice):
+    """The choice in TensorFlow, as it should be but for its missing `kl`."""
+
+    factor = 1
+
+
+def _not_implemented(self, other):
+    raise NotImplementedError
+
+
+#: Further faults that one check is to find.
+MORE = {
+    "a kl that is drawn": ("one_number_per_row", Fault("bell", "kl asked again: it must be computed, not drawn", {
+        "kl": lambda self, other: torch.rand(len(self.inputs))})),
+    "a kl that is not implemented": ("kl_agrees_with_draws", Fault("bell", "no closed form, leave kl out", {
+        "kl": _not_implemented})),
+    "an entropy that is hidden": ("entropy_agrees_with_draws", Fault("bell", "'estimate' hides them from engines", {
+        "entropy_kind": "estimate"})),
+    "a kl in one framework": ("frameworks_agree", Fault("choice", "whether there is a kl: .True, False.", None, {
+        "Twin": WithoutDivergence}, {"targets": {"torch": f"{PARTS}:Choice", "tf": f"{PARTS}:Twin"}})),
+}  # fmt: skip
+
+
 def _kept(self, obs):
     if not hasattr(self, "kept"):
         self.kept = np.zeros(2, np.float32)
@@ -401,9 +425,8 @@ def found(catalog, names):
     ]
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_found_and_its_plugin_named(plugged, name):
-    fault = FAULTS[name]
+@pytest.mark.parametrize(("name", "fault"), [*FAULTS.items(), *MORE.values()], ids=[*FAULTS, *MORE])
+def test_a_fault_is_found_and_its_plugin_named(plugged, name, fault):
     [case] = found(plugged(fault.part, fault), [name])
     with pytest.raises(ConformanceError, match=fault.says) as error:
         case()

@@ -107,6 +107,8 @@ RLLIB: dict[str, str] = {
     "channel_major": "images as channels first, 2018",
     "downscale_factor": "shrink images by this factor, 2017",
     "extra_frameskip": "repeat actions this many times more, 2017",
+    "head_fcnet_hiddens": "layers behind the encoder in Ray's new stack",
+    "head_fcnet_activation": "their activation",
     "encoder_latent_dim": "width of the encoder's output in Ray's new stack",
     "log_std_clip_param": (
         "cut log standard deviations off at plus and minus this, in Ray's new stack; the classic layer never read it,"

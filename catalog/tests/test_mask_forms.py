@@ -16,7 +16,7 @@ TWO, THREE = np.ones((1, 2)), np.ones((1, 3))
 
 @pytest.mark.parametrize("mask", [{0: TWO, 1: THREE}, (TWO,), (TWO, THREE, THREE), {}])
 def test_a_tuples_mask_is_a_tuple_of_as_many(mask):
-    with pytest.raises(ActionMaskError, match=r"mask: action: expected a tuple of 2 masks, one for each part .*; found"):
+    with pytest.raises(ActionMaskError, match=r"mask: action: expected a tuple of 2 masks, one for each.*; found"):
         ActionMasks(SpaceInfo.read(PAIR, "action")).matrix(mask)
 
 

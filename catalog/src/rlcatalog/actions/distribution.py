@@ -49,7 +49,8 @@ class ActionDistribution:
     #: How the action codec reads raw actions: `"values"` (offsets are added, floats brought into their bounds),
     #: `"bounded"` (floats that lie within their bounds already), `"onehot"` (one-hots, relaxed or not, of a Discrete).
     raw_kind: ClassVar[str] = "values"
-    #: `"exact"` when `entropy` and `kl` have a closed form, else `"estimate"`.
+    #: `"exact"` where `entropy` returns the entropy; `"estimate"` where engines are to ask `entropy_estimate`. It says
+    #: nothing about `kl`, which is exact or left out.
     entropy_kind: ClassVar[str] = "exact"
     #: What `sample` or `deterministic_sample` returned last.
     last_sample: Any = None
@@ -78,11 +79,17 @@ class ActionDistribution:
 
     def entropy(self) -> Any:
         """Return the entropy `[B]` in nats."""
-        raise NoClosedFormError(f"{type(self).__name__} has no closed form for its entropy; use entropy_estimate().")
+        raise NoClosedFormError(
+            f"{type(self).__name__} has no closed form for its entropy; use entropy_estimate(), as engines do where the"
+            " class says entropy_kind = 'estimate'."
+        )
 
     def kl(self, other: ActionDistribution) -> Any:
-        """Return the Kullback-Leibler divergence `KL(self || other)`, `[B]`, in nats."""
-        raise NoClosedFormError(f"{type(self).__name__} has no closed form for its kl; average logp ratios of samples.")
+        """Return the Kullback-Leibler divergence `KL(self || other)`, `[B]`, in nats: computed, not drawn."""
+        raise NoClosedFormError(
+            f"{type(self).__name__} has no closed form for its kl. Switch off what asks for it, such as kl_coeff=0 or"
+            " use_kl_loss=False; or average self.logp(x) - other.logp(x) over draws x of self."
+        )
 
     @staticmethod
     def required_model_output_shape(
@@ -137,13 +144,16 @@ class ActionDistribution:
 
         Args:
             inputs: Model output `[B, size]`.
-            mask: Boolean tensor `[B, m]`, True for what is allowed; its columns are those of `ActionMasks`. Here: one
-                column per input; a forbidden one is given the dtype's lowest finite value.
+            mask: Boolean tensor `[B, m]`, True for what is allowed; its columns are those of `ActionMasks`, none of a
+                Box. Here: one column per input, where there are any; a forbidden one is given the dtype's lowest finite
+                value.
             **options: What `options_for` returned.
 
         Raises:
             NotServedError: The mask has not one column per input, and this distribution does not say what to do.
         """
+        if not mask.shape[-1]:
+            return inputs
         if mask.shape[-1] != inputs.shape[-1]:
             raise NotServedError(
                 f"{cls.__name__} has {inputs.shape[-1]} inputs and is given a mask of {mask.shape[-1]} columns; to take"

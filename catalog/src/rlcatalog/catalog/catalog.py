@@ -25,7 +25,7 @@ from rlcatalog.choice import (
     wrap,
 )
 from rlcatalog.config import KernelConfig, ModelConfig, ReadOnlyConfig, Schema, keys_of, plain_values
-from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 from rlcatalog.export import Interface, export, freeze
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
@@ -227,6 +227,8 @@ class Catalog(Registrations):
         if hasattr(env, "single_observation_space"):
             check_wrapped(self.registry.active("env_wrapper"), env, self.parse_config(config).values)
             return env.single_observation_space, env.single_action_space
+        if isinstance(env, str):
+            raise ModelContractError(f"env: expected an environment, found {env!r}. Make it: gymnasium.make({env!r}).")
         env = self.wrap_env(env, config)
         return env.observation_space, env.action_space
 

@@ -20,6 +20,7 @@ from .showing import (
     Sheet as Sheet,
     Table as Table,
     keys_read as keys_read,
+    mask_note as mask_note,
     plan_rows as plan_rows,
     provider as provider,
     shape_rows as shape_rows,

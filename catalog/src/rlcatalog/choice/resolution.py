@@ -249,6 +249,7 @@ class Explanation:
             ],
             "unread": list(found.unread),
             "action_mask": None if found.mask_key is None else f"obs[{found.mask_key!r}]",
+            "model_sees_mask": found.mask_key is not None and found.mask_key in found.request.obs.keys,
             "plan": [
                 {"path": leaf.path, "kind": leaf.kind, "slice": [leaf.start, leaf.stop], "shape": list(leaf.shape)}
                 for leaf in found.preprocessor.leaves()

@@ -80,6 +80,12 @@ class Sheet:
         return f"<div>{''.join(parts)}{_list(self.notes)}</div>"
 
 
+def mask_note(found: Mapping[str, Any]) -> str:
+    """Return where an explanation, given as plain data, has the action mask from, and whether the model is shown it."""
+    seen = "the model is shown it, too" if found["model_sees_mask"] else "kept out of the model's input"
+    return f"{found['action_mask']}, {seen}"
+
+
 def explanation_sheet(found: Mapping[str, Any]) -> Sheet:
     """Return what is shown of an explanation, given as plain data."""
     facts = [
@@ -88,7 +94,7 @@ def explanation_sheet(found: Mapping[str, Any]) -> Sheet:
         ("action", str(found["action_space"])),
     ]
     if found["action_mask"]:
-        facts.append(("action mask", f"{found['action_mask']}, kept out of the model's input"))
+        facts.append(("action mask", mask_note(found)))
     tables = [
         Table("choices", ("slot", "part", "rank", "reason", "provided by"), [*_choices(found), *_action_parts(found)]),
         Table("plan of the encoded observation", ("leaf", "kind", "slice", "shape"), plan_rows(found)),

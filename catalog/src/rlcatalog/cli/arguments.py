@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 from rlcatalog.errors import ConfigError, UnknownNameError, reason, shown
@@ -39,6 +42,15 @@ def _value(text: str) -> Any:
         return {"True": True, "False": False, "None": None}.get(text, text)
 
 
+def look_here(module: str) -> None:
+    """Let a module that was named and lies in the working folder be found, as `python` finds it; others come first."""
+    root, here = module.partition(".")[0], Path.cwd()
+    if not root.isidentifier() or not ((here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()):
+        return
+    if str(here) not in sys.path and importlib.util.find_spec(root) is None:
+        sys.path.append(str(here))
+
+
 def make_env(env_id: str, **arguments: Any) -> Any:
     """Make a Gymnasium environment.
 
@@ -47,6 +59,9 @@ def make_env(env_id: str, **arguments: Any) -> Any:
     """
     import gymnasium
 
+    module, colon, _ = env_id.partition(":")
+    if colon:
+        look_here(module)
     try:
         return gymnasium.make(env_id, **arguments)
     except (Exception, SystemExit) as error:  # of Gymnasium about the id, of a module it names, of the environment

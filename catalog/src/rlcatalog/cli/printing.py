@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from rlcatalog.choice import SHOWN_SLOTS, Summary, keys_read, plan_rows, provider, shape_rows
+from rlcatalog.choice import SHOWN_SLOTS, Summary, keys_read, mask_note, plan_rows, provider, shape_rows
 from rlcatalog.plugins import Component, PluginRecord, public_index
 
 _PLUGIN = ("plugin", "distribution", "version", "status")
@@ -79,7 +79,7 @@ def print_explanation(env_id: str, found: dict[str, Any], *, all_candidates: boo
     console.print(f"observation: {found['observation_space']}", markup=False, soft_wrap=True)
     console.print(f"action: {found['action_space']}", markup=False, soft_wrap=True)
     if found["action_mask"]:
-        console.print(f"action mask: {found['action_mask']}, kept out of the model's input", markup=False)
+        console.print(f"action mask: {mask_note(found)}", markup=False)
     columns = ("slot", "candidate", "rank", "reason", "provided by")
     table = _table("Choices", *columns, copied=("slot", "candidate", "rank", "provided by"))
     for slot in SHOWN_SLOTS:

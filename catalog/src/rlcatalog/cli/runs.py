@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rlcatalog.cli.arguments import look_here
 from rlcatalog.cli.run_checkpoints import CHECKPOINTS, checkpoints_of, prune_checkpoints
 from rlcatalog.cli.run_records import RECORD
 from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError
@@ -203,6 +204,7 @@ def import_modules(names: Iterable[str]) -> None:
         UnknownNameError: One cannot be imported.
     """
     for name in names:
+        look_here(name)
         try:
             importlib.import_module(name)
         except (ImportError, ValueError, TypeError) as error:

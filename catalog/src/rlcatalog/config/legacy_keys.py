@@ -50,6 +50,8 @@ REFUSED: dict[str, str] = {
     "extra_frameskip": "use gymnasium's frame-skipping wrappers.",
     "num_framestacks": "stack frames with gymnasium.wrappers.FrameStackObservation.",
     "log_std_clip_param": "diag_gaussian has no such option yet; clip in a distribution of your own.",
+    "head_fcnet_hiddens": "it is a key of Ray's new stack; set post_fcnet_hiddens.",
+    "head_fcnet_activation": "it is a key of Ray's new stack; set post_fcnet_activation.",
     "encoder_latent_dim": "it sizes the encoders of Ray's new stack; set the last entry of fcnet_hiddens.",
 }
 
@@ -85,6 +87,7 @@ RLLIB_DEFAULTS: dict[str, Any] = {
     "custom_preprocessor": None, "always_check_shapes": False, "state_shape": None,
     "_use_default_native_models": False, "_disable_preprocessor_api": False, "_no_preprocessing": False,
     "num_framestacks": "auto", "squash_to_range": False, "channel_major": False,
+    "head_fcnet_hiddens": [], "head_fcnet_activation": "relu",
     "encoder_latent_dim": None, "log_std_clip_param": 20.0,
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.choice import Pins, Resolution
-from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning
+from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning, UnknownNameError
 from rlcatalog.models import check_weights, set_weights_of, weights_of
 from rlcatalog.plugins import blamed
 from rlcatalog.policy.files import RegularFile
@@ -118,9 +118,13 @@ def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
     """Name the folder and what it was saved with, whatever is raised while parts are found and built."""
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     saved = f"(It was saved with {versions}.)"
+    named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
+    own = ", ".join(dict.fromkeys(repr(name) for name in named if "/" not in name))
     try:
         yield
     except CatalogError as error:
+        if own and isinstance(error, UnknownNameError):
+            saved = f"{own} comes from no package: import the module that registers it first, and load again. {saved}"
         error.args = (f"{source}: this policy cannot be restored here. {error} {saved}",)
         raise
     except Exception as error:  # values that a part takes for granted, such as a size that no memory holds

@@ -79,7 +79,7 @@ class CatalogDistribution(Distribution):
         try:
             return self._laid_out(self.dist.kl(other.dist))
         except NoClosedFormError as error:
-            error.args = (f"{error} Ray's learners subtract it from the loss: set use_kl_loss=False.",)
+            error.args = (f"{error} Ray's learners add it to the loss: set use_kl_loss=False.",)
             raise
 
     def to_deterministic(self) -> CatalogDistribution:

@@ -32,8 +32,10 @@ def sb3_moves_every_weight(part: Part) -> None:
         recurrent = part.catalog.resolve(example.obs, example.action, model, "torch").choices["memory"].component
         name = "PPO" if recurrent is None else "RecurrentPPO"
         env = for_sb3(ExampleEnv(example), model, catalog=part.catalog)
-        settings: dict[str, Any] = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "learning_rate": 1e-2, "ent_coef": 0.01}
-        algo = make(name, env, model, seed=0, device="cpu", **settings)
+        algo = make(
+            name, env, model, seed=0, device="cpu", n_steps=16, batch_size=16, n_epochs=1, learning_rate=1e-2,
+            ent_coef=0.01,
+        )  # fmt: skip
     before = trained_weights(algo.policy.model)
     algo.learn(16)
     every_weight_moved(before, trained_weights(algo.policy.model))

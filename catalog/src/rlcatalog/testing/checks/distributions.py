@@ -79,6 +79,9 @@ def one_number_per_row(part: Part) -> None:
                 found = trial.array(ask(dist, raw))
             except NoClosedFormError:
                 continue
+            if name == "kl":
+                again = trial.array(ask(dist, raw))
+                alike(again, found, f"{trial}: kl asked again: it must be computed, not drawn, or left out; it")
             require(found.shape == (ROWS,), f"{trial}: {name} has shape {found.shape}, expected {(ROWS,)}")
             require(found.dtype.kind == "f", f"{trial}: {name} is {found.dtype}, expected floats")
             require(bool(np.isfinite(found).all()), f"{trial}: {name} is not finite: {found}")
@@ -292,7 +295,17 @@ def _check_twins(trial: Trial, twin: Trial, inputs: Array, mask: Array | None, w
     alike(twin.raw(there.deterministic_sample()), best, f"{where} deterministic_sample")
     kinds = [getattr(dist, "entropy_kind", "exact") for dist in (here, there)]
     require(kinds[0] == kinds[1], f"{where} entropy_kind is {kinds}")
+    divergences = [_has_kl(dist) for dist in (here, there)]
+    require(divergences[0] == divergences[1], f"{where} whether there is a kl: {divergences}")
     if kinds[0] == "exact":
         alike(twin.array(there.entropy()), trial.array(here.entropy()), f"{where} the entropy")
     params, expected = (t.array(params_given(d, t.actions(raw))) for t, d in ((twin, there), (trial, here)))
     alike(params, expected, f"{where} params_given")
+
+
+def _has_kl(dist: Any) -> bool:
+    try:
+        dist.kl(dist)
+    except NoClosedFormError:
+        return False
+    return True
