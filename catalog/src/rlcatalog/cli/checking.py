@@ -31,7 +31,9 @@ def _line(outcome: Outcome) -> str:
 
 
 def check(
-    distribution: Annotated[str, typer.Argument(help="An installed distribution, such as acme-resnet.")],
+    distribution: Annotated[
+        str, typer.Argument(help="An installed package, by the name that pip knows, such as acme-resnet.")
+    ],
     expect: Annotated[list[str] | None, _EXPECT] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:

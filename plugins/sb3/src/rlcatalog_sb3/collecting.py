@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcatalog import Policy
+from rlcatalog import Policy, Step
 from rlcatalog.errors import ConfigError
-from rlcatalog.policy import Frozen, Step
+from rlcatalog.policy import Frozen
 
 #: What `frozen` may be.
 CHOICES = ("auto", "always", "never")
