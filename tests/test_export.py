@@ -21,6 +21,9 @@ from gymnasium.spaces import Box, Discrete
 from scipy.stats import chisquare
 
 import rlcatalog
+from rlcatalog.plugins import public_index
+
+pytestmark = pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning")
 
 SUPPORT = Path(__file__).resolve().parent / "support"
 NAMES = list(cases())
@@ -86,6 +89,28 @@ def test_a_file_acts_as_its_policy_where_no_framework_can_be_imported(everything
         near(one, other, case.tolerance, f"step {t}")
 
 
+@pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
+@pytest.mark.parametrize("kind", ["model", "action_dist", "preprocessor", "filter"])
+def test_no_built_in_part_is_left_out(kind):
+    """A new part wants a case."""
+    used = {
+        component.address
+        for case in cases().values()
+        if not case.prepared
+        for resolution in [rlcatalog.default_catalog().resolve(case.obs, case.action, case.config, case.framework)]
+        for component in parts_of(resolution)
+    }
+    ours = {c.address for c in rlcatalog.default_catalog().registry.active(kind) if public_index.lists(c)}
+    assert ours
+    assert ours <= used
+
+
+def parts_of(resolution):
+    yield from (choice.component for choice in resolution.choices.values() if choice.component is not None)
+    yield from (component for _, component in resolution.preprocessor.components() if component is not None)
+    yield from (node.component for node in resolution.actions.walk())
+
+
 def test_the_frameworks_were_not_imported(everything):
     assert everything[1]["imported"] == []
 
@@ -110,7 +135,14 @@ def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_s
     assert {name: paths for name, paths in encoded.items() if paths} == {
         f"{name}{framework}": paths
         for framework in ("", ", tf")
-        for name, paths in (("dirichlet, text", ["obs['o']", "obs['t']"]), ("a user's codec", ["obs['h']"]))
+        for name, paths in (
+            ("dirichlet, text", ["obs['o']", "obs['t']"]),
+            ("a user's codec", ["obs['h']"]),
+            ("slates, nature, sequences", ["obs['g']", "obs['s']"]),
+            ("gtrxl, simplex", ["obs['r']", "obs['t']"]),
+            ("memory of a game", ["obs"]),
+            ("pixels of a game", ["obs"]),
+        )
     }
 
 

@@ -65,6 +65,8 @@ FUNCTIONS = {
         x[:, [2, 0, 1]], x.repeat(1, 2), x.unsqueeze(1).expand(-1, 2, -1).flatten(1), x[:, -1:],
         x.t().reshape(-1)[: len(x)].view(-1, 1), torch.stack(x.unbind(1), 1), x[:, None].transpose(1, 2).flatten(1),
         torch.nn.functional.pad(x, (1, 2), value=3.0), torch.cat(x.chunk(2, 1), 1), x.narrow(1, 1, 2),
+        torch.searchsorted(torch.tensor([-0.5, 0.0, 0.5]), x).float(),
+        torch.searchsorted(torch.stack([x[:, 0] - 0.2, x[:, 0]], 1), x, right=True).float(),
         x.gather(1, (x > 0).long()), torch.nn.functional.embedding((x > 0).long(), torch.eye(2)).flatten(1),
     ], 1),
     "sums": lambda x: torch.stack([

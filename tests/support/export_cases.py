@@ -9,12 +9,13 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, OneOf, Sequence, Text, Tuple
 from heading import Headings
 
 import rlcatalog
 from rlcatalog.errors import UnreadKeysWarning
-from rlcatalog.spaces import Simplex
+from rlcatalog.spaces import Repeated, Simplex
+from rlcatalog_preprocessors.examples import Missions
 
 VECTOR = Box(-1, 1, (3,), np.float32)
 IMAGE = Box(0, 255, (16, 16, 3), np.uint8)
@@ -94,6 +95,25 @@ def cases():
             Dict({"action_mask": mask, "avail_actions": Box(-1, 1, (3, 4), np.float32), "v": VECTOR}), Discrete(3),
             use_parametric=True,
         ),
+        "slates, nature, sequences": _case(
+            Dict({
+                "cam": Box(0, 255, (36, 36, 3), np.uint8), "s": Sequence(Discrete(3)),
+                "g": Graph(Box(-1, 1, (2,), np.float32), Discrete(2)),
+            }),
+            MultiDiscrete([3, 3]), conv_filters="nature", custom_action_dist="slate_multi_categorical",
+            sequence_max_len=60, graph_max_nodes=10, graph_max_edges=100,
+        ),
+        "impala, lstm": _case(IMAGE, Box(-1, 1, (2,), np.float32), recurrent=True, conv_filters="impala", **LSTM),
+        "gtrxl, simplex": _case(
+            Dict({"p": Simplex((3,)), "r": Repeated(VECTOR, 3), "t": Missions()}), Discrete(3), recurrent=True,
+            custom_model="gtrxl", text_max_length=20,
+            **{key: value for key, value in ATTENTION.items() if key != "use_attention"},
+        ),
+        "integers": _case(Dict({"d": Discrete(4), "m": MultiDiscrete([2, 3])}), Discrete(2),
+                          _disable_preprocessor_api=True),
+        "memory of a game": _case(Box(0, 255, (128,), np.uint8), Discrete(2), custom_preprocessor="atari_ram"),
+        "pixels of a game": _case(Box(0, 255, (210, 160, 3), np.uint8), Discrete(2), dim=42,
+                                  custom_preprocessor="generic_pixel"),
     }  # fmt: skip
     found["a user's codec"] = _case(Dict({"h": Headings(), "v": VECTOR}), Discrete(2), prepared="heading")
     found |= {f"{name}, tf": replace(case, framework="tf") for name, case in found.items()}

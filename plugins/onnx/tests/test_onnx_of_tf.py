@@ -39,6 +39,13 @@ def test_lgamma(dtype):
                                atol=1e-7 if dtype == np.float32 else 1e-11)  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_places_among_sorted_numbers(dtype):
+    x = np.array([-3, 0, 1, 2, 5, 9], dtype)
+    found = converted(lambda x: tf.searchsorted(tf.constant([0, 1, 1, 5], dtype), x), x)
+    np.testing.assert_array_equal(found, np.searchsorted(np.array([0, 1, 1, 5], dtype), x))
+
+
 def test_a_choice_survives_infinite_numbers():
     x = np.array([-np.inf, -1, 0, 2, np.inf], np.float32)
     found = converted(lambda x: tf.where(x > 0, x, tf.zeros([], tf.float32)), x)

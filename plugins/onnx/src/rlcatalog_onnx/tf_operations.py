@@ -30,7 +30,7 @@ class _Graph:
         made: str = self.graph.make_node(operation, found, attr=attributes, name=self._named(operation)).output[0]
         return made
 
-    def _constant(self, value: float) -> str:
+    def _constant(self, value: float | list[int]) -> str:
         made: str = self.graph.make_const(self._named("constant"), np.array(value, self.dtype)).output[0]
         return made
 
@@ -79,9 +79,19 @@ def where(graph: Any, node: Any, name: str, arguments: Any) -> Any:
     return _replaced(graph, node, _Graph(graph, name, np.float32)("Where", *node.input))
 
 
+def lower_bound(graph: Any, node: Any, name: str, arguments: Any) -> Any:
+    """Convert the places `[r, m]` of values `[r, m]` in rows `[r, n]` of sorted numbers: how many are lower."""
+    add = _Graph(graph, name, np.int64)
+    ordered, values = add("Unsqueeze", node.input[0], [1]), add("Unsqueeze", node.input[1], [2])
+    lower = add("Cast", add("Less", ordered, values), to=graph.get_dtype(node.output[0]))
+    return _replaced(graph, node, add("ReduceSum", lower, [2], keepdims=0))
+
+
 def _dtype(graph: Any, node: Any) -> Any:
     return np.float64 if graph.get_dtype(node.input[0]) == TensorProto.DOUBLE else np.float32
 
 
 #: TensorFlow's name of an operation → what converts it.
-CONVERTED: dict[str, tuple[Any, list[str]]] = {"Log1p": (log1p, []), "Lgamma": (lgamma, []), "SelectV2": (where, [])}
+CONVERTED: dict[str, tuple[Any, list[str]]] = {
+    "Log1p": (log1p, []), "Lgamma": (lgamma, []), "LowerBound": (lower_bound, []), "SelectV2": (where, []),
+}  # fmt: skip

@@ -92,8 +92,18 @@ def _lgamma(x: Tensor, *, out: Any = None) -> Tensor:
     return ((z - 0.5) * z.log() - z + 0.5 * math.log(2 * math.pi) + series - between.log()).to(x.dtype)
 
 
+def _searchsorted(sorted_sequence: Tensor, input: Tensor, **options: Any) -> Tensor:
+    """Return the places of values among sorted numbers: how many are lower, or no higher with `right`."""
+    if sorted_sequence.dim() != 1 or set(options) - {"right"}:
+        return torch.searchsorted(sorted_sequence, input, **options)
+    values = input.unsqueeze(-1)
+    before = sorted_sequence <= values if options.get("right") else sorted_sequence < values
+    return before.sum(dim=-1)
+
+
 REPLACED: dict[Any, Callable[..., Any]] = {
     torch.lgamma: _lgamma,
     Tensor.lgamma: _lgamma,
     torch.special.gammaln: _lgamma,
+    torch.searchsorted: _searchsorted,
 }

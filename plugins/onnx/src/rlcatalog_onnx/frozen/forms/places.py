@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog_onnx.frozen.forms.common import axis_of, dtype_of, form_of, shape_of
+from rlcatalog_onnx.frozen.graph import type_of
 
 if TYPE_CHECKING:
     from rlcatalog_onnx.frozen.torch.recording import Recording
@@ -39,6 +40,18 @@ def _expand(r: Recording, out: Any, a: Any, size: Any, **_: Any) -> str:
     if shape_of(a) == shape_of(out):
         return r.name(a)
     return r.graph.add("Expand", r.name(a), r.graph.constant(shape_of(out), "int64"))
+
+
+@form_of("searchsorted")
+def _searchsorted(r: Recording, out: Any, a: Any, values: Any, *, right: bool = False, out_int32: bool = False) -> str:
+    ordered = r.name(a)
+    if a.ndim > 1:  # a row of sorted numbers for each row of values
+        ordered = r.reshaped(ordered, shape_of(a), (*shape_of(a)[:-1], 1, a.shape[-1]))
+    wide = r.reshaped(r.name(values), shape_of(values), (*shape_of(values), 1))
+    before = r.graph.add("LessOrEqual" if right else "Less", ordered, wide)
+    counted = r.graph.add("Cast", before, to=type_of("int64"))
+    found = r.graph.add("ReduceSum", counted, r.graph.constant([values.ndim], "int64"), keepdims=0)
+    return r.graph.add("Cast", found, to=type_of(dtype_of(out)))
 
 
 @form_of("repeat")
