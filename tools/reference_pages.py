@@ -1,4 +1,4 @@
-"""Writes the pages of `docs/reference`: errors, commands, parts and the API, from what the code says.
+"""Writes the pages of `docs/reference`: errors, commands, parts, checks and the API, from what the code says.
 
 Run it after an error, a command, a declaration or a door has changed: `python tools/reference_pages.py`, or with
 `--check` to only say whether they are up to date. What to do about an error stands in `docs/reference/ways_out.toml`.
@@ -19,6 +19,7 @@ from config_table import public_index_catalog, table
 
 from rlcatalog import errors
 from rlcatalog.cli import OWN_COMMANDS, make_app
+from rlcatalog.testing.kit import OWN
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs/reference"
@@ -161,6 +162,29 @@ def parts_page() -> str:
     return "\n".join(text)
 
 
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def checks_page() -> str:
+    """Return the page of the conformance kit's own checks."""
+    rows = []
+    for check in OWN:
+        asked = " ".join((inspect.getdoc(check.run) or "").split())
+        of = ", ".join(check.kinds) if len(check.kinds) < len(_KINDS) - 2 else "any part"
+        rows.append((f"`{check.name}`", of, asked, f"{check.hint[0].upper()}{check.hint[1:]}."))
+    text = [
+        "# Checks",
+        "",
+        "What [the conformance kit](../hooks.md#the-conformance-kit) asks of a part, and what to do where it fails. A",
+        "case is a check of one part in one framework; `rlcatalog check PACKAGE` prints a line for each. Engines bring",
+        "their own: [Parts](parts.md#checks-of-the-conformance-kit).",
+        "",
+        table(("check", "of", "what it asks", "hint"), *rows),
+        "",
+    ]
+    return "\n".join(text)
+
+
 # --- the files -------------------------------------------------------------------------------------------------------
 
 
@@ -170,6 +194,7 @@ def pages() -> dict[Path, str]:
         TARGET / "errors.md": errors_page(),
         TARGET / "commands.md": commands_page(),
         TARGET / "parts.md": parts_page(),
+        TARGET / "checks.md": checks_page(),
         **api_pages.pages(),
     }
 
