@@ -12,7 +12,7 @@ import numpy as np
 
 from rlcatalog import provided
 from rlcatalog.actions import ActionCodec, ActionMasks, action_codec
-from rlcatalog.errors import ConfigError, ModelContractError, SavedPolicyError
+from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError, SavedPolicyError
 from rlcatalog.export.contract import Runner
 from rlcatalog.export.formats import runner_for
 from rlcatalog.export.interface import Interface
@@ -127,7 +127,10 @@ class Actor:
         """
         own = None
         if self.masks.key is not None and mask is None:
-            own = self.masks.of(obs)
+            try:
+                own = self.masks.of(obs)
+            except ActionMaskError as error:
+                raise self._observations.hinted(error, obs) from error.__cause__
         feeds, rows = self.feeds(obs)
         if mask is not None or (own is not None and len(own) != rows):
             own = self.masks.matrix(own if mask is None else mask, rows)

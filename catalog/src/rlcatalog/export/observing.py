@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.choice import Pins
-from rlcatalog.errors import ObservationError
+from rlcatalog.errors import ActionMaskError, ObservationError
 from rlcatalog.export.interface import Interface, Port
 from rlcatalog.observations import ObservationInput, Preprocessor, observation_inputs, stack
 from rlcatalog.policy import config_from_plain, hinted
@@ -75,6 +75,10 @@ class Observations:
             if found is not None:
                 return found
         return self._closely(obs)
+
+    def hinted(self, error: ActionMaskError, obs: Any) -> Exception:
+        """Return the error of a batch's masks, with a hint where it is one observation."""
+        return hinted(error, self.preprocessor, obs if self._key is None else _without(obs, self._key))
 
     def _at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
         """Return the inputs where they are arrays of the right form; None: there must be a closer look."""
