@@ -52,8 +52,32 @@ def outputs(change: Callable[[Any], Any]) -> Broken:
     return over(forward=forward)
 
 
+def outputs_in_training(change: Callable[[Any], Any]) -> Broken:
+    """Return what makes a model with changed outputs where stored actions are scored, and there alone."""
+
+    def forward(base: Any, self: Any, input_dict: Any, *args: Any) -> Any:
+        found, state = base.forward(self, input_dict, *args)
+        return (change(found) if input_dict["is_training"] else found), state
+
+    return over(forward=forward)
+
+
 def values(change: Callable[[Any], Any]) -> Broken:
     return over(value_function=lambda base, self: change(base.value_function(self)))
+
+
+def values_alone(change: Callable[[Any], Any]) -> Broken:
+    """Return what makes a model with changed values where nobody acts, and there alone."""
+
+    def forward(base: Any, self: Any, input_dict: Any, *args: Any) -> Any:
+        self.nobody_acts = bool(input_dict.get("values_only"))
+        return base.forward(self, input_dict, *args)
+
+    def value_function(base: Any, self: Any) -> Any:
+        found = base.value_function(self)
+        return change(found) if self.nobody_acts else found
+
+    return over(forward=forward, value_function=value_function)
 
 
 def states(change: Callable[[list[Any]], Any]) -> Broken:
@@ -103,6 +127,9 @@ MODELS: dict[str, tuple[Any, ...]] = {
     "too many outputs for a Tuple": (outputs(twice), r"\[\d, 11\].*found shape \[\d, 22\]", {"action": MANY}),
     "too many outputs for a MultiDiscrete": (
         outputs(twice), r"\[\d, 5\].*found shape \[\d, 10\]", {"action": spaces.MultiDiscrete([2, 3])}),
+    "too many outputs in training": (outputs_in_training(twice), r"forward\(\).*found shape \[\d, 4\]"),
+    "one row of outputs in training": (
+        outputs_in_training(lambda x: x[:1]), r"forward\(\).*found shape \[1, 2\]"),
     "one row of outputs": (outputs(lambda x: x[:1]), r"forward\(\).*found shape \[1, 2\]"),
     "each row twice": (outputs(lambda x: twice(x, 0)), r"found shape \[(6|2), 2\]"),
     "outputs of three axes": (outputs(lambda x: x[:, None]), r"found shape \[[13B], 1, 2\]"),
@@ -121,6 +148,7 @@ MODELS: dict[str, tuple[Any, ...]] = {
     "values in two columns": (
         values(lambda x: twice(x[:, None])), r"value_function\(\).*found shape \((3|1|None), 2\)"),
     "one value": (values(lambda x: x[:1]), r"value_function\(\).*found shape \(1,\)"),
+    "one value where nobody acts": (values_alone(lambda x: x[:1]), r"value_function\(\).*found shape \(1,\)"),
     "the mean of the values": (values(mean), r"value_function\(\).*found shape \(\)"),
     "no value": (values(lambda x: None), r"value_function\(\).*found None"),
     "value_function takes an argument": (
@@ -162,6 +190,9 @@ MEMORIES: dict[str, tuple[Any, ...]] = {
         instead(__init__=lambda self, obs_space, action_space, num_outputs, model_config, name: None),
         "takes .* trunk="),
     "too many outputs": (outputs(twice), r"forward\(\).*found shape \[\d, 4\]"),
+    "too many outputs in training": (outputs_in_training(twice), r"forward\(\).*found shape \[\d, 4\]"),
+    "the outputs of one step in training": (
+        outputs_in_training(lambda x: x[:1]), r"forward\(\).*found shape \[1, 2\]"),
     "the outputs of one step": (outputs(lambda x: x[:1]), r"forward\(\).*found shape \[1, 2\]"),
     "a state of another width": (states(lambda s: [twice(s[0])]), r"forward\(\).*found \[\(3, 6\)\]"),
     "a state too many": (states(lambda s: [*s, *s]), r"forward\(\).*returned 2 states"),
