@@ -170,7 +170,7 @@ def test_train_and_evaluate(tmp_path):
     assert list((out / "policy").glob("filter-*.safetensors"))
     printed = rlcatalog("evaluate", str(out), "--episodes", "4").stdout
     assert float(printed.strip().rpartition("mean return ")[2]) > 0
-    assert "pass --env ID" in rlcatalog("evaluate", str(out / "policy"), code=1).stderr
+    assert "pass the folder of its run, or --env ID" in rlcatalog("evaluate", str(out / "policy"), code=1).stderr
     assert "mean return" in rlcatalog("evaluate", str(out / "policy"), "--env", "CartPole-v1", "--episodes", "2").stdout
 
 
@@ -187,6 +187,8 @@ def test_a_space_that_cannot_be_written_down_is_evaluated_with_the_environments_
     assert (config["env"], config["env_module"]) == ("MiniGrid-Empty-5x5-v0", "minigrid")
     assert "type --import minigrid" in rlcatalog("evaluate", str(out), "--episodes", "1", code=1).stderr
     assert "mean return" in rlcatalog("evaluate", str(out), "--episodes", "1", "--import", "minigrid").stdout
+    assert "type --import minigrid" in rlcatalog("export", str(out), code=1).stderr
+    assert "policy.onnx: inputs " in rlcatalog("export", str(out), "--import", "minigrid").stdout
 
 
 def test_a_folder_holds_one_run_and_its_config_imports_nothing(tmp_path):

@@ -339,6 +339,11 @@ def _not_implemented(self, other):
     raise NotImplementedError
 
 
+def _counting(self, flat):
+    self.calls = getattr(self, "calls", 0) + 1
+    self.largest = self.largest + self.calls
+
+
 #: Further faults that one check is to find.
 MORE = {
     "a kl that is drawn": ("one_number_per_row", Fault("bell", "kl asked again: it must be computed, not drawn", {
@@ -347,6 +352,8 @@ MORE = {
         "kl": _not_implemented})),
     "an entropy that is hidden": ("entropy_agrees_with_draws", Fault("bell", "'estimate' hides them from engines", {
         "entropy_kind": "estimate"})),
+    "a state without all that it learns from": ("state_is_saved_and_restored", Fault("largest", "after learning on", {
+        "learn": _counting})),
     "a kl in one framework": ("frameworks_agree", Fault("choice", "whether there is a kl: .True, False.", None, {
         "Twin": WithoutDivergence}, {"targets": {"torch": f"{PARTS}:Choice", "tf": f"{PARTS}:Twin"}})),
 }  # fmt: skip

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rlcatalog.catalog import default_catalog
+from rlcatalog.cli.arguments import make_env
 from rlcatalog.cli.isolation import aside
-from rlcatalog.cli.runs import POLICY
+from rlcatalog.cli.runs import POLICY, import_modules, read_config
+from rlcatalog.cli.train_options import Modules
 from rlcatalog.export import exporter_for
-from rlcatalog.policy import load
+from rlcatalog.policy import load, read_manifest
 
 
 def export(
@@ -22,6 +24,7 @@ def export(
     out: Annotated[
         Path | None, typer.Option("--out", help="The file to write; policy.SUFFIX in RUN when missing.")
     ] = None,
+    modules: Modules = None,
 ) -> None:
     """Write a trained policy as one file that acts without it."""
     with aside():
@@ -30,8 +33,25 @@ def export(
             format = format or "onnx"
             suffix = exporter_for(catalog, run, format).declaration.suffix  # type: ignore[attr-defined]
             out = run / f"{POLICY}{suffix or f'-{format}'}"
+        import_modules(modules or [])
         saved = run / POLICY
-        policy = load(catalog, saved if saved.is_dir() else run)
+        policy = load(catalog, saved, *_spaces(run, modules or [])) if saved.is_dir() else load(catalog, run)
         interface = policy.export(out, format)
     print(f"{out}: inputs {', '.join(port.name for port in interface.inputs)}; outputs"
           f" {', '.join(port.name for port in interface.outputs)}")  # fmt: skip
+
+
+def _spaces(run: Path, modules: list[str]) -> tuple[Any, Any]:
+    """Return the environment's spaces where a run's policy could not write them down, None for those that it could."""
+    manifest = read_manifest(run / POLICY)
+    missing = [written is None for written in (manifest.observation_space, manifest.action_space)]
+    if not any(missing):
+        return None, None
+    told = read_config(run, modules)
+    env = make_env(told["env"], **told["algorithm"]["env_config"])
+    try:
+        wrapped = default_catalog().wrap_env(env, manifest.config)
+        spaces = wrapped.observation_space, wrapped.action_space
+        return spaces[0] if missing[0] else None, spaces[1] if missing[1] else None
+    finally:
+        env.close()

@@ -157,5 +157,5 @@ def _same(one: Any, other: Any) -> bool:
         return isinstance(other, tuple | list) and len(one) == len(other) and all(map(_same, one, other))
     try:
         return bool(np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-4, atol=1e-5))
-    except (TypeError, ValueError):
-        return bool(one == other)
+    except (TypeError, ValueError):  # no numbers
+        return bool(np.array_equal(one, other))

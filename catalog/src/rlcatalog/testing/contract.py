@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.catalog import Catalog
+from rlcatalog.errors import CatalogError
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import Component
 from rlcatalog.testing.examples import Example, examples_of, quiet
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 class NotApplicable(Exception):
     """Raised by a check for a part that it has nothing to say about; the text says why."""
+
+
+class ExampleError(AssertionError):
+    """An example that a part declares cannot be used, whatever is checked with it."""
 
 
 def require(holds: bool, what: str) -> None:
@@ -96,15 +101,26 @@ class Part:
 
         Raises:
             AssertionError: It fits no standard space, and declares no examples.
+            ExampleError: The config of one is none.
         """
         if "examples" not in self.shared:
-            self.shared["examples"] = examples_of(self.component, self.catalog)
+            self.shared["examples"] = self._usable(examples_of(self.component, self.catalog))
         found: list[Example] = self.shared["examples"]
         require(
             bool(found),
             "it is chosen in no standard example; declare"
             " examples='package.module:function', which returns a list of rlcatalog.testing.Example",
         )
+        return found
+
+    def _usable(self, found: list[Example]) -> list[Example]:
+        for number, example in enumerate(found, 1):
+            try:
+                with quiet():
+                    self.catalog.parse_config(example.config)
+            except CatalogError as error:
+                where = self.component.declaration.examples or "the standard ones"
+                raise ExampleError(f"example {number} of {where} cannot be used: {error}") from error
         return found
 
     @property

@@ -30,7 +30,7 @@ from rlcatalog.testing.checks import (
     models,
     wrappers,
 )
-from rlcatalog.testing.contract import Check, NotApplicable, Part
+from rlcatalog.testing.contract import Check, ExampleError, NotApplicable, Part
 from rlcatalog.testing.examples import kind_of
 from rlcatalog.testing.running import seed
 
@@ -83,7 +83,8 @@ class Case:
             ours = isinstance(error, AssertionError | CatalogError)
             what = str(error) if ours else f"{reason(error)}{_place(error, self.part)}"
             # What the part's own code raised is not what the check's hint is about.
-            raised = not ours or (isinstance(error, PartError) and error.__cause__ is not None)
+            own = isinstance(error, PartError) and error.__cause__ is not None
+            raised = not ours or own or isinstance(error, ExampleError)
             hint = "" if raised else f" Hint: {self.check.hint}."
             raise ConformanceError(
                 f"{self}: {self.part.component.kind} {self.part.component.name!r}"
@@ -118,7 +119,7 @@ def cases(
     Args:
         distribution: Its name.
         catalog: The catalog it is loaded in; the process's own when None.
-        expected: Names of cases that are expected to fail, such as `"trunk-glu-rows_independent-tf"`, with the reason.
+        expected: Names of cases that are expected to fail, such as `"trunk-glu-output_width-tf"`, with the reason.
 
     Raises:
         UnknownNameError: No such distribution has parts, or a name in `expected` is no case.

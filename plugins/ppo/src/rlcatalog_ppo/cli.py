@@ -198,7 +198,8 @@ def evaluate(
     if env is None:
         if source == directory:
             raise SavedPolicyError(
-                f"{directory}: a policy without its run does not say its environment; pass --env ID."
+                f"{directory}: a policy without its run does not say its environment; pass the folder of its run, or"
+                " --env ID."
             )
         saved = read_config(directory, modules or [])
         env, env_config = saved["env"], saved["algorithm"]["env_config"]

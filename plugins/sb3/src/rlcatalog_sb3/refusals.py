@@ -108,7 +108,8 @@ def refuse_model(policy: Policy, *, recurrent: bool) -> None:
         )
     served = is_packable(policy.memory.initial)
     if policy.memory and not recurrent:
-        hint = " Use CatalogRecurrentPolicy with rlcatalog_sb3.RecurrentPPO." if served else ""
+        way = " Use CatalogRecurrentPolicy with rlcatalog_sb3.RecurrentPPO, on the command line --algo RecurrentPPO."
+        hint = way if served else ""
         raise NotServedError(
             f"{where or f'{name} is recurrent (get_initial_state() is not empty): '}PPO and A2C of Stable-Baselines3"
             f" carry no state from step to step.{hint}"

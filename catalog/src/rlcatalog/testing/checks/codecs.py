@@ -310,8 +310,8 @@ def _equal(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(_equal, one, other))
     try:
         return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5))
-    except TypeError:
-        return bool(one == other)
+    except (TypeError, ValueError):  # no numbers
+        return bool(np.array_equal(one, other))
 
 
 @check("action_codec", hint="cut raw values off at the bounds, and cast them to the space's dtype")

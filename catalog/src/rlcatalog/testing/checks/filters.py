@@ -133,7 +133,13 @@ def state_is_saved_and_restored(part: Part) -> None:
         expected = made(bench.others.copy())
         alike(restored(bench.others.copy()), expected, f"{bench}: a filter with its state, against itself")
         _same_state(restored.get_state(), kept, f"{bench}: the state of a restored filter")
-        made(bench.others.copy(), update=True)
+        for one in (made, restored):
+            one(bench.others.copy(), update=True)
+        _same_state(restored.get_state(), _copied(made.get_state()), f"{bench}: the state of both after learning on")
+        alike(
+            restored(bench.others.copy()), made(bench.others.copy()),
+            f"{bench}: a filter that learned on from its state, against itself",
+        )  # fmt: skip
         _same_state(state, kept, f"{bench}: while the filter learned on, the state returned before")
 
 
