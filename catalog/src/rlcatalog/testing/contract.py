@@ -100,8 +100,7 @@ class Part:
         """The spaces and configs it is tried with, one at least.
 
         Raises:
-            AssertionError: It fits no standard space, and declares no examples.
-            ExampleError: The config of one is none.
+            AssertionError: It fits no standard space and declares no examples, or the config of one is none.
         """
         if "examples" not in self.shared:
             self.shared["examples"] = self._usable(examples_of(self.component, self.catalog))
