@@ -221,7 +221,6 @@ def test_a_module_in_the_working_folder_is_found(tmp_path):
         "import gymnasium as gym\n"
         "gym.register('Board-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=9)\n"
     )
-    (tmp_path / "json.py").write_text("raise ImportError('what is installed comes first')")
     command = [Path(sys.executable).with_name("rlcatalog"), "explain"]
     done = subprocess.run(
         [*command, "boards:Board-v0", "--json"], capture_output=True, text=True, cwd=tmp_path, check=False

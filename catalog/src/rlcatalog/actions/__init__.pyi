@@ -1,5 +1,5 @@
 from .bounds import Interval as Interval, frozen as frozen, interval as interval, read_bounds as read_bounds
-from .codec import ActionCodec as ActionCodec, action_codec as action_codec
+from .codec import ActionCodec as ActionCodec, action_codec as action_codec, first_row as first_row
 from .distribution import (
     ActionDistribution as ActionDistribution,
     BoundDistribution as BoundDistribution,

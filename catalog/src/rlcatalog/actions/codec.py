@@ -285,6 +285,13 @@ def _by_column(mask: Any) -> Any:
     return tuple(_by_column(list(column)) for column in zip(*mask, strict=True))
 
 
+def first_row(actions: Any) -> Any:
+    """Return the first of a batch of actions, as a single environment takes it."""
+    if isinstance(actions, Mapping):
+        return {key: first_row(part) for key, part in actions.items()}
+    return tuple(map(first_row, actions)) if isinstance(actions, tuple) else actions[0]
+
+
 def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, str] | None = None) -> ActionCodec:
     """Return the codec of an action space.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rlcatalog import Policy
+from rlcatalog.actions import first_row
 from rlcatalog.errors import ModelContractError, NotServedError
 
 
@@ -53,7 +53,7 @@ def act(
     step = policy.act([observation], carried, prev_reward=reward, explore=explore)
     extra = {"vf_preds": None if step.value is None else step.value[0], "action_logp": step.logp[0],
              "action_dist_inputs": step.dist_inputs[0]}  # fmt: skip
-    return _first(step.action), [] if step.state is None else EpisodeState(step.state), extra
+    return first_row(step.action), [] if step.state is None else EpisodeState(step.state), extra
 
 
 def _carried(policy: Policy, state: Any) -> Any:
@@ -71,10 +71,3 @@ def _carried(policy: Policy, state: Any) -> Any:
         )
     memory = tuple(part[None].astype(own.dtype) for part, own in zip(found, began.memory, strict=True))
     return began._replace(memory=memory)
-
-
-def _first(action: Any) -> Any:
-    """Return the first row of a batch of actions."""
-    if isinstance(action, Mapping):
-        return {key: _first(part) for key, part in action.items()}
-    return tuple(_first(part) for part in action) if isinstance(action, tuple) else action[0]

@@ -22,6 +22,7 @@ from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.spaces.space_utils import clip_action, get_base_struct_from_space, unsquash_action
 
+from rlcatalog.actions import first_row
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.spaces import same_space, space_to_json
 from rlcatalog_rllib.connectors import Pieces, pieces_of
@@ -179,7 +180,7 @@ class AdaptAgents(ConnectorV2):
             for agent, action in raw.items():
                 codec = getattr(getattr(rl_module[episode.module_for(agent)], "policy", None), "action_codec", None)
                 if codec is not None:
-                    adapted[agent] = _first(codec.adapt(np.reshape(action, (1, -1))))
+                    adapted[agent] = first_row(codec.adapt(np.reshape(action, (1, -1))))
                 elif self._others is not None:
                     space = self.input_action_space[agent]
                     adapted[agent] = self._others(action, get_base_struct_from_space(space))  # type: ignore[no-untyped-call]
@@ -187,12 +188,6 @@ class AdaptAgents(ConnectorV2):
                     adapted[agent] = action
         batch[Columns.ACTIONS_FOR_ENV] = found
         return batch
-
-
-def _first(batch: Any) -> Any:
-    if isinstance(batch, Mapping):
-        return {key: _first(part) for key, part in batch.items()}
-    return tuple(map(_first, batch)) if isinstance(batch, tuple) else batch[0]
 
 
 @dataclass(frozen=True)

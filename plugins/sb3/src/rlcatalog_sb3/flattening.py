@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog import Catalog, Preprocessor, SpaceInfo, default_catalog
-from rlcatalog.actions import ActionCodec, action_codec
+from rlcatalog.actions import ActionCodec, action_codec, first_row
 from rlcatalog.choice import Resolution
 from rlcatalog.cli import make_env
 from rlcatalog.config import same
@@ -175,7 +175,7 @@ class Flattening:
 
     def act(self, raw: Any) -> Any:
         """Return the environment's action for one raw action."""
-        return _first(self.action_codec.adapt(np.asarray(raw).reshape(1, -1)))
+        return first_row(self.action_codec.adapt(np.asarray(raw).reshape(1, -1)))
 
 
 def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
@@ -250,9 +250,3 @@ def _codecs(preprocessor: Preprocessor) -> Iterator[Any]:
     yield preprocessor.component
     for child in preprocessor.children:
         yield from _codecs(child)
-
-
-def _first(batch: Any) -> Any:
-    if isinstance(batch, Mapping):
-        return {key: _first(part) for key, part in batch.items()}
-    return tuple(map(_first, batch)) if isinstance(batch, tuple) else batch[0]
