@@ -21,7 +21,6 @@ from gymnasium.spaces import Box, Discrete
 from scipy.stats import chisquare
 
 import rlcatalog
-from rlcatalog.plugins import public_index
 
 pytestmark = pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning")
 
@@ -100,7 +99,7 @@ def test_no_built_in_part_is_left_out(kind):
         for resolution in [rlcatalog.default_catalog().resolve(case.obs, case.action, case.config, case.framework)]
         for component in parts_of(resolution)
     }
-    ours = {c.address for c in rlcatalog.default_catalog().registry.active(kind) if public_index.lists(c)}
+    ours = {c.address for c in rlcatalog.default_catalog().registry.active(kind) if c.is_listed}
     assert ours
     assert ours <= used
 

@@ -10,7 +10,7 @@ from rlcatalog.config import ModelConfig
 from rlcatalog.errors import shown
 from rlcatalog.models import ModelPart
 from rlcatalog.observations import Preprocessor
-from rlcatalog.plugins import Component, call_target, named, public_index
+from rlcatalog.plugins import Component, blamed, named
 from rlcatalog.spaces import SpaceInfo
 
 
@@ -30,11 +30,11 @@ def make_preprocessor(
     if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
         raise component.fault(f"its target must be a subclass of rlcatalog.Preprocessor, found {shown(cls)}.")
     made: Preprocessor
-    with named(component):
+    with named(component), blamed(component):
         if cls.__init__ is Preprocessor.__init__:
-            made = call_target(component, "numpy", info.space, options, check=check, info=info, find_child=find_child)
+            made = cls(info.space, options, check=check, info=info, find_child=find_child)
         else:  # a custom class with a constructor in RLlib's form
-            made = call_target(component, "numpy", info.space, dict(options))
+            made = cls(info.space, dict(options))
     if not hasattr(made, "size"):
         raise component.fault(f"{cls.__qualname__}.__init__() does not call that of rlcatalog.Preprocessor.")
     made.set_check(check)
@@ -61,7 +61,7 @@ def model_parts(
             continue
         custom = config.fresh()["custom_model_config"] if config.values["custom_model"] is not None else {}
         own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
-        cls, stranger = component.load(framework), not (component.in_process or public_index.lists(component))
+        cls, stranger = component.load(framework), component.is_strange
         if stranger and getattr(cls, "framework_of_class", None) != framework:
             raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
         fault = component.fault if stranger else None

@@ -280,7 +280,9 @@ class Catalog(Registrations):
         assert component is not None
         made = make_preprocessor(component, info, options, check, partial(self.child_preprocessor, pins=pins))
         made.component, made.made_by = component, self
-        made.examine()
+        made.is_watched = not component.is_listed
+        if made.is_watched:
+            made.examine()
         return made
 
     def action_dist(

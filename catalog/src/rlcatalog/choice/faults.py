@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rlcatalog.errors import AmbiguousChoiceError, CatalogError, PartError, PluginWarning
-from rlcatalog.plugins import Component, public_index, tell_once
+from rlcatalog.plugins import Component, tell_once
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ def without_faulty(find: Callable[[], T], *, strict: bool) -> T:
             break
         except PartError as error:
             part = error.part
-            own = part is None or part.in_process or public_index.lists(part)
+            own = part is None or not part.is_strange
             if strict or own or id(part) in aside:
                 raise (faults[0] if faults else error) from error.__cause__
             faults.append(error)

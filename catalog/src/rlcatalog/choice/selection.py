@@ -9,7 +9,7 @@ from typing import Any
 from rlcatalog.choice.faults import left_out, say
 from rlcatalog.choice.ties import refuse_two_switched_on, tie
 from rlcatalog.errors import OutrankedWarning, PartError, reason, shown
-from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request, public_index, tell_once
+from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request, tell_once
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def choose(
     best = [v for v in matching if v.rank == matching[0].rank]
     if len(best) > 1:
         best = _preferred(best, prefer) or best
-    listed = [v for v in best if public_index.lists(v.component)]
+    listed = [v for v in best if v.component.is_listed]
     if len(listed) == 1 and not any(v.component.in_process for v in best):  # what a program registered, it meant
         best = listed
     if len(best) > 1:
@@ -87,9 +87,9 @@ def choose(
 def _say_outranked(slot: str, chosen: Verdict, matching: Sequence[Verdict], prefer: Sequence[str]) -> None:
     """Warn, once, of a stranger's part that is chosen before a listed one; whoever prefers its plugin knows."""
     winner = chosen.component
-    if winner.in_process or winner.distribution in prefer or public_index.lists(winner):
+    if not winner.is_strange or winner.distribution in prefer:
         return
-    beaten = next((v.component for v in matching if public_index.lists(v.component)), None)
+    beaten = next((v.component for v in matching if v.component.is_listed), None)
     if beaten is not None:
         key = {"trunk": "custom_model", "action_dist": "custom_action_dist"}.get(slot)
         back = f"Write {key}={beaten.name!r} into the config, or disable" if key else "Disable"
@@ -128,7 +128,7 @@ def verdict(component: Component, request: Request) -> Verdict:
     if request.framework is not None and by_framework and request.framework not in component.frameworks:
         return Verdict(component, None, f"has no code for framework {request.framework!r}")
     try:
-        asked = request if public_index.lists(component) else replace(request)  # a stranger's own: frozen is not sealed
+        asked = request if component.is_listed else replace(request)  # a stranger's own: frozen is not sealed
         answer: Any = component.declaration.judge(asked)
         if type(answer) is Match and type(answer.why) is str and answer.rank in tuple(Rank):
             return Verdict(component, Rank(answer.rank), answer.why)

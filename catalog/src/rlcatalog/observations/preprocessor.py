@@ -85,6 +85,8 @@ class Preprocessor:
     #: What the catalog made this one from, and that catalog; None for one that was made by hand.
     component: Component | None = None
     made_by: Catalog | None = None
+    #: Whether its first observations show if it keeps its contract; not where the kit's checks have held it to that.
+    is_watched = True
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ _CANARY = np.float32(-77777.25)
 
 
 class Watch:
-    """Watches a codec write.
+    """Watches a codec write, and those of the space's parts; the catalog's own are left alone, see `is_watched`.
 
     Args:
         codec: The codec.
@@ -37,7 +37,7 @@ class Watch:
     @cached_property
     def _writers(self) -> list[tuple[str, Callable[[Any], Any], Any, tuple[int, ...]]]:
         codec, cls = self._codec, type(self._codec)
-        if all(getattr(cls, name).__module__ == _HOME for name in ("writer", "batch_writer")):
+        if not codec.is_watched or all(getattr(cls, name).__module__ == _HOME for name in ("writer", "batch_writer")):
             return []  # `Preprocessor`'s own
         return [
             ("writer", lambda obs: obs, codec.writer(self._start), ()),
@@ -53,6 +53,8 @@ class Watch:
         Raises:
             ModelContractError: It does.
         """
+        if not self._is_needed:
+            return
         codec, first = self._codec, self._start
         if codec.info.is_composite and len(codec.children) == len(codec.info.children):
             for child, part in zip(codec.children, codec.info.split(obs), strict=True):
@@ -81,6 +83,8 @@ class Watch:
         Raises:
             ModelContractError: One does.
         """
+        if not self._is_needed:
+            return
         low, high = self._limits
         wrong = (encoded < low) | (encoded > high)
         if wrong.any():
@@ -92,6 +96,10 @@ class Watch:
                 f"{who}: {path} is encoded as {encoded[wrong][0]} in place {at}, outside of [{low[at]}, {high[at]}],"
                 " which its bounds() says."
             )
+
+    @cached_property
+    def _is_needed(self) -> bool:
+        return any(codec.is_watched for codec in self._codec.codecs())
 
     @cached_property
     def _limits(self) -> tuple[Array, Array]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from rlcatalog.errors import CatalogError, NotServedError, PartError, raised_as, shown
 from rlcatalog.frameworks import frameworks, require_framework
+from rlcatalog.plugins import public_index
 from rlcatalog.plugins.declarations import Declaration
 
 
@@ -48,6 +50,16 @@ class Component:
     def in_process(self) -> bool:
         """Whether it was registered by the running program."""
         return not self.distribution
+
+    @cached_property
+    def is_listed(self) -> bool:
+        """Whether it is the one that the public index has under its name."""
+        return not self.in_process and public_index.provider_of(self.kind, self.name) == self.distribution
+
+    @property
+    def is_strange(self) -> bool:
+        """Whether it is a plugin's that the public index does not list."""
+        return not (self.in_process or self.is_listed)
 
     @property
     def undeclared(self) -> bool:

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rlcatalog.plugins.component import Component
+from typing import Any
 
 
 @cache
@@ -34,11 +31,6 @@ def distributions(*entries: str) -> list[str]:
     if not entries:
         return list(_data()["distributions"])
     return sorted({owner for entry, owner in _data()["provides"].items() if entry.startswith(entries)})
-
-
-def lists(component: Component) -> bool:
-    """Whether a component is the one that the index has under its name."""
-    return bool(component.distribution) and provider_of(component.kind, component.name) == component.distribution
 
 
 def how_to_get(distribution: str) -> str:

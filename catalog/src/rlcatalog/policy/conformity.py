@@ -18,7 +18,7 @@ from rlcatalog.actions import ActionDistribution, unbound
 from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.errors import CatalogError, ModelContractError, PartError, reason, shown
 from rlcatalog.models import ModelV2, models_inside, refusal, said_by
-from rlcatalog.plugins import Component, blamed, public_index
+from rlcatalog.plugins import Component, blamed
 
 if TYPE_CHECKING:
     from rlcatalog.policy.policy import Policy
@@ -116,7 +116,7 @@ class Conformity:
             return
         if isinstance(error, TypeError):
             self._check_signatures(error)
-        packages = {package: component for package, component in self._homes() if _is_strange(component)}
+        packages = {package: component for package, component in self._homes() if component.is_strange}
         if not packages:
             return
         for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
@@ -163,7 +163,7 @@ class Conformity:
         """Return the distribution, or a method of it, and the plugins' parts it is made of."""
         cls = unbound(self._policy.dist_class)[0]
         components = [plan.component for plan in self._policy.resolution.actions.walk()]
-        labels = [c.label for c in components if _is_strange(c)] or [c.label for c in components[:1] if c.label]
+        labels = [c.label for c in components if c.is_strange] or [c.label for c in components[:1] if c.label]
         part = " with ".join(dict.fromkeys(labels))
         return f"{getattr(cls, '__name__', cls)}{method and f'.{method}()'}{part and f' ({part})'}"
 
@@ -177,10 +177,6 @@ def _chain(model: Any) -> list[Any]:
     for one in found:
         found += [inner for inner in models_inside(one).values() if inner not in found]
     return found
-
-
-def _is_strange(component: Component) -> bool:
-    return not (component.in_process or public_index.lists(component))
 
 
 def _titled(component: Component) -> str:
@@ -235,7 +231,7 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
     """
     for plan in resolution.actions.walk():
         component = plan.component
-        if not _is_strange(component):
+        if not component.is_strange:
             continue
         cls, options = unbound(plan.load(resolution.framework, config))
         if (signature := refusal(cls, (None, None), options)) is not None:

@@ -78,12 +78,11 @@ class OneHotPreprocessor(Preprocessor):
         first, counts = self._first.reshape(entries), self._counts.astype(np.uint64).reshape(entries)
         slots, from_zero = (self._offset + self._first).reshape(entries), not self._first.any()
 
-        @lru_cache(maxsize=2)
         def slot_starts(rows: int, width: int) -> Array:
             places: Array = _row_starts(rows, width)[:, None] + slots
             return places
 
-        starts = slot_starts if shape else _row_starts
+        starts = lru_cache(maxsize=2)(slot_starts) if shape else _row_starts
 
         def write(batch: Any, out: Array) -> None:
             rows, width = out.shape

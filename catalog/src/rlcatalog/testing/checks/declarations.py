@@ -41,7 +41,7 @@ def _is_asked(part: Part) -> bool:
 
 
 def _is_no_default(part: Part) -> bool:
-    return not public_index.lists(part.component) and part.component.declaration.overrides is None
+    return not part.component.is_listed and part.component.declaration.overrides is None
 
 
 @check(*EVERY, hint="write one line for `rlcatalog list`", every_framework=False)
