@@ -25,7 +25,7 @@ def ours(num_envs: int, hyper: plain_ppo.Hyper, steps: int, seed: int) -> float:
         "gamma": hyper.gamma, "lambda_": hyper.lambda_, "clip_param": hyper.clip, "vf_loss_coeff": hyper.vf_coef,
         "entropy_coeff": hyper.ent_coef, "grad_clip": hyper.max_grad_norm, "seed": seed,
         # As a run of the usual length would have it; recording is counted.
-        "frozen": "always" if num_envs == 1 else "never",
+        "frozen": "always",
         "model": {"fcnet_hiddens": list(hyper.hiddens), "vf_share_layers": hyper.share},
     }  # fmt: skip
     algo = PPO(ENV, config)

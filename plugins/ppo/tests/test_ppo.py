@@ -188,7 +188,9 @@ def test_a_minibatch_beyond_the_rollout_is_the_rollout():
     with pytest.warns(CatalogWarning, match=r"minibatch_size=1000 is larger than a rollout.* = 32\. The whole rollout"):
         algo = PPO(Clock, {**SMALL, "minibatch_size": 1000, "num_epochs": 3})
     sizes, step = [], algo._learner.optimizer.step
-    algo._learner.optimizer.step = lambda batch, *args: sizes.append(len(batch["logp"])) or step(batch, *args)
+    algo._learner.optimizer.step = lambda batch, *args, **how: (
+        sizes.append(len(batch["logp"])) or step(batch, *args, **how)
+    )
     algo.train()
     assert sizes == [32] * 3
     algo.stop()

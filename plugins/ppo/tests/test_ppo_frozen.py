@@ -69,8 +69,9 @@ def test_what_was_collected_has_the_densities_of_the_policy(kind):
     [
         ({"num_envs": 1}, 100_000, "cpu", True),
         ({"num_envs": 2}, 20_000, "cpu", True),
-        ({}, 100_000, "cpu", False),
-        ({"num_envs": 3}, 100_000, "cpu", False),
+        ({}, 100_000, "cpu", True),
+        ({"num_envs": 16}, 100_000, "cpu", True),
+        ({"num_envs": 17}, 100_000, "cpu", False),
         ({"num_envs": 1}, 19_999, "cpu", False),
         ({"num_envs": 1}, None, "cpu", False),
         ({"num_envs": 1, "rollout_length": 32}, 100_000, "cpu", False),

@@ -182,3 +182,30 @@ def test_moments_are_those_of_the_names_in_get_weights():
     for name, moment in states[0].first.items():
         np.testing.assert_allclose(states[1].first[name], moment, rtol=1e-3, atol=1e-6, err_msg=name)
         np.testing.assert_allclose(states[1].second[name], states[0].second[name], rtol=2e-3, atol=1e-8, err_msg=name)
+
+
+def test_rows_are_looked_at_once_and_figures_are_those_of_the_last_pass(monkeypatch):
+    """An update of three passes leaves the weights of as many steps taken one by one, and says what the last found."""
+    config = {**SMALL, "framework": "torch", "model": MODELS["fcnet"], "num_epochs": 3, "minibatch_size": 16}
+    algo, by_hand = (PPO(lambda config: Drift(config), {**config, "seed": 3}) for _ in range(2))
+    batch = algo._batch(algo._collector.collect(16))
+    checked, last = [], []
+    evaluate = type(algo.policy).evaluate
+
+    def watched(self, rows, *, check=True):
+        checked.append(check)
+        return evaluate(self, rows, check=check)
+
+    rng = by_hand._learner.rng
+    rng.bit_generator.state = algo._learner.rng.bit_generator.state
+    for _ in range(3):
+        last = [by_hand._learner.optimizer.step(part, 1e-3)[0].numpy() for part in minibatches(batch, 16, rng)]
+    with monkeypatch.context() as patched:
+        patched.setattr(type(algo.policy), "evaluate", watched)
+        found = algo._learner.update(batch, 1e-3)
+    assert checked == [True] * 4 + [False] * 8
+    names = algo._learner.optimizer.objective.figures
+    np.testing.assert_allclose([found[name] for name in names], np.mean(last, 0), rtol=1e-5)
+    expected = by_hand.policy.model.get_weights()
+    for name, weight in algo.policy.model.get_weights().items():
+        np.testing.assert_array_equal(weight, expected[name], err_msg=name)

@@ -41,8 +41,8 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     frozen: Annotated[
         Literal["auto", "always", "never"],
         Meta(
-            description="collect with a frozen policy, which acts faster; auto: on the CPU with one or two"
-            " environments, rollouts of 64 steps or more and 20,000 steps to come in all, where that pays"
+            description="collect with a frozen policy, which acts faster; auto: on the CPU with up to"
+            " sixteen environments, rollouts of 64 steps or more and 20,000 steps to come in all, where that pays"
         ),
     ] = "auto"
     env_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the environment")] = {}

@@ -48,9 +48,24 @@ class Optimizer(Protocol):
     objective: Objective
 
     def step(
-        self, batch: Mapping[str, Any], lr: float, kl_coeff: float = 0.0, clip_param: float | None = None
+        self,
+        batch: Mapping[str, Any],
+        lr: float,
+        kl_coeff: float = 0.0,
+        clip_param: float | None = None,
+        *,
+        check: bool = True,
+        measure: bool = True,
     ) -> tuple[Any, dict[str, Any]]:
         """Improve the weights on a minibatch; return the objective's figures and the model's metrics.
+
+        Args:
+            batch: The minibatch.
+            lr: Learning rate.
+            kl_coeff: Weight of the divergence from the policy that collected.
+            clip_param: How far the probability ratio may move from 1; the config's when missing.
+            check: Whether the minibatch is looked at first; not where its rows were before.
+            measure: Whether figures and metrics are asked for; without, None and nothing may be returned.
 
         Raises:
             NonFiniteError: The loss or its gradient is not finite; the weights stay as they were.
@@ -106,10 +121,14 @@ class Learner:
         """
         figures: list[Any] = []
         metrics: dict[str, Any] = {}
-        for minibatches_of_pass in self._passes(self.optimizer.placed(batch)):
+        passes = list(self._passes(self.optimizer.placed(batch)))
+        for i, minibatches_of_pass in enumerate(passes):
+            is_first, is_last = i == 0, i == len(passes) - 1
             figures = []
             for minibatch in minibatches_of_pass:
-                found, metrics = self.optimizer.step(minibatch, lr, self.kl_coeff, clip_param)
+                found, metrics = self.optimizer.step(
+                    minibatch, lr, self.kl_coeff, clip_param, check=is_first, measure=is_last
+                )
                 for operation in self.policy.model.update_ops():
                     _run(operation)
                 figures.append(found)

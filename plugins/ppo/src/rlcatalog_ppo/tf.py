@@ -118,9 +118,19 @@ class Optimizer:
         self._traced: Any = None
 
     def step(
-        self, batch: Mapping[str, Any], lr: float, kl_coeff: float = 0.0, clip_param: float | None = None
+        self,
+        batch: Mapping[str, Any],
+        lr: float,
+        kl_coeff: float = 0.0,
+        clip_param: float | None = None,
+        *,
+        check: bool = True,
+        measure: bool = True,
     ) -> tuple[Any, dict[str, Any]]:
-        """Improve the weights on a minibatch."""
+        """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.Optimizer`.
+
+        A trace looks at shapes alone, and it measures in any case.
+        """
         self.optimizer.learning_rate.assign(lr)
         self.kl_coeff.assign(kl_coeff)
         scheduled = clip_param is not None

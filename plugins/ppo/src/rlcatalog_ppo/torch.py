@@ -184,25 +184,32 @@ class Optimizer:
         self.optimizer = Adam(self.parameters, eps=1e-5)
 
     def step(
-        self, batch: Mapping[str, Any], lr: float, kl_coeff: float = 0.0, clip_param: float | None = None
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """Improve the weights on a minibatch."""
+        self,
+        batch: Mapping[str, Any],
+        lr: float,
+        kl_coeff: float = 0.0,
+        clip_param: float | None = None,
+        *,
+        check: bool = True,
+        measure: bool = True,
+    ) -> tuple[Tensor | None, dict[str, Any]]:
+        """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.Optimizer`."""
         self._check_precision()  # models are converted at any time
-        loss, found, norm = self._descend(batch, kl_coeff, clip_param)
+        loss, found, norm = self._descend(batch, kl_coeff, clip_param, check)
         if not (math.isfinite(norm.item()) and math.isfinite(loss.item())):
             self.optimizer.zero_grad()
             figures = self._figures(found, norm).tolist()
             raise not_finite(self.config.algorithm, self.objective, loss.item(), figures)
         self.optimizer.step(lr)
-        return self._figures(found, norm), self.model.metrics()
+        return (self._figures(found, norm), self.model.metrics()) if measure else (None, {})
 
     def _descend(
-        self, batch: Mapping[str, Any], kl_coeff: float, clip_param: float | None
+        self, batch: Mapping[str, Any], kl_coeff: float, clip_param: float | None, check: bool = True
     ) -> tuple[Tensor, Losses, Tensor]:
         """Compute the gradient, clipped; return the loss, its parts, and the norm the gradient had."""
         tensors = {name: part if name in ("seq_lens", "state") else each(part, torch.as_tensor)
                    for name, part in batch.items()}  # fmt: skip
-        evaluation = self.policy.evaluate(tensors)
+        evaluation = self.policy.evaluate(tensors, check=check)
         found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), kl_coeff, clip_param)
         # One element: RLlib's models go over a list of losses, others add to a scalar.
         loss = self.model.custom_loss(found.total.reshape(1), loss_inputs(tensors))
