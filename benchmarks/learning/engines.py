@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from benchmarks.learning.tasks import TASKS, Task, scaled
 
@@ -57,9 +58,9 @@ def _play(env: Any, act: Act, seed: int) -> float:
     return float(np.mean(found))
 
 
-def _model(shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return the catalog's model config: layers as wide as those of Stable-Baselines3's own nets, else its defaults."""
-    return {"conv_filters": "nature"} if len(shape) == 3 else {"fcnet_hiddens": [64, 64]}
+def _model(shape: tuple[int, ...], width: int = 64) -> dict[str, Any]:
+    """Return the catalog's model config: layers as wide as those of the engine's own nets; for images one for all."""
+    return {"conv_filters": "nature"} if len(shape) == 3 else {"fcnet_hiddens": [width, width]}
 
 
 def _sb3(task: Task, steps: int, net: str, seed: int) -> tuple[Act, Curve]:
@@ -96,9 +97,11 @@ def _ours(task: Task, steps: int, net: str, seed: int) -> tuple[Act, Curve]:
     from rlcatalog_ppo import PPO
 
     given = {**SETTINGS, **task.settings}
-    shape = task.make().observation_space.shape
-    # As Stable-Baselines3 has it by default: the value has layers of its own, but for images, and weighs a half.
-    model = {"vf_share_layers": len(shape) == 3, **_model(shape)}
+    env = task.make()
+    shape, numbers = env.observation_space.shape, isinstance(env.action_space, spaces.Box)
+    # As Stable-Baselines3 has it by default: the value has layers of its own, but for images, and weighs a half;
+    # standard deviations do not depend on the observation.
+    model = {"vf_share_layers": len(shape) == 3, "free_log_std": numbers, **_model(shape)}
     algo = PPO(task.make, {
         "framework": "torch", "seed": seed, "num_envs": given["envs"], "rollout_length": given["length"],
         "lr": given["lr"], "anneal_lr": False, "gamma": given["gamma"], "lambda_": given["gae"],
@@ -135,7 +138,8 @@ def _rllib(task: Task, steps: int, net: str, seed: int) -> tuple[Act, Curve]:
         vf_clip_param=1e9,  # RLlib's default stops the value from learning returns above some tens, with any net
     )  # fmt: skip
     if net == "catalog":
-        algo = rlcatalog_rllib.configure(config, "compared").build_algo()
+        model = _model(task.make().observation_space.shape, width=256)
+        algo = rlcatalog_rllib.configure(config, "compared", model=model).build_algo()
     else:
         algo = config.environment("compared").build_algo()
     curve: Curve = []

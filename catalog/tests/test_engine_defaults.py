@@ -70,6 +70,16 @@ def test_it_gives_way_where_a_part_refuses_it(catalog):
         catalog.build(OBS, ACTIONS, {**config, **APART}, "torch")
 
 
+def test_only_the_one_that_is_refused_gives_way(catalog):
+    """A distribution over choices has no log standard deviations."""
+    both = {**APART, "free_log_std": True}
+    for defaults in (both, dict(reversed(both.items()))):
+        policy = catalog.build(OBS, ACTIONS, SMALL, "torch", defaults=defaults)
+        assert not shares(policy)
+        found = catalog.resolve(OBS, ACTIONS, SMALL, "torch", defaults=defaults)
+        assert found.config.given == policy.resolution.config.given == {**SMALL, **APART}
+
+
 def test_what_is_wrong_without_it_is_said(catalog):
     with pytest.raises(rlcatalog.errors.UnknownConfigKeyError, match="fcnet_hidens"):
         catalog.resolve(OBS, ACTIONS, {"fcnet_hidens": [4]}, "torch", defaults=APART)

@@ -71,7 +71,7 @@ def test_the_pieces_take_it(catalog):
 
 def test_workers_get_it_with_what_was_registered(catalog, monkeypatch):
     """A recipe pickled as Ray does, and read where the catalog is not known, builds the same by name."""
-    recipe, _ = choose_parts(BOX, TWO, NAMED, catalog)
+    recipe, _ = choose_parts(BOX, TWO, NAMED, catalog, {})
     assert recipe.pins is not None
     assert recipe.pins.parts["trunk"] == "twelve"
     data = cloudpickle.dumps(recipe)
@@ -88,7 +88,7 @@ def test_workers_get_it_with_what_was_registered(catalog, monkeypatch):
 
 def test_a_class_in_the_config_goes_along_as_before(catalog):
     twelve = catalog.registry.get("model", "twelve").load("torch")
-    recipe, _ = choose_parts(BOX, TWO, {"custom_model": twelve}, Catalog())
+    recipe, _ = choose_parts(BOX, TWO, {"custom_model": twelve}, Catalog(), {})
     assert recipe.pins is None
     assert 12 in widths(build_policy(recipe, BOX, TWO).model)
 

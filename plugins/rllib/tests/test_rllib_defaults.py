@@ -3,6 +3,7 @@
 import warnings
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
@@ -11,6 +12,7 @@ from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
@@ -29,12 +31,12 @@ class Refusing(FullyConnectedNetwork):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
 
 
-def module(config, **model):
+def module(config, env_id="CartPole-v1", **model):
     """Return the module that a configured algorithm would build."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        configured = rlcatalog_rllib.configure(config, "CartPole-v1", **model)
-        return configured.get_rl_module_spec(env=gym.make("CartPole-v1")).build()
+        configured = rlcatalog_rllib.configure(config, env_id, **model)
+        return configured.get_rl_module_spec(env=gym.make(env_id)).build()
 
 
 def shares(made):
@@ -83,6 +85,29 @@ def test_a_spec_by_itself_leaves_it_to_the_algorithm():
 def test_a_config_as_ray_makes_it_gives_nothing(make):
     made = module(make())
     assert made.policy.resolution.config.asked.keys() <= {"max_seq_len", "vf_share_layers"}
+
+
+@pytest.mark.parametrize("make", [PPOConfig, APPOConfig, IMPALAConfig, SACConfig])
+@pytest.mark.parametrize(("normalize", "given"), [(True, None), (False, None), (True, "clip"), (False, "affine")])
+def test_actions_meet_their_bounds_as_ray_normalizes_them(make, normalize, given):
+    from ray.rllib.utils.spaces.space_utils import unsquash_action
+
+    config = make().environment(normalize_actions=normalize)
+    policy = module(config, "Pendulum-v1", model={"action_bounds": given} if given else {}).policy
+    assert policy.config["action_bounds"] == (given or ("affine" if normalize else "clip"))
+    if make is SACConfig:  # its distribution draws within the bounds
+        return
+    raw = np.linspace(-3, 3, 13, dtype=np.float32)[:, None]
+    scaled = unsquash_action(raw, policy.action_space)
+    expected = scaled if policy.config["action_bounds"] == "affine" else raw
+    np.testing.assert_allclose(policy.action_codec.adapt(raw), np.clip(expected, -2, 2), rtol=1e-6)
+
+
+def test_a_spec_by_itself_scales_actions_as_ray_does_by_default():
+    env = gym.make("Pendulum-v1")
+    for model, expected in (({}, "affine"), ({"action_bounds": "clip"}, "clip")):
+        made = rlcatalog_rllib.spec(env.observation_space, env.action_space, model).build()
+        assert made.policy.config["action_bounds"] == expected
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 
@@ -17,8 +18,8 @@ VECTOR, IMAGE = Box(-1, 1, (3,), np.float32), Box(0, 255, (42, 42, 3), np.uint8)
 class Seen(gym.Env):
     """Shows observations of a space."""
 
-    def __init__(self, space):
-        self.observation_space, self.action_space = space, Discrete(2)
+    def __init__(self, space, actions=None):
+        self.observation_space, self.action_space = space, Discrete(2) if actions is None else actions
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -62,3 +63,32 @@ def test_a_saved_algorithm_comes_back_with_it(tmp_path):
     obs = np.zeros((2, 3), np.float32)
     assert not loaded.policy.catalog_policy.config["vf_share_layers"]
     np.testing.assert_array_equal(model.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
+
+
+NUMBERS = Box(-2, 2, (2,), np.float32)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+def test_standard_deviations_depend_on_the_observation_where_its_own_do(algorithm):
+    own, ours = (algorithm(kind, Seen(VECTOR, NUMBERS), n_steps=64, device="cpu", seed=0).policy
+                 for kind in ("MlpPolicy", CatalogPolicy))  # fmt: skip
+    obs = torch.randn(4, 3)
+    np.testing.assert_array_equal(own.get_distribution(obs).distribution.stddev.detach().numpy(), np.ones((4, 2)))
+    assert ours.catalog_policy.config["free_log_std"]
+    # Layers that see the observation begin at small values, none at 0.
+    np.testing.assert_array_equal(ours.actor_critic.dist(obs).log_std.detach().numpy() * np.ones((4, 2)), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("actions", "config"),
+    [
+        (Discrete(3), {}),
+        (NUMBERS, {"free_log_std": False}),
+        (NUMBERS, {"custom_action_dist": "beta"}),
+    ],
+)
+def test_where_nothing_is_free_the_rest_of_the_defaults_stays(actions, config, recwarn):
+    model = PPO(CatalogPolicy, Seen(VECTOR, actions), n_steps=64, device="cpu", policy_kwargs={"model_config": config})
+    found = model.policy.catalog_policy.config
+    assert (found["free_log_std"], found["vf_share_layers"]) == (False, False)
+    assert not [warning for warning in recwarn if "free_log_std" in str(warning.message)]

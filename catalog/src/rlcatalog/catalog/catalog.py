@@ -121,7 +121,7 @@ class Catalog(Registrations):
                 installed one, torch before tf.
             pins: What an earlier lookup chose, to be repeated.
             defaults: Defaults of an engine's own for keys that the config does not give. Nobody is warned of them, and
-                where a part refuses them, the catalog's hold.
+                where a part refuses one, the catalog's holds.
 
         Raises:
             CatalogError: The config is wrong, or a slot cannot be filled; see `rlcatalog.errors`.
@@ -379,10 +379,13 @@ class Catalog(Registrations):
 
 
 def _unless_refused(find: Callable[[Mapping[str, Any] | None], T], defaults: Mapping[str, Any] | None) -> T:
-    """Return what is found with an engine's defaults, or without them where a part refuses them."""
-    if defaults:
-        with suppress(Exception):  # a class of the user's may refuse them in any way
-            return find(defaults)
+    """Return what is found with an engine's defaults, or without those that a part refuses."""
+    given = dict(defaults or {})
+    fewer = [{name: value for name, value in given.items() if name != without} for without in given]
+    for tried in [given, *fewer]:
+        if tried:
+            with suppress(Exception):  # a class of the user's may refuse them in any way
+                return find(tried)
     return find(None)
 
 

@@ -13,6 +13,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog.spaces import SpaceInfo
 from rlcatalog_rllib.recipe import RAYS_DEFAULTS
 from rlcatalog_rllib.rl_module import CatalogModule
 
@@ -26,13 +27,22 @@ def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
 
     Args:
         config: Ray's AlgorithmConfig.
-        action_space: The action space, for the distribution that SAC has for numbers.
+        action_space: The action space, for how its numbers meet their bounds, and for the distribution SAC has for
+            them.
     """
     own: Mapping[str, Any] = config._model_config_auto_includes
     found = {key: own[key] for key in sorted(RAYS_DEFAULTS & own.keys())}
+    if config.normalize_actions:
+        found |= normalizing(action_space)
     if any(cls.__name__ == "SACConfig" for cls in type(config).__mro__) and isinstance(action_space, Box):
         found["custom_action_dist"] = "squashed_gaussian"
     return found
+
+
+def normalizing(action_space: Any) -> dict[str, Any]:
+    """Return what Ray's `normalize_actions` asks for where the space holds numbers: to scale [-1, 1] to the bounds."""
+    boxes = action_space is not None and any(leaf.kind == "box" for leaf in SpaceInfo.read(action_space).walk())
+    return {"action_bounds": "affine"} if boxes else {}
 
 
 def given_to_ray(config: Any) -> dict[str, Any]:

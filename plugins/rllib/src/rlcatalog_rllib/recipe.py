@@ -76,8 +76,8 @@ def choose_parts(
     obs_space: Any,
     action_space: Any,
     model: Mapping[str, Any] | None,
-    catalog: Catalog | None = None,
-    defaults: Mapping[str, Any] | None = None,
+    catalog: Catalog | None,
+    defaults: Mapping[str, Any],
 ) -> tuple[Recipe, Policy]:
     """Choose the parts for a pair of spaces, and build them once.
 
@@ -86,8 +86,8 @@ def choose_parts(
         action_space: Its action space.
         model: The model config.
         catalog: The catalog they come from; the process's when None.
-        defaults: Defaults of the algorithm's own nets, for keys that the model config does not give; None leaves them
-            to the algorithm that runs with the recipe.
+        defaults: Defaults of the engine's own, for keys that the model config does not give. Those of `RAYS_DEFAULTS`
+            that are missing are left to the algorithm that runs with the recipe.
 
     Returns:
         What every worker builds, and what was built here.
@@ -99,7 +99,7 @@ def choose_parts(
     policy = asked.build(obs_space, action_space, model, "torch", defaults=defaults)
     resolution = policy.resolution
     # Ray's connectors look for max_seq_len.
-    decided = {"max_seq_len"} if defaults is None else {"max_seq_len", *RAYS_DEFAULTS, *defaults}
+    decided = {"max_seq_len", *defaults}
     explicit = {**resolution.config.asked, **{key: resolution.config.values[key] for key in decided}}
     components = [c for choice in resolution.choices.values() for c in [choice.component] if c is not None]
     components += [component for _, component in resolution.preprocessor.components()]

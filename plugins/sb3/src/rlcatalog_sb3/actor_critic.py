@@ -75,7 +75,7 @@ class ActorCritic:
         else:
             layout = catalog.parse_config(config).values.get("image_layout", "hwc")
             observations, actions = untransposed(observation_space, layout), action_space
-        defaults = engine_defaults(observations)
+        defaults = engine_defaults(observations, actions)
 
         def resolve(config: Mapping[str, Any] | None) -> Resolution:
             return catalog.resolve(observations, actions, config, "torch", defaults=defaults)

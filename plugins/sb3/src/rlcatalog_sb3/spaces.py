@@ -92,12 +92,16 @@ def catalog_for(catalog: Catalog | None, origin: Origin | None) -> Catalog:
     return default_catalog() if origin is None or origin.catalog is None else origin.catalog
 
 
-def engine_defaults(observation_space: Any) -> dict[str, Any]:
+def engine_defaults(observation_space: Any, action_space: Any) -> dict[str, Any]:
     """Return the model config's defaults that Stable-Baselines3's own nets have.
 
-    Actor and critic have a net each for vectors, and share the one for images (`ActorCriticPolicy`, `net_arch`).
+    Actor and critic have a net each for vectors, and share the one for images (`ActorCriticPolicy`, `net_arch`). The
+    standard deviations of a Gaussian do not depend on the observation (`DiagGaussianDistribution`).
     """
-    return {"vf_share_layers": has_images(SpaceInfo.read(observation_space))}
+    found: dict[str, Any] = {"vf_share_layers": has_images(SpaceInfo.read(observation_space))}
+    if isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating):
+        found["free_log_std"] = True
+    return found
 
 
 def has_images(info: SpaceInfo) -> bool:
