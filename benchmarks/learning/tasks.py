@@ -115,7 +115,8 @@ TASKS = {
         _gym("MountainCarContinuous-v0"), -35, 95, {"sb3": 40_000, "rllib": 40_000},
         {"gamma": 0.99, "length": 256, "minibatch": 256}, seeds=FIVE,
     ),
-    "MiniGrid-Empty-5x5-v0": Task(minigrid, 0.2, 0.96, {"sb3": 20_000, "rllib": 20_000}, {"lr": 1e-3}),
+    # With 1e-3 as learning rate, policies of all engines are at times lost again after the task is solved.
+    "MiniGrid-Empty-5x5-v0": Task(minigrid, 0.2, 0.96, {"sb3": 20_000, "rllib": 20_000}),
     "InvertedPendulum-v5": Task(
         _gym("InvertedPendulum-v5"), 6, 1000, {"sb3": 40_000, "rllib": 40_000}, {"lr": 1e-3}, seeds=FIVE
     ),

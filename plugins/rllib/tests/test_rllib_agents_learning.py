@@ -13,7 +13,11 @@ from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
 from rlcatalog_rllib import configure, to_policy
 
-pytestmark = [pytest.mark.learn, pytest.mark.xdist_group("ray")]  # one Ray serves all
+pytestmark = [
+    pytest.mark.learn,
+    pytest.mark.xdist_group("ray"),  # one Ray serves all
+    pytest.mark.filterwarnings("ignore:.*Overriding environment rllib-multi-agent-env-v0"),
+]
 
 
 def cartpole():
