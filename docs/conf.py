@@ -76,4 +76,5 @@ nitpick_ignore_regex = [
 html_theme = "furo"
 html_title = f"rlcatalog {release}"
 html_show_sphinx = False
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import typer
 from config_table import public_index_catalog, table
 
 from rlcatalog import errors
+from rlcatalog.choice import MODEL_SLOTS
 from rlcatalog.cli import OWN_COMMANDS, make_app
 from rlcatalog.testing.kit import OWN
 
@@ -167,11 +168,11 @@ def parts_page() -> str:
 
 def checks_page() -> str:
     """Return the page of the conformance kit's own checks."""
-    rows = []
+    groups = dict[str, list[tuple[str, str, str]]]()
     for check in OWN:
         asked = " ".join((inspect.getdoc(check.run) or "").split())
-        of = ", ".join(check.kinds) if len(check.kinds) < len(_KINDS) - 2 else "any part"
-        rows.append((f"`{check.name}`", of, asked, f"{check.hint[0].upper()}{check.hint[1:]}."))
+        row = f"`{check.name}`", asked, f"{check.hint[0].upper()}{check.hint[1:]}."
+        groups.setdefault(_asked_of(check.kinds), []).append(row)
     text = [
         "# Checks",
         "",
@@ -179,10 +180,21 @@ def checks_page() -> str:
         "case is a check of one part in one framework; `rlcatalog check PACKAGE` prints a line for each. Engines bring",
         "their own: [Parts](parts.md#checks-of-the-conformance-kit).",
         "",
-        table(("check", "of", "what it asks", "hint"), *rows),
-        "",
     ]
+    for title in sorted(groups, key=lambda title: (title != "Any part", title)):
+        text += [f"## {title}", "", table(("check", "what it asks", "hint"), *groups[title]), ""]
     return "\n".join(text)
+
+
+def _asked_of(kinds: Collection[str]) -> str:
+    """Return the heading over a check of parts of these kinds; those of models are their slots."""
+    if len(kinds) >= len(_KINDS) - 2:
+        return "Any part"
+    slots = [slot for slot in MODEL_SLOTS if slot in kinds]
+    others = [title for kind, title in _KINDS.items() if kind in kinds]
+    if set(slots) == set(MODEL_SLOTS):
+        slots, others = [], ["Models", *others]
+    return ", ".join([*others, *(["Models: " + ", ".join(slots)] if slots else [])])
 
 
 # --- the files -------------------------------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ DISTRIBUTIONS = [
     ("xavier_normal", {"gain": 0.1}, normal(0.1 * np.sqrt(2 / BOTH))),
     ("kaiming_uniform", {}, uniform(np.sqrt(6 / COLUMNS))),
     ("kaiming_normal", {}, normal(np.sqrt(2 / COLUMNS))),
+    ("fan_in_uniform", {}, uniform(np.sqrt(1 / COLUMNS))),
+    ("fan_in_uniform", {"gain": 4.0}, uniform(4 * np.sqrt(1 / COLUMNS))),
     ("uniform", {}, uniform(0.05)),
     ("uniform", {"a": 1.0, "b": 3.0}, stats.uniform(1, 2)),
     ("normal", {}, normal(0.05)),

@@ -27,6 +27,7 @@ INITIALIZERS: dict[str, dict[str, float]] = {
     "kaiming_uniform": {},
     "kaiming_normal": {},
     "orthogonal": {"gain": 1.0},
+    "fan_in_uniform": {"gain": 1.0},
     "uniform": {"a": -0.05, "b": 0.05},
     "normal": {"mean": 0.0, "std": 0.05},
     "truncated_normal": {"mean": 0.0, "std": 0.05},
@@ -65,7 +66,7 @@ def activation_name(value: Any, key: str = "activation") -> Any:
 
 #: Those that need a matrix: they look at how many inputs and outputs a weight has.
 MATRIX_INITIALIZERS = frozenset(
-    {"normc", "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal"}
+    {"normc", "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal", "fan_in_uniform"}
 )
 
 

@@ -43,7 +43,7 @@ def _normc(shape: Sequence[int], std: float) -> Any:
 def _scaled(shape: Sequence[int], scale: float, fan: str, uniform: bool) -> Any:
     receptive = math.prod(shape[2:])
     fan_in, fan_out = shape[1] * receptive, shape[0] * receptive
-    std = scale * math.sqrt({"avg": 2.0 / (fan_in + fan_out), "in": 2.0 / fan_in, "torch": 1.0 / fan_in}[fan])
+    std = scale * math.sqrt({"avg": 2.0 / (fan_in + fan_out), "in": 2.0 / fan_in}[fan])
     bound = math.sqrt(3.0) * std
     return tf.random.uniform(shape, -bound, bound) if uniform else tf.random.normal(shape, stddev=std)
 
@@ -63,6 +63,7 @@ _INITIALIZERS: dict[str, Callable[..., Any]] = {
     "kaiming_uniform": lambda shape: _scaled(shape, 1.0, "in", uniform=True),
     "kaiming_normal": lambda shape: _scaled(shape, 1.0, "in", uniform=False),
     "orthogonal": _orthogonal,
+    "fan_in_uniform": lambda shape, gain: _scaled(shape, gain / math.sqrt(6.0), "in", uniform=True),
     "uniform": lambda shape, a, b: tf.random.uniform(shape, a, b),
     "normal": lambda shape, mean, std: tf.random.normal(shape, mean, std),
     "truncated_normal": lambda shape, mean, std: tf.random.truncated_normal(shape, mean, std),

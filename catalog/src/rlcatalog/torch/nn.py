@@ -47,6 +47,12 @@ def normc_(tensor: Tensor, std: float = 1.0) -> Tensor:
         return tensor.mul_(std / tensor.square().sum(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt())
 
 
+def _fan_in_uniform(tensor: Tensor, gain: float) -> Tensor:
+    """Fill a weight as nn.Linear does by itself, with bounds of `gain` / sqrt(inputs)."""
+    bound = gain / tensor[0].numel() ** 0.5
+    return nn.init.uniform_(tensor, -bound, bound)
+
+
 def normc_initializer(std: float = 1.0) -> Callable[[Tensor], None]:
     """Return RLlib's initialiser: rows of L2 norm `std`, written into the tensor it is called with."""
 
@@ -63,6 +69,7 @@ _INITIALIZERS: dict[str, Callable[..., Tensor]] = {
     "kaiming_uniform": nn.init.kaiming_uniform_,
     "kaiming_normal": nn.init.kaiming_normal_,
     "orthogonal": nn.init.orthogonal_,
+    "fan_in_uniform": _fan_in_uniform,
     "uniform": nn.init.uniform_,
     "normal": nn.init.normal_,
     # Keras cuts at two standard deviations; torch at absolute bounds.

@@ -17,7 +17,14 @@ from rlcatalog_rllib.connectors import EnvToModule, ModuleToEnv, behind, module_
 from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner
 from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env
 from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
-from rlcatalog_rllib.rays_config import engine_defaults, given_in_spec, given_to_ray, is_the_users, normalizing, spec_of
+from rlcatalog_rllib.rays_config import (
+    engine_defaults,
+    given_in_spec,
+    given_to_ray,
+    is_the_users,
+    modules_defaults,
+    spec_of,
+)
 from rlcatalog_rllib.recipe import Recipe, choose_parts
 from rlcatalog_rllib.refusals import check_config, learns_offline
 from rlcatalog_rllib.searching import check_encoding, searched
@@ -48,8 +55,9 @@ def configure(
         env: A Gymnasium id, a name registered with Ray Tune, or a class; the config's own when missing.
         model: The flat model config of rlcatalog; its keys go before those that `config` was given in
             `training(model=...)` and `rl_module(model_config=...)`. Keys that are in neither have the catalog's
-            defaults, but `vf_share_layers`, which has that of the algorithm's own nets, and `action_bounds`. With one
-            agent a value may be `tune.grid_search([...])` or a distribution of Ray Tune's.
+            defaults, but for some that have those of Ray's own nets: `vf_share_layers`, `action_bounds`,
+            `fcnet_weights_initializer`. With one agent a value may be `tune.grid_search([...])` or a distribution of
+            Ray Tune's.
         models: With several agents, the model configs of policies by their ids; their keys go before those of `model`.
         env_config: The environment's config; the config's own when missing.
         catalog: The catalog the parts come from, with what is registered in it; each process's own when None. Ray
@@ -191,7 +199,7 @@ def spec(
         CatalogError: The parts cannot be built.
     """
     kind = "q_learning" if q_values else "actor_critic"
-    return _spec(*choose_parts(obs_space, action_space, model, catalog, normalizing(action_space)), kind)
+    return _spec(*choose_parts(obs_space, action_space, model, catalog, modules_defaults(action_space)), kind)
 
 
 def _spec(recipe: Recipe, policy: Policy, kind: str, searched: Collection[str] = ()) -> RLModuleSpec:

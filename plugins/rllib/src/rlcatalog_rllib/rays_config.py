@@ -32,17 +32,22 @@ def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
     """
     own: Mapping[str, Any] = config._model_config_auto_includes
     found = {key: own[key] for key in sorted(RAYS_DEFAULTS & own.keys())}
-    if config.normalize_actions:
-        found |= normalizing(action_space)
+    found |= modules_defaults(action_space if config.normalize_actions else None)
     if any(cls.__name__ == "SACConfig" for cls in type(config).__mro__) and isinstance(action_space, Box):
         found["custom_action_dist"] = "squashed_gaussian"
     return found
 
 
-def normalizing(action_space: Any) -> dict[str, Any]:
-    """Return what Ray's `normalize_actions` asks for where the space holds numbers: to scale [-1, 1] to the bounds."""
-    boxes = action_space is not None and any(leaf.kind == "box" for leaf in SpaceInfo.read(action_space).walk())
-    return {"action_bounds": "affine"} if boxes else {}
+def modules_defaults(normalized: Any = None) -> dict[str, Any]:
+    """Return those of all algorithms: dense layers begin as PyTorch's do, and numbers in [-1, 1] are scaled to bounds.
+
+    Args:
+        normalized: The action space, where Ray's `normalize_actions` is on.
+    """
+    found = {"fcnet_weights_initializer": "fan_in_uniform"}
+    if normalized is not None and any(leaf.kind == "box" for leaf in SpaceInfo.read(normalized).walk()):
+        found["action_bounds"] = "affine"
+    return found
 
 
 def given_to_ray(config: Any) -> dict[str, Any]:
