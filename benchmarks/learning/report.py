@@ -141,8 +141,8 @@ _TEXT = """# Learning results
 PPO of three engines at equal hyperparameters, steps and seeds. Stable-Baselines3 and Ray RLlib are trained with their
 own net and with the one that the catalog chooses. The PPO of rlcatalog-ppo, with the net that the catalog chooses, is
 compared with Stable-Baselines3 and its own net; as there by default, its value has layers of its own and weighs a half,
-and standard deviations do not depend on the observation. `make compare` trains what is missing and writes this page; the
-runs stand in `benchmarks/learning/results.jsonl`, the settings in `benchmarks/learning/tasks.py`.
+and standard deviations do not depend on the observation. `make compare` trains what is missing and writes this page;
+the runs stand in `benchmarks/learning/results.jsonl`, the settings in `benchmarks/learning/tasks.py`.
 
 ![Differences in percent of the range](pictures/learning.png)
 
