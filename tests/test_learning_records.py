@@ -46,7 +46,7 @@ def test_each_test_of_learning_has_a_record_and_each_record_a_test(path):
 
 
 def test_there_are_tests_of_learning():
-    assert len(TESTS) == 7
+    assert len(TESTS) == 8
     assert len(recorded()) >= 30
 
 

@@ -47,7 +47,8 @@ def main() -> None:
             list(pool.map(_run, missing))
     from benchmarks.learning.report import write
 
-    write(_rows())
+    # What was trained with other settings stays in the file, and is not shown.
+    write([row for row in _rows() if _known(row) == _key(*(row[name] for name in ("engine", "task", "net", "seed")))])
 
 
 def _wanted(given: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:

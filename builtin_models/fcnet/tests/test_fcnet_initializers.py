@@ -9,6 +9,8 @@ import torch
 from gymnasium import spaces
 from scipy import stats
 
+from rlcatalog.errors import ConfigError
+from rlcatalog.models import DenseSpec
 from rlcatalog.tf import FullyConnectedNetwork as TFNet, nn as tf_nn
 from rlcatalog.torch import FullyConnectedNetwork as TorchNet, nn as torch_nn
 
@@ -70,6 +72,16 @@ def test_an_initialiser_draws_from_its_distribution(framework, name, config, tru
     assert values.max() <= high + 1e-6
     # The control: the test would see a scale that is 5 % off.
     assert stats.kstest((values.ravel() - truth.mean()) * 1.1 + truth.mean(), truth.cdf).pvalue < 1e-3
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_a_bias_is_told_how_many_inputs_its_layer_has(framework):
+    spec = DenseSpec(4000, bias="fan_in_uniform", bias_config={"gain": 2.0})
+    layer = torch_nn.dense(9, spec) if framework == "torch" else tf_nn.Dense(9, spec)
+    values = (layer.bias.detach() if framework == "torch" else layer.bias).numpy().astype(np.float64)
+    assert stats.kstest(values, uniform(2 / 3).cdf).pvalue > 1e-3
+    with pytest.raises(ConfigError, match="does not say how many inputs"):
+        initialized(framework, (8,), "fan_in_uniform")
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])

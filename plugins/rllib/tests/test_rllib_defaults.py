@@ -5,6 +5,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
@@ -84,20 +85,21 @@ def test_a_spec_by_itself_leaves_it_to_the_algorithm():
 @pytest.mark.parametrize("make", CONFIGS)
 def test_a_config_as_ray_makes_it_gives_nothing(make):
     made = module(make())
-    known = {"max_seq_len", "vf_share_layers", "fcnet_weights_initializer"}
+    known = {"max_seq_len", "vf_share_layers", "fcnet_weights_initializer", "fcnet_bias_initializer"}
     assert made.policy.resolution.config.asked.keys() <= known
 
 
 def test_dense_layers_begin_as_those_of_rays_own_net():
     env = gym.make("CartPole-v1")
     own = PPOConfig().environment("CartPole-v1").get_rl_module_spec(env=env).build()
-    theirs = [weight for name, weight in own.named_parameters() if "encoder" in name and weight.ndim == 2]
+    theirs = [layer for layer in own.encoder.actor_encoder.modules() if isinstance(layer, torch.nn.Linear)]
+    assert len(theirs) == 2
     for made in (module(PPOConfig()), rlcatalog_rllib.spec(env.observation_space, env.action_space).build()):
-        for layer, weight in zip(made.model.hidden.layers, theirs, strict=False):
-            assert layer.weight.shape == weight.shape
-            bound = weight.shape[1] ** -0.5
-            for found in (layer.weight, weight):
-                assert 0.98 * bound < found.abs().max() <= bound
+        for layer, one in zip(made.model.hidden.layers, theirs, strict=True):
+            assert layer.weight.shape == one.weight.shape
+            bound = layer.weight.shape[1] ** -0.5
+            for found in (layer.weight, layer.bias, one.weight, one.bias):
+                assert 0.9 * bound < found.abs().max() <= bound
     assert (
         module(PPOConfig(), model={"fcnet_weights_initializer": "zeros"}).model.hidden.layers[0].weight.abs().max() == 0
     )

@@ -179,4 +179,5 @@ class LSTMWrapper(TFModelV2):
 
 def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Any:
     """Return the initial values of all gates, one behind the other: `[4 * shape[0], ...]`."""
-    return tf.concat([initial_value(shape, one.name, one.config) for one in initial], axis=0)
+    inputs = shape[0] if len(shape) == 1 else None
+    return tf.concat([initial_value(shape, one.name, one.config, inputs) for one in initial], axis=0)

@@ -198,7 +198,7 @@ class LSTMWrapper(TorchModelV2):
 
 def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Tensor:
     """Return the initial values of all gates, one behind the other: `[4 * shape[0], ...]`."""
-    gates = torch.empty(len(initial), *shape)
+    gates, inputs = torch.empty(len(initial), *shape), shape[0] if len(shape) == 1 else None
     for gate, one in zip(gates, initial, strict=True):
-        initialize(gate, one.name, one.config)
+        initialize(gate, one.name, one.config, inputs)
     return gates.flatten(0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,7 +29,8 @@ class Conv:
         else:
             kernel = tf.transpose(initial_value(canonical, spec.weights, spec.weights_config), (2, 3, 1, 0))
         self.kernel = tf.Variable(kernel, name="kernel")
-        self.bias = tf.Variable(initial_value((spec.channels,), spec.bias, spec.bias_config), name="bias")
+        bias = initial_value((spec.channels,), spec.bias, spec.bias_config, math.prod(canonical[1:]))
+        self.bias = tf.Variable(bias, name="bias")
         self.spec = spec
         self.covers = spec.size == (1, 1)
         self.activate = activation(spec.activation)

@@ -41,7 +41,7 @@ class Conv(nn.Conv2d):
         self.margins = (left, right, top, bottom) if pads_itself else None
         initialize(self.weight, spec.weights, spec.weights_config)
         assert self.bias is not None
-        initialize(self.bias, spec.bias, spec.bias_config)
+        initialize(self.bias, spec.bias, spec.bias_config, self.weight[0].numel())
         self.weight = nn.Parameter(self.weight.detach().contiguous(memory_format=torch.channels_last))
         # The map it gives is its own: in place, the rectifier takes a tenth of the time.
         self.activate = torch.relu_ if spec.activation == "relu" else map_activation(spec.activation)

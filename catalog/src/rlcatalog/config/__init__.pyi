@@ -21,6 +21,7 @@ from .names import (
     INITIALIZER_ALIASES as INITIALIZER_ALIASES,
     INITIALIZERS as INITIALIZERS,
     activation_name as activation_name,
+    fan_in as fan_in,
     initializer_name as initializer_name,
     initializing as initializing,
 )

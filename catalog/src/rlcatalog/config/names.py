@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,7 +66,7 @@ def activation_name(value: Any, key: str = "activation") -> Any:
 
 #: Those that need a matrix: they look at how many inputs and outputs a weight has.
 MATRIX_INITIALIZERS = frozenset(
-    {"normc", "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal", "fan_in_uniform"}
+    {"normc", "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "orthogonal"}
 )
 
 
@@ -109,6 +109,21 @@ def initializer_name(value: Any, config: dict[str, Any] | None = None, key: str 
             f" {shown(config)}."
         )
     return name
+
+
+def fan_in(shape: Sequence[int], inputs: int | None) -> int:
+    """Return how many inputs each output of a weight or a bias has.
+
+    Args:
+        shape: The shape, `[out, in, ...]`.
+        inputs: The number, where the shape does not show it: of a bias.
+
+    Raises:
+        ConfigError: It is a bias, and nobody said.
+    """
+    if inputs is None and len(shape) < 2:
+        raise ConfigError("'fan_in_uniform' is asked for a bias, and the layer does not say how many inputs it has.")
+    return inputs or math.prod(shape[1:])
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rlcatalog.config import INITIALIZERS, activation_name, initializer_name, initializing
+from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
 from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
 from rlcatalog.tf.ops import flatten_rows
 
@@ -48,6 +48,11 @@ def _scaled(shape: Sequence[int], scale: float, fan: str, uniform: bool) -> Any:
     return tf.random.uniform(shape, -bound, bound) if uniform else tf.random.normal(shape, stddev=std)
 
 
+def _fan_in_uniform(shape: Sequence[int], gain: float, inputs: int | None = None) -> Any:
+    bound = gain / math.sqrt(fan_in(shape, inputs))
+    return tf.random.uniform(shape, -bound, bound)
+
+
 def _orthogonal(shape: Sequence[int], gain: float) -> Any:
     rows, columns = shape[0], math.prod(shape[1:])
     q, r = tf.linalg.qr(tf.random.normal([max(rows, columns), min(rows, columns)]))
@@ -63,7 +68,7 @@ _INITIALIZERS: dict[str, Callable[..., Any]] = {
     "kaiming_uniform": lambda shape: _scaled(shape, 1.0, "in", uniform=True),
     "kaiming_normal": lambda shape: _scaled(shape, 1.0, "in", uniform=False),
     "orthogonal": _orthogonal,
-    "fan_in_uniform": lambda shape, gain: _scaled(shape, gain / math.sqrt(6.0), "in", uniform=True),
+    "fan_in_uniform": _fan_in_uniform,
     "uniform": lambda shape, a, b: tf.random.uniform(shape, a, b),
     "normal": lambda shape, mean, std: tf.random.normal(shape, mean, std),
     "truncated_normal": lambda shape, mean, std: tf.random.truncated_normal(shape, mean, std),
@@ -73,18 +78,20 @@ _INITIALIZERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def initial_value(shape: Sequence[int], value: Any, config: Mapping[str, Any]) -> Any:
+def initial_value(shape: Sequence[int], value: Any, config: Mapping[str, Any], inputs: int | None = None) -> Any:
     """Return an initial value, float32, in PyTorch's layout.
 
     Args:
         shape: `[out, in, ...]` for weights, `[out]` for a bias.
         value: A neutral name, or a Keras-style callable of a shape (for a dense weight: `[in, out]`).
         config: Arguments for it.
+        inputs: How many inputs the layer has, for a bias, which does not show it.
     """
     name = initializer_name(value, dict(config))
     with initializing(value):
         if isinstance(name, str):
-            return _INITIALIZERS[name](tuple(shape), **{**INITIALIZERS[name], **config})
+            known = {"inputs": inputs} if name == "fan_in_uniform" else {}
+            return _INITIALIZERS[name](tuple(shape), **{**INITIALIZERS[name], **config, **known})
         made = name(**config) if isinstance(name, type) else name
         if len(shape) != 2:
             return tf.cast(made(tuple(shape)), tf.float32)
@@ -133,7 +140,7 @@ class Dense:
     def __init__(self, inputs: int, spec: DenseSpec) -> None:
         weight = initial_value((spec.size, inputs), spec.weights, spec.weights_config)
         self.kernel = tf.Variable(tf.transpose(weight), name="kernel")
-        self.bias = tf.Variable(initial_value((spec.size,), spec.bias, spec.bias_config), name="bias")
+        self.bias = tf.Variable(initial_value((spec.size,), spec.bias, spec.bias_config, inputs), name="bias")
 
     def __call__(self, x: Any) -> Any:
         """Map `[B, in]` to `[B, out]`."""

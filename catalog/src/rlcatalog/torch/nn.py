@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.config import INITIALIZERS, activation_name, initializer_name, initializing
+from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
 from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
 from rlcatalog.torch.dtypes import widened
 
@@ -47,9 +48,9 @@ def normc_(tensor: Tensor, std: float = 1.0) -> Tensor:
         return tensor.mul_(std / tensor.square().sum(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt())
 
 
-def _fan_in_uniform(tensor: Tensor, gain: float) -> Tensor:
-    """Fill a weight as nn.Linear does by itself, with bounds of `gain` / sqrt(inputs)."""
-    bound = gain / tensor[0].numel() ** 0.5
+def _fan_in_uniform(tensor: Tensor, gain: float, inputs: int | None = None) -> Tensor:
+    """Fill a weight or a bias as nn.Linear does by itself, with bounds of `gain` / sqrt(inputs)."""
+    bound = gain / math.sqrt(fan_in(tensor.shape, inputs))
     return nn.init.uniform_(tensor, -bound, bound)
 
 
@@ -80,19 +81,21 @@ _INITIALIZERS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any]) -> None:
+def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: int | None = None) -> None:
     """Fill a parameter in place.
 
     Args:
         tensor: Weight `[out, in, ...]` or bias `[out]`.
         value: A neutral name, or a callable that fills a tensor in place.
         config: Arguments for it.
+        inputs: How many inputs the layer has, for a bias, which does not show it.
     """
     name = initializer_name(value, dict(config))
     wide = widened(tensor)  # some know no half precision, and all would draw coarsely
     with initializing(value):
         if isinstance(name, str):
-            _INITIALIZERS[name](wide, **{**INITIALIZERS[name], **config})
+            known = {"inputs": inputs} if name == "fan_in_uniform" else {}
+            _INITIALIZERS[name](wide, **{**INITIALIZERS[name], **config, **known})
         else:
             name(wide, **config)
     if wide is not tensor:
@@ -137,7 +140,7 @@ def dense(inputs: int, spec: DenseSpec) -> nn.Linear:
     """Return one initialised linear layer; its activation is applied by the caller."""
     layer = Linear(inputs, spec.size)
     initialize(layer.weight, spec.weights, spec.weights_config)
-    initialize(layer.bias, spec.bias, spec.bias_config)
+    initialize(layer.bias, spec.bias, spec.bias_config, inputs)
     return layer
 
 

@@ -55,9 +55,9 @@ def configure(
         env: A Gymnasium id, a name registered with Ray Tune, or a class; the config's own when missing.
         model: The flat model config of rlcatalog; its keys go before those that `config` was given in
             `training(model=...)` and `rl_module(model_config=...)`. Keys that are in neither have the catalog's
-            defaults, but for some that have those of Ray's own nets: `vf_share_layers`, `action_bounds`,
-            `fcnet_weights_initializer`. With one agent a value may be `tune.grid_search([...])` or a distribution of
-            Ray Tune's.
+            defaults, but for some that have those of Ray's own nets: `vf_share_layers`, `action_bounds` and the
+            initialisers of fcnet. With one agent a value may be `tune.grid_search([...])` or a distribution of Ray
+            Tune's.
         models: With several agents, the model configs of policies by their ids; their keys go before those of `model`.
         env_config: The environment's config; the config's own when missing.
         catalog: The catalog the parts come from, with what is registered in it; each process's own when None. Ray

@@ -44,7 +44,7 @@ def modules_defaults(normalized: Any = None) -> dict[str, Any]:
     Args:
         normalized: The action space, where Ray's `normalize_actions` is on.
     """
-    found = {"fcnet_weights_initializer": "fan_in_uniform"}
+    found = dict.fromkeys(("fcnet_weights_initializer", "fcnet_bias_initializer"), "fan_in_uniform")
     if normalized is not None and any(leaf.kind == "box" for leaf in SpaceInfo.read(normalized).walk()):
         found["action_bounds"] = "affine"
     return found
