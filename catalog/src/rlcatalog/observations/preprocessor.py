@@ -199,7 +199,8 @@ class Preprocessor:
 
     def transform(self, observation: Any) -> Array:
         """Encode one observation into a fresh array of `shape`."""
-        if self._unchecked:
+        unchecked = self._unchecked
+        if unchecked:
             self.check_shape(observation)
         out = zeros(self.size, float32)
         try:
@@ -208,7 +209,7 @@ class Preprocessor:
             raise
         except (Exception, SystemExit) as error:
             self._explain(observation, error)
-        if self._unchecked:  # always, that is
+        if unchecked and self._unchecked:  # always, that is
             self._watch.check_bounds(out)
         return out if self._is_flat else out.reshape(self.shape)
 
@@ -220,22 +221,18 @@ class Preprocessor:
         """Like `transform_batch`, but the array may be, or share memory with, the batch: for reading at once."""
         if isinstance(batch, list):
             batch = self._stacked(batch)
+        closely, before = self._unchecked or not self._harmless, None
         try:
-            if self._unchecked:
-                self._check_rows(batch)
-            before = None if self._harmless and not self._unchecked else copied(batch)
+            if closely:
+                before = self._begun(batch)
             out = np.zeros((first_size(self.info, batch), self.size), np.float32)
             self._write_batch(batch, out)
         except CatalogError:
             raise
         except (Exception, SystemExit) as error:
             self._explain_batch(batch, error)
-        if self._unchecked:
-            self._watch.check_bounds(out)
-        if before is not None and not alike(before, batch):
-            who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
-            raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
-        self._harmless = True
+        if closely:
+            self._ended(batch, before, out)
         return out if self._is_flat else out.reshape(len(out), *self.shape)
 
     def write(self, observation: Any, array: Array, offset: int) -> None:
@@ -368,6 +365,21 @@ class Preprocessor:
             for obs in observations:
                 self.check(obs)
             raise ObservationError(f"{self.info.path}: this list of observations cannot be stacked: {error}") from error
+
+    def _begun(self, batch: Any) -> Any:
+        """Check the rows of a batch as the check mode asks for it; return a copy of the batch, for `_ended`."""
+        if self._unchecked:
+            self._check_rows(batch)
+        return copied(batch)
+
+    def _ended(self, batch: Any, before: Any, out: Array) -> None:
+        """Raise where a batch was encoded beyond the bounds, or was itself changed."""
+        if self._unchecked:
+            self._watch.check_bounds(out)
+        if not alike(before, batch):
+            who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
+            raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
+        self._harmless = True
 
     def _check_rows(self, batch: Any) -> None:
         for row in rows(self.info, batch):
