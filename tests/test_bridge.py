@@ -45,7 +45,8 @@ CASES = {
     ),
 }  # fmt: skip
 # Engines have defaults of their own where a config is silent.
-CASES = {name: (obs, action, {"vf_share_layers": True, **config}) for name, (obs, action, config) in CASES.items()}
+SAID = {"vf_share_layers": True, "free_log_std": False, "action_bounds": "clip"}
+CASES = {name: (obs, action, {**SAID, **config}) for name, (obs, action, config) in CASES.items()}
 
 
 class Random(gym.Env):
