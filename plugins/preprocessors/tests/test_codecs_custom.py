@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -23,6 +24,7 @@ from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ModelContractError, ObservationError
 from rlcatalog.plugins import scan
 from rlcatalog_preprocessors.arrays import NoPreprocessor
+from rlcatalog_preprocessors.composites import DictFlatteningPreprocessor
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 
@@ -165,3 +167,45 @@ def test_the_children_of_a_composite_are_the_catalogs(monkeypatch):
 
 def _boxes_of_two(request):
     return Match(Rank.SPECIFIC, "two values") if request.obs.shape == (2,) else NoMatch("another shape")
+
+
+class Negated(DictFlatteningPreprocessor):
+    """A codec of Dict of somebody else's, with a writer of its own."""
+
+    def writer(self, start):
+        write = super().writer(start)
+
+        def write_negated(obs, out):
+            write(obs, out)
+            out[start : start + self.size] *= -1
+
+        return write_negated
+
+
+def test_a_subclass_of_a_composite_writes_as_it_says_wherever_it_stands(monkeypatch):
+    module = ModuleType("made_up_codecs")
+    module.Negated = Negated
+    monkeypatch.setitem(sys.modules, "made_up_codecs", module)
+    catalog = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
+    spec = PreprocessorSpec("negated", {"numpy": "made_up_codecs:Negated"}, "", match=_dicts_with_minus)
+    catalog.register(spec)
+    space = spaces.Dict({"inner": spaces.Dict({"minus": BOX}), "outer": spaces.Dict({"plus": BOX})})
+    ones = {"inner": {"minus": np.ones(2, np.float32)}, "outer": {"plus": np.ones(2, np.float32)}}
+    np.testing.assert_array_equal(catalog.preprocessor_for(space).transform(ones), [-1, -1, 1, 1])
+
+
+def _dicts_with_minus(request):
+    found = request.obs.kind == "dict" and "minus" in request.obs.keys
+    return Match(Rank.SPECIFIC, "minus") if found else NoMatch("another space")
+
+
+def test_keys_are_never_read_as_code():
+    keys = ["v0]", "'", '"', "\\", "a\nb", "{}", "é", "", "out", "#", "k1]\n    raise SystemExit"]
+    space = spaces.Dict({key: spaces.Tuple([BOX, spaces.Discrete(2)]) for key in keys})
+    space.seed(0)
+    preprocessor = default_catalog().preprocessor_for(space)
+    for row in (space.sample() for _ in range(3)):
+        expected = np.concatenate([np.r_[row[key][0], np.eye(2)[row[key][1]]] for key in space.spaces])
+        np.testing.assert_array_equal(preprocessor.transform(row), expected.astype(np.float32))
+        batch = gym.vector.utils.concatenate(space, [row], gym.vector.utils.create_empty_array(space, 1))
+        np.testing.assert_array_equal(preprocessor.transform_batch(batch), expected[None].astype(np.float32))

@@ -23,11 +23,12 @@ class _Model(TFModelV2):
 
     def _forward(self, x: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Map `[S * T, inputs]` to the output."""
-        if seq_lens is not None and not input_dict.get("single_steps"):
+        lengths = None if input_dict.get("single_steps") else seq_lens
+        if lengths is not None:
             # Padding may be no number, which even a weight of 0 would spread.
-            real = sequence_mask(seq_lens, steps_of(x, seq_lens))
+            real = sequence_mask(lengths, steps_of(x, lengths))
             x = tf.where(tf.reshape(real, [-1, 1]), x, 0.0)
-        features, state = self.transformer(x, state, seq_lens, bool(input_dict.get("is_training", False)))
+        features, state = self.transformer(x, state, lengths, bool(input_dict.get("is_training", False)))
         if self.outputs is None:
             return features, state
         self._features = features

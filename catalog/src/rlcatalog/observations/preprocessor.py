@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from numpy import float32, zeros
+from numpy import zeros
 
 from rlcatalog import provided
 from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, reason, shown
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Writer = Callable[[Any, Array], None]
+
+_FLOAT32 = np.dtype(np.float32)
 
 #: What a writer may raise on an observation that does not fit; the full check then says what is wrong.
 ENCODING_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
@@ -202,7 +204,7 @@ class Preprocessor:
         unchecked = self._unchecked
         if unchecked:
             self.check_shape(observation)
-        out = zeros(self.size, float32)
+        out = zeros(self.size, _FLOAT32)
         try:
             self._write(observation, out)
         except CatalogError:

@@ -44,7 +44,10 @@ def blamed(component: Component, what: str = "") -> Iterator[None]:
     Raises:
         PartError: The code raised something that is not ours.
     """
-    who = f"{component.kind} {component.name!r} ({component.provider}){what and f': its {what}'}"
-    # An error of ours is about the environment, the observation or the config, not about the plugin.
-    with raised_as(lambda why: PartError(f"{who} raised {why}", component), CatalogError):
+
+    def error(why: str) -> PartError:
+        who = f"{component.kind} {component.name!r} ({component.provider}){what and f': its {what}'}"
+        return PartError(f"{who} raised {why}", component)
+
+    with raised_as(error, CatalogError):  # ours is about the environment, the observation or the config
         yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import UnsupportedSpaceError
@@ -78,16 +79,13 @@ class SpaceInfo:
         Raises:
             UnsupportedSpaceError: `space` is not a Gymnasium space.
         """
-        classes = tuple(f"{c.__module__}.{c.__qualname__}" for c in type(space).__mro__)
+        classes, kind = _classes_and_kind(type(space))
         if "gymnasium.spaces.space.Space" not in classes:
             raise UnsupportedSpaceError(
                 f"{path}: expected a gymnasium.Space, found {space!r}"
                 f" ({type(space).__module__}.{type(space).__name__}). Pass env.observation_space or env.action_space;"
                 " spaces of the old 'gym' package must be rebuilt with gymnasium.spaces."
             )
-        # The class itself decides, not a base: a subclass of Box with a meaning of its own may have its own codec and
-        # still falls back to Box's (see `is_a`).
-        kind = next((KINDS[name] for name in classes if name in KINDS), classes[0])
         shape = space.shape
         common: dict[str, Any] = {
             "kind": kind,
@@ -172,6 +170,17 @@ class SpaceInfo:
         if self.children:
             return f"{self.kind.capitalize()}({_described(self.children)})"
         return repr(self.space)
+
+
+@lru_cache(maxsize=256)
+def _classes_and_kind(space: type) -> tuple[tuple[str, ...], str]:
+    """Return the qualified names of a space's class and of its bases, and the kind of space it is.
+
+    The class itself decides, not a base: a subclass of Box with a meaning of its own may have its own codec and still
+    falls back to Box's (see `SpaceInfo.is_a`).
+    """
+    classes = tuple(f"{c.__module__}.{c.__qualname__}" for c in space.__mro__)
+    return classes, next((KINDS[name] for name in classes if name in KINDS), classes[0])
 
 
 def _described(children: Iterable[SpaceInfo]) -> str:

@@ -20,6 +20,10 @@ from rlcatalog.errors import NotServedError
 
 #: Tries of Marsaglia's and Tsang's way to draw from a Gamma distribution; each is rejected less than once in 20.
 _GAMMA_TRIES = 8
+#: Algorithm of the generators, as the operations below number them.
+_PHILOX = 1
+#: Dtype → how many binary digits it holds: whole numbers below 2 to that power are exact in it.
+_DIGITS = {tf.bfloat16: 8, tf.float16: 11, tf.float32: 24, tf.float64: 53}
 #: Noise is kept off 0 and 1, where logs are no numbers.
 _LEAST, _MOST = 2.0**-25, 1 - 2.0**-24
 #: The generator of the policy that is running in this thread, or the noise it draws from.
@@ -34,7 +38,16 @@ def draw_uniform(shape: Any, dtype: Any = tf.float32) -> Any:
         dtype: Their dtype.
     """
     generator = _CURRENT.get()
-    return (tf.random if generator is None else generator).uniform(shape, dtype=dtype)
+    if generator is None or isinstance(generator, Noise):
+        return (tf.random if generator is None else generator).uniform(shape, dtype=dtype)
+    # One operation that draws and counts; `generator.uniform` is ten, and acting is made of small ones.
+    digits = _DIGITS[tf.as_dtype(dtype)]
+    whole = tf.int32 if digits < 31 else tf.int64
+    drawn = tf.raw_ops.StatefulUniformInt(
+        resource=generator.state.handle, algorithm=tf.constant(_PHILOX, tf.int64), shape=shape,
+        minval=tf.constant(0, whole), maxval=tf.constant(2**digits, whole),
+    )  # fmt: skip
+    return tf.cast(drawn, dtype) * tf.constant(0.5**digits, dtype)
 
 
 def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
@@ -45,7 +58,11 @@ def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
         dtype: Their dtype.
     """
     generator = _CURRENT.get()
-    return (tf.random if generator is None else generator).normal(shape, dtype=dtype)
+    if generator is None or isinstance(generator, Noise):
+        return (tf.random if generator is None else generator).normal(shape, dtype=dtype)
+    return tf.raw_ops.StatefulStandardNormalV2(  # see `draw_uniform`
+        resource=generator.state.handle, algorithm=tf.constant(_PHILOX, tf.int64), shape=shape, dtype=dtype
+    )
 
 
 def draw_gamma(concentration: Any) -> Any:

@@ -23,32 +23,27 @@ class ArrayPreprocessor(Preprocessor):
 
     def writer(self, start: int) -> Writer:
         place, shape, length = slice(start, start + self.size), self.shape, self.size
-        own, takes = self._dtype, _TAKES[self._dtype.kind]
+        own, readable = self._dtype, self._readable
 
-        # A wrong shape must not be broadcast into the slice, nor a text be read as a number.
+        # A wrong shape must not be broadcast into the slice. `getattr` finds most observations right in one call.
 
         def write_scalar(obs: Any, out: Array) -> None:
-            kind = (obs if hasattr(obs, "dtype") else asarray(obs)).dtype.kind
-            if kind not in takes:
-                raise ValueError(f"kind {kind!r} instead of one of {takes!r}")
+            if getattr(obs, "dtype", None) is not own:
+                obs = readable(obs)
             out[start] = obs  # NumPy refuses arrays with axes (before 2.4: those of one value with a warning)
 
         def write_vector(obs: Any, out: Array) -> None:
-            if type(obs) is not ndarray:
-                obs = asarray(obs)
+            if getattr(obs, "dtype", None) is not own:
+                obs = readable(obs)
             if len(obs) != length:  # of the shapes with this length, NumPy assigns only the right one to the slice
                 raise ValueError(f"shape {obs.shape} instead of {shape}")
-            if obs.dtype is not own and obs.dtype.kind not in takes:
-                raise ValueError(f"dtype {obs.dtype} instead of {own}")
             out[place] = obs
 
         def write(obs: Any, out: Array) -> None:
-            if type(obs) is not ndarray:
-                obs = asarray(obs)
+            if type(obs) is not ndarray or obs.dtype is not own:
+                obs = readable(obs)
             if obs.shape != shape:
                 raise ValueError(f"shape {obs.shape} instead of {shape}")
-            if obs.dtype is not own and obs.dtype.kind not in takes:
-                raise ValueError(f"dtype {obs.dtype} instead of {own}")
             out[place] = obs.ravel()
 
         if shape == ():
@@ -57,20 +52,29 @@ class ArrayPreprocessor(Preprocessor):
 
     def batch_writer(self, start: int) -> Writer:
         shape, size, is_vector = self.shape, self.size, len(self.shape) == 1
-        own, takes = self._dtype, _TAKES[self._dtype.kind]
+        own, readable = self._dtype, self._readable
         columns = (slice(None), slice(start, start + size))
 
         def write(batch: Any, out: Array) -> None:
             if isinstance(batch, tuple) and not batch and not len(out):
                 return  # a stacked Sequence without items: a tuple cannot say what shape they would have
-            array = asarray(batch)
+            array = batch if type(batch) is ndarray and batch.dtype is own else readable(batch)
             if array.shape != (len(out), *shape):
                 raise ValueError(f"shape {array.shape} instead of {(len(out), *shape)}")
-            if array.dtype is not own and array.dtype.kind not in takes and array.size:
-                raise ValueError(f"dtype {array.dtype} instead of {own}")
             out[columns] = array if is_vector else array.reshape(len(out), size)
 
         return write
+
+    def _readable(self, values: Any) -> Array:
+        """Return values as an array of a kind that the space takes: no text is read as a number.
+
+        Raises:
+            ValueError: They are of another kind.
+        """
+        array = asarray(values)
+        if array.dtype is not self._dtype and array.dtype.kind not in _TAKES[self._dtype.kind] and array.size:
+            raise ValueError(f"dtype {array.dtype} instead of {self._dtype}")
+        return array
 
     def lowered(self) -> Any:
         return lambda x, ops: ops.as_type(x, "float32")
@@ -168,11 +172,9 @@ class NoPreprocessor(ArrayPreprocessor):
         Raises:
             ValueError: They are of another kind, or too large for the dtype.
         """
-        array, dtype = asarray(values), self._dtype
+        array, dtype = self._readable(values), self._dtype
         if array.dtype is dtype:
             return array.copy() if copy else array
-        if array.dtype.kind not in _TAKES[dtype.kind] and array.size:
-            raise ValueError(f"dtype {array.dtype} instead of {dtype}")
         with np.errstate(over="ignore"):  # a policy finds infinities
             cast: Array = array.astype(dtype)
         if dtype.kind in "iu" and array.dtype.kind in "iu" and not (cast == array).all():

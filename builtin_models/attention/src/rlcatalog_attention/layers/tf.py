@@ -37,17 +37,17 @@ class Transformer:
             rows: Inputs `[S * T, inputs]`.
             state: Memory `[S, units, slots, dim]`, the newest step last, and the number of steps it holds `[S]`; empty
                 at the start of episodes.
-            seq_lens: Lengths `[S]`; None where each row is a sequence.
+            seq_lens: Lengths `[S]`; None where each row is a sequence, which makes most shapes numbers.
             training: Which of the two windows counts.
 
         Returns:
             Outputs `[S * T, dim]`, and the state at the end of each sequence.
         """
-        if seq_lens is None:
-            seq_lens = tf.ones(tf.shape(rows)[:1], tf.int32)
-        seq_lens = tf.cast(seq_lens, tf.int32)
-        sequences = tf.shape(seq_lens)[0]
-        length = steps_of(rows, seq_lens)
+        length: Any = 1
+        sequences = tf.shape(rows)[0]
+        if seq_lens is not None:
+            seq_lens = tf.cast(seq_lens, tf.int32)
+            sequences, length = tf.shape(seq_lens)[0], steps_of(rows, seq_lens)
         if not state:
             state = [tf.repeat(part[None], sequences, axis=0) for part in self.initial_state()]
         memory, held = tf.cast(state[0], tf.float32), tf.cast(state[1], tf.int32)
@@ -62,14 +62,17 @@ class Transformer:
         hidden = (later < 0) | (later > window) | tf.pad(unused[:, start:], [[0, 0], [0, length]])[:, None]
         windows = []
         for index, unit in enumerate(self.units):
-            steps = tf.reshape(x, [sequences, length, self.sizes.attention_dim])
+            steps = tf.reshape(x, [-1, length, self.sizes.attention_dim])
             seen = tf.concat([memory[:, index], steps], axis=1)
             windows.append(seen)
             x = unit(x, unit.attention(seen[:, start:], hidden, self.table[start:], length))
         kept = tf.stop_gradient(tf.stack(windows, axis=1))
-        last = seq_lens[:, None] + tf.range(slots)  # of each sequence, the slots up to its end
-        kept = tf.gather(kept, tf.repeat(last[:, None], len(self.units), axis=1), axis=2, batch_dims=2)
-        held = tf.minimum(held + seq_lens, slots)
+        if seq_lens is None:
+            kept, taken = kept[:, :, 1:], 1
+        else:  # of each sequence, the slots up to its end
+            last, taken = seq_lens[:, None] + tf.range(slots), seq_lens
+            kept = tf.gather(kept, tf.repeat(last[:, None], len(self.units), axis=1), axis=2, batch_dims=2)
+        held = tf.minimum(held + taken, slots)
         return x, [tf.ensure_shape(kept, [None, len(self.units), slots, self.sizes.attention_dim]), held]
 
     def canonical(self) -> Names:
@@ -120,28 +123,27 @@ class Attention:
             table: Sinusoids of the distances window, …, 0.
             length: T.
         """
-        shape = tf.shape(seen)
-        sequences, keys = shape[0], shape[1]
+        keys = length + len(table) - 1
         normal = self.norm(seen)
-        query = self._split(normal[:, keys - length :], self.query, sequences, length)
-        key, value = (self._split(normal, weight, sequences, keys) for weight in (self.key, self.value))
-        position = self._split(table[None], self.position, 1, len(table))[:, 0]
+        query = self._split(normal[:, keys - length :], self.query, length)
+        key, value = (self._split(normal, weight, keys) for weight in (self.key, self.value))
+        position = self._split(table[None], self.position, len(table))[:, 0]
         # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Rows made longer
         # by T and cut anew into rows of K give just that: each row moves one place further than the one before.
         # No product broadcasts its batch axes: TensorFlow 2.21 with oneDNN then writes outside of its memory.
         rows = tf.reshape(query + self.position_bias[:, None, None], [self.heads, -1, self.head_dim])
         scores = tf.pad(tf.matmul(rows, position, transpose_b=True), [[0, 0], [0, 0], [0, length]])
-        scores = tf.reshape(scores, [self.heads, sequences, -1])[..., : length * keys]
-        scores = tf.reshape(scores, [self.heads, sequences, length, keys])
+        scores = tf.reshape(scores, [self.heads, -1, length * (keys + 1)])[..., : length * keys]
+        scores = tf.reshape(scores, [self.heads, -1, length, keys])
         scores += tf.matmul(query + self.content_bias[:, None, None], key, transpose_b=True)
         weights = tf.nn.softmax(tf.where(hidden, scores.dtype.min, scores * self.head_dim**-0.5))
         found = tf.transpose(tf.matmul(weights, value), [1, 2, 0, 3])
         return tf.nn.relu(tf.matmul(tf.reshape(found, [-1, self.heads * self.head_dim]), self.output))
 
-    def _split(self, x: Any, weight: Any, sequences: Any, length: Any) -> Any:
+    def _split(self, x: Any, weight: Any, length: Any) -> Any:
         """Project `[S, K, dim]`, and split it into `[heads, S, K, head_dim]`."""
         x = tf.matmul(tf.reshape(x, [-1, self.dim]), weight)
-        return tf.transpose(tf.reshape(x, [sequences, length, self.heads, self.head_dim]), [2, 0, 1, 3])
+        return tf.transpose(tf.reshape(x, [-1, length, self.heads, self.head_dim]), [2, 0, 1, 3])
 
     def canonical(self) -> Names:
         """Yield the variables in canonical form; see `rlcatalog.tf.nn.Dense`."""
