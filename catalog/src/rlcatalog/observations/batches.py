@@ -22,6 +22,8 @@ def first_size(info: SpaceInfo, batch: Any) -> int:
     Raises:
         ValueError: There is no leaf to count.
     """
+    if info.shape is not None:  # a leaf itself
+        return len(batch)
     for column in _columns(info, batch):
         return len(column)
     raise ValueError("its leaves hold no observations")

@@ -227,7 +227,7 @@ class Preprocessor:
         try:
             if closely:
                 before = self._begun(batch)
-            out = np.zeros((first_size(self.info, batch), self.size), np.float32)
+            out = zeros((first_size(self.info, batch), self.size), _FLOAT32)
             self._write_batch(batch, out)
         except CatalogError:
             raise
