@@ -23,7 +23,12 @@ def plain(value: Any, what: str = "config value") -> Any:
     Raises:
         ConfigError: It holds itself, is nested too deep or too large, or cannot be read.
     """
-    return value if type(value) in _ATOMS else _Copy(what, alike=False).whole(value)
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if (kind is dict or kind is list) and not value:  # the default of most keys that hold one
+        return kind()
+    return _Copy(what, alike=False).whole(value)
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
