@@ -58,7 +58,7 @@ class Task:
         high: What is paid at best.
         steps: Engine → environment steps to train for; ours as many as Stable-Baselines3.
         settings: Hyperparameters of all engines, under the names of PPO's paper.
-        seeds: The same for seeds: ten where a run takes less than a minute, else five.
+        seeds: The same for seeds: ten or more where a run takes less than a minute, else five.
         claimed: Whether a claim is made.
     """
 
@@ -105,7 +105,9 @@ def scaled(env: Any) -> Any:
 
 TASKS = {
     "CartPole-v1": Task(_gym("CartPole-v1"), 22, 500, {"sb3": 20_000, "rllib": 40_000}),
-    "Acrobot-v1": Task(_gym("Acrobot-v1"), -500, -75, {"sb3": 40_000, "rllib": 40_000}, {"gamma": 0.99, "lr": 1e-3}),
+    # Now and then a seed never finds the top, under any engine: ten would be too few to say how often.
+    "Acrobot-v1": Task(_gym("Acrobot-v1"), -500, -75, {"sb3": 40_000, "rllib": 40_000}, {"gamma": 0.99, "lr": 1e-3},
+                       {"sb3": 20, "rllib": 10}),
     "Pendulum-v1": Task(
         _gym("Pendulum-v1"), -1250, -150, {"sb3": 120_000, "rllib": 60_000},
         {"gamma": 0.9, "lr": 1e-3, "length": 256, "minibatch": 256},
@@ -119,8 +121,9 @@ TASKS = {
     "InvertedPendulum-v5": Task(
         _gym("InvertedPendulum-v5"), 6, 1000, {"sb3": 40_000, "rllib": 40_000}, {"lr": 1e-3}
     ),
+    # Returns go up and down between updates, under any engine: one that is looked at after a bad one counts less.
     "Catch": Task(Catch, -0.6, 1, {"sb3": 15_000, "rllib": 15_000}, {"lr": 1e-3, "gamma": 0.95},
-                  {"sb3": 10, "rllib": 5}),
+                  {"sb3": 20, "rllib": 5}),
     "Breakout": Task(  # RLlib's own net takes ten times as long for a step
         _breakout, 1, 400, {"sb3": 300_000, "rllib": 30_000},
         {"length": 128, "epochs": 4, "minibatch": 256, "gamma": 0.99}, {"sb3": 1, "rllib": 1}, claimed=False,

@@ -150,9 +150,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def _kept(action: Any) -> Any:
     """Return an action that the caller may write over; numbers need no copy."""
-    if isinstance(action, np.ndarray):
-        return action.copy()
-    return deepcopy(action) if isinstance(action, list | tuple | Mapping) else action
+    if isinstance(action, np.generic):
+        return action
+    return action.copy() if isinstance(action, np.ndarray) else deepcopy(action)
 
 
 def fingerprint(tree: Any) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError, NotServedError
 from rlcatalog.policy import State, autoreset_of
+from rlcatalog_ppo.naming import Naming
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
 
@@ -76,15 +76,15 @@ class Rollout:
 
     def advantages(self, gamma: float, lambda_: float) -> Array:
         """Return the generalised advantage estimates `[T, N]` (Schulman et al. 2016, equation 16)."""
-        advantages = np.zeros_like(self.value)
-        next_value, running = self.last_value, np.zeros_like(self.last_value)
-        rewards = self.reward if self.scaled is None else self.scaled
+        advantages, running = np.zeros_like(self.value), np.zeros_like(self.last_value)
+        rewards, goes_on = self.reward if self.scaled is None else self.scaled, 1.0 - self.done
+        next_value = np.concatenate([self.value[1:], self.last_value[None]])
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is found when it is to be learned from
+            delta = rewards + self.bootstrap + gamma * next_value * goes_on - self.value
+            decay = gamma * lambda_ * goes_on
             for t in range(len(advantages) - 1, -1, -1):
-                goes_on = 1.0 - self.done[t]
-                delta = rewards[t] + self.bootstrap[t] + gamma * next_value * goes_on - self.value[t]
-                running = delta + gamma * lambda_ * goes_on * running
-                advantages[t], next_value = running, self.value[t]
+                running = delta[t] + decay[t] * running
+                advantages[t] = running
         return advantages
 
     def _check(self, advantages: Array) -> None:
@@ -184,10 +184,11 @@ class Collector:
         self.episodes = Episodes()
         n = envs.num_envs
         self._returns, self._lengths = np.zeros(n), np.zeros(n, np.int64)
+        self._naming = Naming(self._lengths)
         self._postprocess = postprocess
         self._ahead = Ahead(policy, everything=postprocess is not None)
         obs, _ = envs.reset(seed=seed)
-        with self._named():
+        with self._naming:
             self._encoded = policy.preprocess(obs, update=True)
         self._mask = policy.action_mask(obs)
         self._state, self._rewards = policy.initial_state(n), np.zeros(n, np.float32)
@@ -227,7 +228,7 @@ class Collector:
     def _last_value(self) -> Array:
         if not self._values:
             return np.zeros(self.envs.num_envs, np.float32)
-        with self._named():
+        with self._naming:
             return self.policy.values(self._encoded, self._state, prev_reward=self._rewards)
 
     def get_state(self) -> dict[str, Any]:
@@ -251,7 +252,7 @@ class Collector:
         self.episodes = Episodes(total=episodes["total"])
         self.episodes.returns.extend(episodes["returns"])
         self.episodes.lengths.extend(episodes["lengths"])
-        self._returns, self._lengths = np.array(found["returns"]), np.array(found["lengths"])
+        self._returns[:], self._lengths[:] = found["returns"], found["lengths"]
         self._encoded, self._rewards, self._idle = found["encoded"], found["rewards"], found["idle"]
         self._mask, state = found["mask"], found["state"]
         if self.scale is not None and found.get("scale") is not None:
@@ -267,7 +268,7 @@ class Collector:
             rows: Booleans `[N]`.
         """
         observed, _ = self.envs.reset(options={"reset_mask": rows})
-        with self._named():
+        with self._naming:
             encoded = self.policy.preprocess(observed, update=rows)
         self._encoded = np.where(rows.reshape(-1, *[1] * (encoded.ndim - 1)), encoded, self._encoded)
         mask = self.policy.action_mask(observed, idle=~rows)
@@ -281,7 +282,7 @@ class Collector:
 
     def _step(self, sequences: Sequences | None) -> dict[str, Any]:
         policy, encoded, mask, idle = self.policy, self._encoded, self._mask, self._idle
-        with self._named():
+        with self._naming:
             step = policy.act_encoded(encoded, self._state, prev_reward=self._rewards, mask=mask)
         row: dict[str, Any] = {
             "obs": encoded,
@@ -297,7 +298,8 @@ class Collector:
         if self.autoreset == "next_step":
             row["idle"] = idle
         observed, reward, terminated, truncated, info = self.envs.step(step.action)
-        ended, cut = terminated | truncated, truncated & ~terminated
+        ended = terminated | truncated
+        over = bool(ended.any())
         self._rewards = self._rewarded(reward)
         row |= {"reward": self._rewards, "done": ended, "bootstrap": np.zeros(len(ended), np.float32)}
         if self.scale is not None:
@@ -305,7 +307,8 @@ class Collector:
         self._returns += reward
         self._lengths += ~idle
         last: Array | None = None
-        if ended.any():
+        if over:
+            cut = truncated & ~terminated
             wanted = ended if self._ahead.last_obs else cut
             if wanted.any():
                 last = self._last(observed, wanted, info)
@@ -314,23 +317,11 @@ class Collector:
         self._see(observed, ended)
         if self._ahead:
             row["ahead"] = self._ahead.row(row, step, terminated, truncated, self._encoded, last)
-        begun = idle if self.autoreset == "next_step" else ended
-        self._state = policy.restart(step.state, begun) if begun.any() else step.state
+        begun, some = (idle, bool(idle.any())) if self.autoreset == "next_step" else (ended, over)
+        self._state = policy.restart(step.state, begun) if some else step.state
         if sequences is not None:
             sequences.step(ended | idle)
         return row
-
-    @contextmanager
-    def _named(self, rows: Array | None = None) -> Iterator[None]:
-        """Name the environment, and the step of its episode, in an error about a row; of some rows, by indices."""
-        try:
-            yield
-        except NonFiniteError as error:
-            if error.row is None:
-                raise
-            i = error.row if rows is None else int(rows[error.row])
-            where = f"environment {i} of {len(self._lengths)}, after {self._lengths[i]} steps of its episode"
-            raise NonFiniteError(f"{where}: {error}", i) from error
 
     def _rewarded(self, reward: Array) -> Array:
         if isinstance(reward, np.ndarray) and reward.dtype == np.float64 and np.vdot(reward, reward) < _NO_OVERFLOW:
@@ -351,16 +342,16 @@ class Collector:
         """Return the last observations `[k]` of some episodes, encoded."""
         if self.autoreset == "same_step":
             places = np.flatnonzero(wanted)
-            with self._named(places):
+            with Naming(self._lengths, places):
                 return self.policy.preprocess([info["final_obs"][i] for i in places])
-        with self._named():
+        with self._naming:
             return self.policy.preprocess(observed)[wanted]
 
     def _bootstrap(self, last: Array, state: State | None, cut: Array) -> Array | float:
         if not len(last) or not self._values:
             return 0.0
         state = None if state is None else state.rows(cut)
-        with self._named(np.flatnonzero(cut)):
+        with Naming(self._lengths, np.flatnonzero(cut)):
             return self.gamma * self.policy.values(last, state, prev_reward=self._rewards[cut])
 
     def _finish(self, ended: Array, observed: Any) -> Any:
@@ -377,13 +368,13 @@ class Collector:
         policy = self.policy
         if self.autoreset != "next_step" or not ended.any():
             self._idle = np.zeros(len(ended), bool)
-            with self._named():
+            with self._naming:
                 self._encoded = policy.preprocess(observed, update=True)
             self._mask = policy.action_mask(observed)
             return
         # The actions chosen now do nothing in episodes that are over: they are chosen for what was seen before.
         before, self._idle = self._encoded, ended
-        with self._named():
+        with self._naming:
             self._encoded = policy.preprocess(observed, update=~ended)
         self._encoded[ended] = before[ended]
         self._mask = policy.action_mask(observed, idle=ended)

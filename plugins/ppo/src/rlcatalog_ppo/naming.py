@@ -1,0 +1,35 @@
+"""Errors about a row of a batch, said of the environment the row belongs to."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.errors import NonFiniteError
+
+Array = np.ndarray[Any, Any]
+
+
+class Naming:
+    """A context that names the environment, and the step of its episode, in an error about a row.
+
+    A class, since a generator as context manager takes four times as long, and collecting enters it twice a step.
+
+    Args:
+        lengths: Steps taken in each episode `[N]`; read when something is raised.
+        rows: The environments the rows belong to, by indices; all when missing.
+    """
+
+    def __init__(self, lengths: Array, rows: Array | None = None) -> None:
+        self._lengths, self._rows = lengths, rows
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if isinstance(error, NonFiniteError) and error.row is not None:
+            i = error.row if self._rows is None else int(self._rows[error.row])
+            where = f"environment {i} of {len(self._lengths)}, after {self._lengths[i]} steps of its episode"
+            raise NonFiniteError(f"{where}: {error}", i) from error
