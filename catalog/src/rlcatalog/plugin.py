@@ -35,19 +35,19 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
     ]
 
 
-def _codec(name: str, cls: str, summary: str, kinds: tuple[str, ...] = ()) -> ActionCodecSpec:
-    return ActionCodecSpec(name, {"numpy": f"rlcatalog.actions.kinds:{cls}"}, summary, kinds=kinds or (name,))
+def _codec(name: str, target: str, summary: str, kinds: tuple[str, ...] = ()) -> ActionCodecSpec:
+    return ActionCodecSpec(name, {"numpy": f"rlcatalog.actions.{target}"}, summary, kinds=kinds or (name,))
 
 
 @hookimpl
 def rlcatalog_action_codecs() -> list[ActionCodecSpec]:
     return [
-        _codec("discrete", "DiscreteCodec", "one of n values"),
-        _codec("multi_discrete", "MultiDiscreteCodec", "several choices at once"),
-        _codec("multi_binary", "MultiBinaryCodec", "bits"),
-        _codec("box", "BoxCodec", "numbers, or whole numbers, between bounds"),
-        _codec("simplex", "SimplexCodec", "probability vectors"),
-        _codec("composite", "CompositeCodec", "the codecs of a Tuple's or Dict's children", ("tuple", "dict")),
+        _codec("discrete", "kinds:DiscreteCodec", "one of n values"),
+        _codec("multi_discrete", "kinds:MultiDiscreteCodec", "several choices at once"),
+        _codec("multi_binary", "kinds:MultiBinaryCodec", "bits"),
+        _codec("box", "kinds:BoxCodec", "numbers, or whole numbers, between bounds"),
+        _codec("simplex", "kinds:SimplexCodec", "probability vectors"),
+        _codec("composite", "composites:CompositeCodec", "the codecs of a Tuple's or Dict's parts", ("tuple", "dict")),
     ]
 
 

@@ -79,7 +79,7 @@ class SpaceInfo:
         Raises:
             UnsupportedSpaceError: `space` is not a Gymnasium space.
         """
-        classes, kind = _classes_and_kind(type(space))
+        classes, kind = _classes_and_kind(type(space))  # type: ignore[arg-type]  # mypy looks for an instance's hash
         if "gymnasium.spaces.space.Space" not in classes:
             raise UnsupportedSpaceError(
                 f"{path}: expected a gymnasium.Space, found {space!r}"

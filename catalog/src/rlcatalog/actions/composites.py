@@ -1,0 +1,136 @@
+"""The codec of action spaces made of others: Tuple and Dict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.actions.codec import ActionCodec, Array
+from rlcatalog.actions.kinds import DiscreteCodec
+from rlcatalog.actions.lowering import LoweredComposite
+from rlcatalog.spaces import SpaceInfo
+
+
+class CompositeCodec(ActionCodec):
+    """The codecs of a Tuple's or Dict's children side by side, in the space's order."""
+
+    lowered = LoweredComposite
+
+    def __init__(self, info: SpaceInfo, *others: Any) -> None:
+        super().__init__(info, *others)
+        self.input_width = sum(child.input_width for child in self.children)
+        self.whole = bool(self.children) and all(child.whole for child in self.children)
+        self.choices = [choice for child in self.children for choice in child.choices]
+        stops = np.cumsum([child.width for child in self.children], dtype=np.int64).tolist()
+        self._spans = [slice(stop - child.width, stop) for child, stop in zip(self.children, stops, strict=True)]
+
+    def _size(self) -> int:
+        return sum(child.width for child in self.children)
+
+    @property
+    def leaves(self) -> Iterator[ActionCodec]:
+        for child in self.children:
+            yield from child.leaves
+
+    def adapt(self, raw: Array) -> Any:
+        return self.info.join([child.adapt(raw[:, span]) for child, span in self._with_spans()])
+
+    def invert(self, action: Any) -> Array:
+        raws = [child.invert(part) for child, part in self._with(self._split(action))]
+        if len({len(raw) for raw in raws}) > 1:
+            found = ", ".join(f"{len(raw)} in {child.info.path}" for child, raw in self._with(raws))
+            raise self._no_action("as many rows in each part", found)
+        return _side_by_side(raws)
+
+    def leaf_actions(self, action: Any) -> Iterator[tuple[ActionCodec, Any]]:
+        for child, part in self._with(self._split(action)):
+            yield from child.leaf_actions(part)
+
+    def _split(self, action: Any) -> list[Any]:
+        """Return the parts of a batch of the environment's actions.
+
+        Raises:
+            ActionError: Parts are missing, or there are others.
+        """
+        if self.info.keys:
+            if not isinstance(action, Mapping) or set(action) != set(self.info.keys):
+                found = f"keys {list(action)}" if isinstance(action, Mapping) else type(action).__name__
+                raise self._no_action(f"a dict with the keys {list(self.info.keys)}", found)
+        elif not isinstance(action, tuple | list) or len(action) != len(self.children):
+            found = f"{len(action)} of them" if isinstance(action, tuple | list) else type(action).__name__
+            raise self._no_action(f"a tuple of {len(self.children)} parts", found)
+        return self.info.split(action)
+
+    def check_raw(self, raw: Array) -> None:
+        for child, span in self._with_spans():
+            child.check_raw(raw[:, span])
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for child in self.children for path in child.paths]
+
+    @cached_property
+    def counts(self) -> tuple[int, ...] | None:  # type: ignore[override]
+        found = [child.counts for child in self.children]
+        return None if None in found else tuple(count for counts in found for count in counts or ())
+
+    @property
+    def limits(self) -> tuple[Array, Array]:
+        low, high = zip(*(child.limits for child in self.children), strict=True)
+        return np.concatenate(low), np.concatenate(high)
+
+    @property
+    def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
+        alone = all(isinstance(leaf, DiscreteCodec) for leaf in self.leaves)
+        return np.dtype(np.int32 if alone else np.float32), (None, self.width)
+
+    def inputs(self, raw: Array) -> Array:
+        return np.concatenate([child.inputs(raw[:, span]) for child, span in self._with_spans()], axis=1)
+
+    def shown(self, raw: Array) -> Any:
+        return self.info.join([child.shown(raw[..., span]) for child, span in self._with_spans()])
+
+    def _columns_of_parts(self, mask: Any, rows: int | None) -> Array:
+        if self.info.keys:
+            if not isinstance(mask, Mapping) or set(mask) - set(self.info.keys):
+                raise self._bad_mask(f"a dict with keys of {list(self.info.keys)}", mask)
+            given = [mask.get(key) for key in self.info.keys]
+        else:
+            if isinstance(mask, Mapping) or len(mask) != len(self.children):
+                raise self._bad_mask(
+                    f"a tuple of {len(self.children)} masks, one for each part (None for a part that has none), or the"
+                    f" columns of them all side by side, [B, {self.mask_width}]",
+                    mask,
+                )
+            given = list(mask)
+        rows = rows if rows is not None else next((len(array) for array in _arrays(given)), None)
+        found = [child.mask_columns(part, rows) for child, part in self._with(given)]
+        return np.concatenate([columns for columns in found if columns is not None], axis=1)
+
+    def _with(self, parts: Sequence[Any]) -> Iterator[tuple[ActionCodec, Any]]:
+        return zip(self.children, parts, strict=True)
+
+    def _with_spans(self) -> Iterator[tuple[ActionCodec, slice]]:
+        return zip(self.children, self._spans, strict=True)
+
+
+def _side_by_side(raws: Sequence[Array]) -> Array:
+    """Join raw actions along their columns; whole numbers stay such alone, and are floats beside floats."""
+    floats = [raw.dtype for raw in raws if raw.dtype.kind == "f"]
+    if floats:
+        dtype = np.result_type(*floats)  # which holds the whole numbers there may be beside floats
+    else:
+        wide = any(raw.dtype == np.uint64 for raw in raws)
+        dtype = np.dtype(np.uint64 if wide else np.int64)
+    return np.concatenate([raw.astype(dtype, copy=False) for raw in raws], axis=1)
+
+
+def _arrays(parts: Any) -> Iterator[Any]:
+    for part in parts.values() if isinstance(parts, Mapping) else parts:
+        if isinstance(part, Mapping | tuple):
+            yield from _arrays(part)
+        elif part is not None:
+            yield part
