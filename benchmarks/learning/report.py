@@ -66,14 +66,14 @@ def write(rows: list[dict[str, Any]]) -> None:
                 continue
             if len(returns) < 3:
                 base, ours = returns.mean(0)
-                lines.append(f"| {NAMES[engine]} | {task} | {about.steps_of(engine):,} | {len(returns)} | {base:.3g} |"
-                             f" {ours:.3g} | no claim |")  # fmt: skip
+                lines.append(f"| {NAMES[engine]} | {task} | {about.steps_of(engine):,} | {len(returns)} |"
+                             f" {_figure(base)} | {_figure(ours)} | no claim |")  # fmt: skip
                 continue
             told = summary(returns, task)
             found.append((engine, task, told))
-            cells = [f"{point:.3g} ({low:.3g} to {high:.3g})" for point, low, high in
-                     (told["base"], told["catalog"])]  # fmt: skip
-            point, low, high = told["difference"]
+            cells = [f"{point} ({low} to {high})" for point, low, high in
+                     (map(_figure, told[side]) for side in ("base", "catalog"))]  # fmt: skip
+            point, low, high = (round(percent, 1) + 0.0 for percent in told["difference"])  # without a -0.0
             kept = "" if low >= MARK else ", **below the mark**"
             lines.append(f"| {NAMES[engine]} | {task} | {about.steps_of(engine):,} | {len(returns)} | {cells[0]} |"
                          f" {cells[1]} | {point:+.1f} % ({low:+.1f} to {high:+.1f}){kept} |")  # fmt: skip
@@ -82,6 +82,10 @@ def write(rows: list[dict[str, Any]]) -> None:
     _draw_curves(rows)
     PAGE.write_text(_TEXT.format(rows="\n".join(lines), versions=", ".join(f"{name} {version(name)}" for name in (
         "torch", "gymnasium", "stable-baselines3", "ray"))), encoding="utf-8")  # fmt: skip
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _draw(found: list[tuple[str, str, dict[str, Any]]]) -> None:
@@ -99,7 +103,7 @@ def _draw(found: list[tuple[str, str, dict[str, Any]]]) -> None:
     axes.axvline(0, color="gray", linewidth=1)
     axes.axvline(MARK, color="gray", linewidth=1, linestyle=":")
     axes.set_yticks(range(len(found)), [f"{task}, {NAMES[engine]}" for engine, task, _ in reversed(found)])
-    axes.set_xlabel("catalog's minus what it is compared with, percent of the task's range (95 % intervals)")
+    axes.set_xlabel("difference, percent of the task's range (95 % intervals)")
     fig.savefig(PICTURE, dpi=120)
     plt.close(fig)
 
@@ -136,7 +140,7 @@ def _draw_curves(rows: list[dict[str, Any]]) -> None:
     plt.close(fig)
 
 
-_TEXT = """# Learning results
+_TEXT = """# Beside the engines' own nets
 
 PPO of three engines at equal hyperparameters, steps and seeds. Stable-Baselines3 and Ray RLlib are trained with their
 own net and with the one that the catalog chooses. The PPO of rlcatalog-ppo, with the net that the catalog chooses, is
