@@ -167,6 +167,39 @@ def test_auto_waits_and_goes_by_what_was_measured(monkeypatch):
     assert isinstance(acting(again), Frozen)
 
 
+@pytest.mark.parametrize("envs", [1, 3])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_memory_is_carried_as_the_policy_itself_carries_it(shared, masked, envs):
+    pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    from sb3_contrib.common.recurrent.type_aliases import RNNStates
+
+    env = make_vec_env(lambda: for_sb3(Random(Discrete(4), masked)), envs, seed=0)
+    config = {**SMALL, "use_lstm": True, "lstm_cell_size": 5, "vf_share_layers": shared}
+    algo = make("RecurrentPPO", env, config, "always", device="cpu", seed=0, n_steps=16, batch_size=8, n_epochs=1)
+    algo.learn(32 * envs)
+    policy = algo.policy
+    actor_critic, rng = policy.actor_critic, np.random.default_rng(0)
+    zeros = torch.zeros(1, envs, policy.lstm_hidden_state_shape[2])
+    states = RNNStates((zeros, zeros), (zeros, zeros))
+    obs = env.reset()
+    with torch.no_grad():
+        for _ in range(12):
+            starts = torch.as_tensor(rng.random(envs) < 0.2, dtype=torch.float32)
+            tensors = policy.obs_to_tensor(obs)[0]
+            actions, values, logp, after = policy(tensors, states, starts)
+            dist, expected = policy.get_distribution(tensors, states.pi, starts)
+            torch.testing.assert_close(logp, dist.log_prob(actions), atol=1e-5, rtol=0)
+            torch.testing.assert_close(values, policy.predict_values(tensors, states.vf, starts), atol=1e-5, rtol=0)
+            for found, kept in zip(after.pi, expected, strict=True):
+                torch.testing.assert_close(found, kept, atol=1e-5, rtol=0)
+            assert any(part.any() for part in after.pi)
+            states, (obs, *_) = after, env.step(actions.numpy())
+    acting = actor_critic.collecting.acting
+    assert isinstance(acting, Frozen)
+    assert acting.reason is None
+
+
 def test_gradients_are_never_lost():
     policy = algorithm("a Box").policy
     _, values, logp = policy(torch.randn(2, 3))
@@ -203,6 +236,3 @@ def test_refusals():
         A2C(CatalogPolicy, env, policy_kwargs={"frozen": "sometimes"})
     with pytest.raises(NotServedError, match="DQN acts by nets of its own"):
         make("DQN", env, SMALL, "always")
-    pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
-    with pytest.raises(NotServedError, match="RecurrentPPO carries states"):
-        make("RecurrentPPO", env, {**SMALL, "use_lstm": True}, "always")

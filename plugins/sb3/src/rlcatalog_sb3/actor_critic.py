@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rlcatalog import Catalog, Policy
+from rlcatalog import Catalog, Policy, Step
 from rlcatalog.actions import ActionCodec, entropy_of
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
@@ -118,12 +118,15 @@ class ActorCritic:
         """
         encoded, found = self.observer.encode(obs), self.observer.mask(obs, mask)
         if (step := self.collecting.step(encoded, found, deterministic)) is not None:
-            raw, value = torch.from_numpy(step.raw_action), torch.from_numpy(step.value)
-            return raw.reshape(-1, *self.action_shape), value.unsqueeze(1), torch.from_numpy(step.logp)
+            return self.collected(step)
         inputs, _ = self.model({"obs": encoded, "is_training": False}, [], None)
-        dist = self.dist_class(inputs if found is None else self.dist_class.masked(inputs, found), self.model)
-        actions, logp = self.draw(dist, deterministic)
+        actions, logp = self.draw(self.dist_of(inputs, found), deterministic)
         return actions, self.values(), logp
+
+    def collected(self, step: Step) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what `act` returns, of a step that the frozen policy took."""
+        raw, value = torch.from_numpy(step.raw_action), torch.from_numpy(step.value)
+        return raw.reshape(-1, *self.action_shape), value.unsqueeze(1), torch.from_numpy(step.logp)
 
     def dist(self, obs: Any, mask: Any = None, *, acting: bool = True) -> Any:
         """Run the model and return the action distribution.
@@ -138,10 +141,11 @@ class ActorCritic:
 
     def masked(self, inputs: Tensor, obs: Any, mask: Any, acting: bool) -> Any:
         """Return the distribution of a model's output, with the action masks baked in."""
-        found = self.observer.mask(obs, mask, check=acting)
-        if found is not None:
-            inputs = self.dist_class.masked(inputs, found)
-        return self.dist_class(inputs, self.model)
+        return self.dist_of(inputs, self.observer.mask(obs, mask, check=acting))
+
+    def dist_of(self, inputs: Tensor, mask: Tensor | None) -> Any:
+        """Return the distribution of a model's output under action masks `[B, m]`."""
+        return self.dist_class(inputs if mask is None else self.dist_class.masked(inputs, mask), self.model)
 
     def draw(self, dist: Any, deterministic: bool) -> tuple[Tensor, Tensor]:
         """Return raw actions in the shape of the space Stable-Baselines3 sees, and their log density `[B]`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -49,13 +50,16 @@ class Collecting:
         self._steps = self._since = self._stamp = 0
         self._open = self.mode != "never" and self.policy.device == "cpu"
 
-    def step(self, encoded: Tensor, mask: Tensor | None, deterministic: bool) -> Step | None:
+    def step(
+        self, encoded: Tensor, mask: Tensor | None, deterministic: bool, memory: Sequence[Tensor] = ()
+    ) -> Step | None:
         """Return a step, or None where the policy itself is to take it.
 
         Args:
             encoded: Encoded observations `[B, ...]`.
             mask: Action masks, boolean `[B, m]`, or None.
             deterministic: Take the most likely actions.
+            memory: What the model remembers of the B episodes; the step's state holds what it does afterwards.
         """
         if not self._open or torch.is_grad_enabled():
             return None
@@ -70,8 +74,11 @@ class Collecting:
             acting.update()
             self._stamp, self._since = stamp, 0
         self._since += 1
+        state = acting.initial_state(len(encoded))
+        if state is not None:
+            state = state._replace(memory=tuple(part.numpy() for part in memory))
         found: Step = acting.act_encoded(
-            encoded.numpy(), mask=None if mask is None else mask.numpy(), explore=not deterministic
+            encoded.numpy(), state, mask=None if mask is None else mask.numpy(), explore=not deterministic
         )
         self._open = acting.reason is None
         return found

@@ -69,11 +69,6 @@ class CatalogBasePolicy(BasePolicy):
                 "use_sde=True: state-dependent exploration draws from Stable-Baselines3's own distribution; the"
                 " catalog's are chosen with custom_action_dist in model_config."
             )
-        if frozen == "always" and self._recurrent:
-            raise NotServedError(
-                "frozen='always': RecurrentPPO carries states as it packs them, and its policy acts unfrozen. Leave"
-                " frozen out, or train with rlcatalog-ppo, which freezes policies with a memory."
-            )
         if optimizer_kwargs is None:
             optimizer_kwargs = {"eps": 1e-5} if optimizer_class is torch.optim.Adam else {}
         # Past ActorCriticPolicy, whose constructor would build its own networks.

@@ -52,9 +52,16 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         self, obs: Any, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, RNNStates]:
         """Return raw actions `[B, ...]`, value estimates `[B, 1]`, log densities `[B]` and the new states."""
-        dist, states = self._step(obs, lstm_states.pi, episode_starts)
-        actions, logp = self.actor_critic.draw(dist, deterministic)
-        return actions, self.actor_critic.values(), logp, RNNStates(states, states)
+        actor_critic = self.actor_critic
+        encoded, mask = actor_critic.observer.encode(obs), actor_critic.observer.mask(obs, None)
+        memory = self._packing.unpack(lstm_states.pi, episode_starts)
+        step = actor_critic.collecting.step(encoded, mask, deterministic, memory)
+        if step is not None and step.state is not None:
+            states = self._packing.pack([torch.from_numpy(part) for part in step.state.memory])
+            return *actor_critic.collected(step), RNNStates(states, states)
+        inputs, states = self._run(encoded, memory)
+        actions, logp = actor_critic.draw(actor_critic.dist_of(inputs, mask), deterministic)
+        return actions, actor_critic.values(), logp, RNNStates(states, states)
 
     def _predict(  # type: ignore[override]
         self, observation: Any, lstm_states: States, episode_starts: Tensor, deterministic: bool = False
@@ -89,20 +96,22 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         self, obs: Any, lstm_states: States, episode_starts: Tensor
     ) -> Tensor:
         """Return value estimates `[B, 1]`."""
-        self._run(self.actor_critic.observer.encode(obs), lstm_states, episode_starts, values_only=True)
+        memory = self._packing.unpack(lstm_states, episode_starts)
+        self._run(self.actor_critic.observer.encode(obs), memory, values_only=True)
         return self.actor_critic.values()
 
     def _step(self, obs: Any, states: States, episode_starts: Tensor) -> tuple[Any, States]:
         """Run one step of B episodes."""
-        inputs, states = self._run(self.actor_critic.observer.encode(obs), states, episode_starts)
+        memory = self._packing.unpack(states, episode_starts)
+        inputs, states = self._run(self.actor_critic.observer.encode(obs), memory)
         return self.actor_critic.masked(inputs, obs, None, True), states
 
     def _run(
-        self, encoded: Tensor, states: States, starts: Tensor, training: bool = False, **flags: bool
+        self, encoded: Tensor, memory: list[Tensor], training: bool = False, **flags: bool
     ) -> tuple[Tensor, States]:
         lengths = torch.ones(len(encoded), dtype=torch.int32, device=encoded.device)
         inputs = {"obs": encoded, "is_training": training, "single_steps": True, **flags}
-        outputs, after = self.actor_critic.model(inputs, self._packing.unpack(states, starts), lengths)
+        outputs, after = self.actor_critic.model(inputs, memory, lengths)
         return outputs, self._packing.pack(after)
 
     def _sequences(self, encoded: Tensor, states: States, episode_starts: Tensor) -> tuple[Tensor, Tensor]:
@@ -124,7 +133,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         found: list[Tensor] = []
         values: list[Tensor] = []
         for t in range(steps):
-            output, states = self._run(timed[:, t], states, starts[:, t], training=True)
+            output, states = self._run(timed[:, t], self._packing.unpack(states, starts[:, t]), training=True)
             found.append(output)
             values.append(self.actor_critic.values())
         return torch.stack(found, 1).flatten(0, 1), torch.stack(values, 1).flatten(0, 1)
