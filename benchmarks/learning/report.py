@@ -153,8 +153,7 @@ the runs stand in `benchmarks/learning/results.jsonl`, the settings in `benchmar
 A trained policy plays 50 episodes, drawing actions as in training. The table has interquartile means over seeds with
 95 % bootstrap intervals; the last column is the paired difference in percent of the task's range, from acting at random
 to the best return. The claim is that its lower end is at least -10 %. Tasks with fewer than three seeds carry no claim.
-`make compare COMPARE_ARGS=--unclaimed` trains those, too; Ray's own net on Breakout, whose last layer on 84 x 84 pixels
-takes as long as ten of the others, has not been.
+`make compare COMPARE_ARGS=--unclaimed` trains those, too.
 
 | engine | task | steps | seeds | compared with | the catalog's | difference |
 |---|---|---|---|---|---|---|
