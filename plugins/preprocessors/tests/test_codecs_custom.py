@@ -153,13 +153,19 @@ class Doubled(NoPreprocessor):
         return lambda obs, out: write(2 * obs, out)
 
 
-def test_the_children_of_a_composite_are_the_catalogs(monkeypatch):
+def catalog_with(codec, match, monkeypatch):
+    """Return a catalog of the built-in codecs and one of somebody else's."""
     module = ModuleType("made_up_codecs")
-    module.Doubled = Doubled
+    setattr(module, codec.__name__, codec)
     monkeypatch.setitem(sys.modules, "made_up_codecs", module)
     catalog = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
-    spec = PreprocessorSpec("doubled", {"numpy": "made_up_codecs:Doubled"}, "", match=_boxes_of_two)
-    catalog.register(spec)
+    name = codec.__name__
+    catalog.register(PreprocessorSpec(name.lower(), {"numpy": f"made_up_codecs:{name}"}, "", match=match))
+    return catalog
+
+
+def test_the_children_of_a_composite_are_the_catalogs(monkeypatch):
+    catalog = catalog_with(Doubled, _boxes_of_two, monkeypatch)
     space = spaces.Dict({"a": BOX, "b": spaces.Tuple([BOX, spaces.Box(-1, 1, (1,), np.float32)])})
     found = catalog.preprocessor_for(space).transform({"a": np.ones(2), "b": (np.ones(2), np.ones(1))})
     np.testing.assert_array_equal(found, [2, 2, 2, 2, 1])
@@ -183,12 +189,7 @@ class Negated(DictFlatteningPreprocessor):
 
 
 def test_a_subclass_of_a_composite_writes_as_it_says_wherever_it_stands(monkeypatch):
-    module = ModuleType("made_up_codecs")
-    module.Negated = Negated
-    monkeypatch.setitem(sys.modules, "made_up_codecs", module)
-    catalog = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
-    spec = PreprocessorSpec("negated", {"numpy": "made_up_codecs:Negated"}, "", match=_dicts_with_minus)
-    catalog.register(spec)
+    catalog = catalog_with(Negated, _dicts_with_minus, monkeypatch)
     space = spaces.Dict({"inner": spaces.Dict({"minus": BOX}), "outer": spaces.Dict({"plus": BOX})})
     ones = {"inner": {"minus": np.ones(2, np.float32)}, "outer": {"plus": np.ones(2, np.float32)}}
     np.testing.assert_array_equal(catalog.preprocessor_for(space).transform(ones), [-1, -1, 1, 1])
