@@ -317,7 +317,7 @@ FAULTS = {
         "act": lambda self, *args: (lambda raw, logp, *rest: (raw, logp[:, None], *rest))(
             *sound.Engine.act(self, *args))}),
     "the_engine_evaluates": Fault("plain", "KeyError|AttributeError", {
-        "evaluate": lambda self, batch: {}["logp"]}),
+        "evaluate": lambda self, batch, entropy=True: {}["logp"]}),
     # formats
     "the_file_acts_as_the_policy": Fault("program", "step 0 of 4 rows: value is", {"run": _wrong_for_four}),
     "exporting_leaves_the_policy_alone": Fault("program", "exporting changed .*hidden", None, {
@@ -356,6 +356,8 @@ MORE = {
         "learn": _counting})),
     "a kl in one framework": ("frameworks_agree", Fault("choice", "whether there is a kl: .True, False.", None, {
         "Twin": WithoutDivergence}, {"targets": {"torch": f"{PARTS}:Choice", "tf": f"{PARTS}:Twin"}})),
+    "columns of the first choice for both": ("masks_become_columns", Fault("pair", "one column of each choice", {
+        "mask_taken": lambda self, raw: raw.astype(np.int64)})),
 }  # fmt: skip
 
 

@@ -201,8 +201,10 @@ def report(folder: Path) -> dict[str, str]:
     return found
 
 
-#: What a file says that knows which column of a mask stands for which value.
-_MASK_COLUMNS = re.compile(r"(?<!\.)\bgroups\(|import groups|mask_width|mask_places|(codec|masks)\.choices")
+#: What a file says that knows which column of a mask stands for which value; how many there are tells nobody.
+_MASK_COLUMNS = re.compile(
+    r"(?<!\.)\bgroups\(|import groups|\bmask_places\b|(codec|masks|part)\.choices\b|self\.choices\b(?!\[|\.values)"
+)
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

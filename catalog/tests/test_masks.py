@@ -8,7 +8,8 @@ from gymnasium import spaces
 from masked_env import MASKED, random_mask
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionMasks, mask_key
+from rlcatalog.actions import ActionCodec, ActionMasks, action_codec, mask_key
+from rlcatalog.actions.composites import CompositeCodec
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
 
 
@@ -70,6 +71,58 @@ def test_gymnasium_draws_what_the_matrix_allows(name):
         matrix = ActionMasks(read(space)).matrix(batched([mask]), 1)[0]
         drawn = space.sample(mask=mask)
         assert matrix[_places(space, drawn)].all()
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_a_codec_names_the_columns_that_actions_take(name):
+    space = MASKED[name][0]
+    space.seed(2)
+    drawn = [space.sample() for _ in range(20)]
+    codec = action_codec(read(space))
+    taken = codec.mask_taken(codec.invert(batched(drawn)))
+    assert [sorted(row) for row in taken.tolist()] == [sorted(map(int, _places(space, action))) for action in drawn]
+
+
+def test_columns_of_a_one_hot_and_of_what_has_none():
+    kinds = {"action[0]": "onehot"}
+    codec = action_codec(
+        read(spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.Discrete(2)])), "clip", kinds
+    )
+    raw = np.array([[0.1, 0.2, 0.7, 5.0, 5.0, 1.0], [0.8, 0.1, 0.1, 5.0, 5.0, 0.0]])
+    np.testing.assert_array_equal(codec.mask_taken(raw), [[2, 4], [0, 3]])
+    assert action_codec(read(spaces.Box(-1, 1, (2,)))).mask_taken(np.zeros((4, 2))).shape == (4, 0)
+
+
+class PairsCodec(ActionCodec):
+    """A mask forbids pairs of values, which `counts` does not show."""
+
+    counts = (2, 2)
+
+    def __init__(self, info, *others):
+        super().__init__(info, *others)
+        self.choices = [(info.path, 4)]
+
+
+def test_columns_that_only_a_codec_of_its_own_could_name():
+    pair = PairsCodec(read(spaces.MultiBinary(2)))
+    assert pair.mask_taken(np.zeros((1, 2), np.int64)) is None
+    beside = CompositeCodec(read(spaces.Tuple([spaces.MultiBinary(2), spaces.Discrete(2)])), "values", "clip",
+                            [pair, action_codec(read(spaces.Discrete(2)))])  # fmt: skip
+    assert beside.mask_taken(np.zeros((1, 3), np.int64)) is None
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_random_masks_leave_something_of_every_choice(name):
+    masks = ActionMasks(read(MASKED[name][0]))
+    mask = masks.random(2000, np.random.default_rng(0), forbidden=0.9)
+    np.testing.assert_array_equal(masks.matrix(mask), mask)  # which refuses a row that allows nothing
+    parts = dict(masks.by_choice(mask))
+    assert [(path, part.shape[1]) for path, part in parts.items()] == list(masks.choices)
+    np.testing.assert_array_equal(np.concatenate(list(parts.values()), axis=1), mask)
+    for part in parts.values():  # one value for sure, of the others a tenth
+        n = part.shape[1]
+        assert part.mean() == pytest.approx((1 + 0.1 * (n - 1)) / n, abs=0.03)
+        assert part.any(axis=0).all()
 
 
 def _places(space, action, start=0):

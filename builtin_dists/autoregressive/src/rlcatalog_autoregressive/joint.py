@@ -147,11 +147,11 @@ class JointDistribution(ActionDistribution):
         mask = self.layout.mask(part.path, {earlier.path: raw[earlier] for earlier in self.layout.parts[: part.rank]})
         if mask is None:
             return params
-        if not part.choices:
+        if not part.masks.size:
             raise ActionMaskError(
                 f"autoregressive_mask({part.path!r}, …): nothing of this part can be forbidden; return None for it."
             )
-        mask, width = ops.booleans(mask, params), sum(part.choices)
+        mask, width = ops.booleans(mask, params), part.masks.size
         if len(mask.shape) != 2 or mask.shape[1] not in (width, None):
             raise ActionMaskError(
                 f"autoregressive_mask({part.path!r}, …): expected a mask [B, {width}], found shape {tuple(mask.shape)}."

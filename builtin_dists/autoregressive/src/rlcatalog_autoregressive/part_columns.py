@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionCodec, DistPart, action_codec, unbound
+from rlcatalog.actions import ActionCodec, ActionMasks, DistPart, action_codec, unbound
 from rlcatalog.config import read_config
 from rlcatalog_autoregressive.config import AutoregressiveConfig, hidden_widths, ordered
 
@@ -56,7 +56,7 @@ class ActionPart:
         single: Whether its distribution takes raw values as `[B]`.
         onehot: Whether what later parts see of it is the one-hot of one whole number.
         counts: Number of values of each raw value, where all are choices; else empty.
-        choices: Number of columns of a mask for each choice, empty where nothing can be forbidden.
+        masks: Says which columns of a mask stand for which choice.
         bits: Whether a parameter stands for two of them: that a bit may be 0, and that it may be 1.
         rank: Its place in the order of drawing.
         place: Its place in the space's order.
@@ -72,7 +72,7 @@ class ActionPart:
     single: bool
     onehot: bool
     counts: tuple[int, ...]
-    choices: tuple[int, ...]
+    masks: ActionMasks
     bits: bool
     rank: int
     place: int
@@ -122,7 +122,7 @@ class PartColumns:
                     Span(raw, raw + codec.width),
                     Span(start, start + len(encoded)), codec.scalar, codec.scalar,
                     (codec.counts or ()) if codec.whole else (),
-                    tuple(n for _, n in codec.choices), part.info.kind == "multi_binary", rank,
+                    ActionMasks(part.info), part.info.kind == "multi_binary", rank,
                     len(parts),
                     tuple(Span(w * rank // count, w * (rank + 1) // count) for w in self.hiddens),
                 )

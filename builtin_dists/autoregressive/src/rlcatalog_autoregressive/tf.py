@@ -42,9 +42,9 @@ class AutoregressiveDistribution(JointDistribution):
         free = params > -largest
         if part.bits:
             free = flatten_rows(tf.stack([params < largest, free], axis=2))
-        if part.bits or len(part.choices) == 1:  # else parameters stand for combinations, and have no such columns
+        if part.bits or part.masks.single:  # else parameters stand for combinations, and have no such columns
             mask = mask & free
-        left = tf.stack([tf.reduce_any(choice, axis=1) for choice in tf.split(mask, part.choices, axis=1)], axis=1)
+        left = tf.stack([tf.reduce_any(choice, axis=1) for _, choice in part.masks.by_choice(mask)], axis=1)
         left = tf.reduce_all(left, axis=1)
         row = tf.argmin(tf.cast(left, tf.int32))
         if not tf.executing_eagerly():

@@ -45,10 +45,9 @@ class AutoregressiveDistribution(JointDistribution):
         free = params > -largest
         if part.bits:
             free = torch.stack([params < largest, free], dim=2).flatten(1)
-        if part.bits or len(part.choices) == 1:  # else parameters stand for combinations, and have no such columns
+        if part.bits or part.masks.single:  # else parameters stand for combinations, and have no such columns
             mask = mask & free
-        choices = mask.split_with_sizes(part.choices, dim=1)
-        left = torch.stack([choice.any(dim=1) for choice in choices], dim=1).all(dim=1)
+        left = torch.stack([choice.any(dim=1) for _, choice in part.masks.by_choice(mask)], dim=1).all(dim=1)
         if not bool(left.all()):
             raise ActionMaskError(nothing_left(int(left.long().argmin()), part.path))
 

@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions import ActionCodec, ActionMasks, action_codec
+from rlcatalog.actions import ActionMasks, action_codec
 from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_parametric.config import HeadInputs, layout
-
-#: A place that decides nothing: no mask holds this value.
-_FREE = (0, -1)
 
 
 class ShownMask:
@@ -36,7 +33,6 @@ class ShownMask:
 
     def __init__(self, action: SpaceInfo, shown: SpaceInfo) -> None:
         self._shown = shown
-        self._starts: dict[str, int] = {}
         size = 0
         for leaf in _leaves_of(shown):
             if leaf.kind not in ("box", "multi_binary"):
@@ -44,9 +40,8 @@ class ShownMask:
                     f"{leaf.path}: models see {leaf.describe()} as one-hots, not as a mask. Declare it as"
                     " MultiBinary or Box, or set use_parametric to False and mask what the model returns."
                 )
-            self._starts[leaf.path] = size
             size += math.prod(leaf.shape or ())
-        columns = self._columns(action_codec(action), shown)
+        columns = action_codec(action).mask_places_in(shown)
         places, forbidding = (np.array(column, np.int64) for column in zip(*columns, strict=True))
         plain = np.array_equal(places, np.arange(size)) and not forbidding.any()
         self.places: np.ndarray[Any, Any] | None = None if plain else places
@@ -55,20 +50,6 @@ class ShownMask:
     def leaves(self, values: Any) -> list[Any]:
         """Return the tensors `[B, ...]` of a mask in the order of their places."""
         return list(_leaves(self._shown, values))
-
-    def _columns(self, action: ActionCodec, shown: SpaceInfo | None) -> list[tuple[int, int]]:
-        width = action.mask_width
-        if shown is None or not width:
-            return [_FREE] * width
-        if action.info.is_composite and shown.kind == action.info.kind:
-            found = dict(zip(shown.keys or range(len(shown.children)), shown.children, strict=True))
-            names = action.info.keys or range(len(action.children))
-            parts = [(child, found.get(name)) for name, child in zip(names, action.children, strict=True)]
-            return [column for child, part in parts for column in self._columns(child, part)]
-        start = self._starts[next(_leaves_of(shown)).path]
-        if shown.shape == action.info.shape:  # Gymnasium's format
-            return [(start + place, forbidding) for place, forbidding in action.mask_places]
-        return [(start + i, 0) for i in range(width)]
 
 
 def read(

@@ -108,9 +108,7 @@ class ParametricActionsHead(TFModelV2):
         if eager:
             masks.matrix(allowed.numpy())
             return
-        start = 0
-        for path, count in masks.choices:
-            some = tf.reduce_any(allowed[:, start : start + count], axis=1)
+        for path, columns in masks.by_choice(allowed):
+            some = tf.reduce_any(columns, axis=1)
             row = tf.argmin(tf.cast(some, tf.int32))
             tf.debugging.Assert(tf.reduce_all(some), ["mask: row", row, f"allows nothing for {path}"])
-            start += count

@@ -208,6 +208,34 @@ class ActionCodec:
         """
         return [(column, 0) for column in range(self.mask_width)]
 
+    def mask_taken(self, raw: Array) -> Array | None:
+        """Return which columns of a mask raw actions `[B, width]` take, `[B, k]`; None where that is not known.
+
+        Here each raw value is that of a choice. Override it where `choices` are others than `counts`.
+        """
+        counts = [count for _, count in self.choices]
+        if not counts:
+            return np.zeros((len(raw), 0), np.int64)
+        if counts != list(self.counts or ()):
+            return None
+        return np.cumsum(counts) - counts + raw.astype(np.int64)
+
+    def mask_places_in(self, shown: SpaceInfo | None, start: int = 0) -> list[tuple[int, int]]:
+        """Return where an encoded mask says what each column allows, and the value there that forbids.
+
+        Args:
+            shown: The entry of the observation space that the mask is, in any form that `mask_columns` takes; None
+                where there is none, which forbids nothing.
+            start: Place of its first value.
+
+        Returns:
+            For each column a place, counting in C order over all values of the mask, and the value there that forbids.
+        """
+        if shown is None:
+            return [(0, _NO_VALUE)] * self.mask_width
+        places = self.mask_places if shown.shape == self.info.shape else enumerate([0] * self.mask_width)
+        return [(start + place, forbidding) for place, forbidding in places]
+
     def mask_columns(self, mask: Any, rows: int | None = None) -> Array | None:
         """Return a mask in Gymnasium's format, batched, as booleans `[B, mask_width]`; see `ActionMasks.matrix`.
 
@@ -274,6 +302,10 @@ class ActionCodec:
     def space_from_json(data: Mapping[str, Any]) -> Any:
         """Return the space behind what `space_to_json` returned."""
         raise NotImplementedError("space_from_json(data) must be implemented beside space_to_json(space).")
+
+
+#: A value that no mask holds.
+_NO_VALUE = -1
 
 
 def _by_column(mask: Any) -> Any:

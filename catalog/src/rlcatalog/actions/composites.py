@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -110,11 +111,33 @@ class CompositeCodec(ActionCodec):
         found = [child.mask_columns(part, rows) for child, part in self._with(given)]
         return np.concatenate([columns for columns in found if columns is not None], axis=1)
 
+    def mask_taken(self, raw: Array) -> Array | None:
+        found = [child.mask_taken(raw[:, span]) for child, span in self._with_spans()]
+        widths = [child.mask_width for child in self.children]
+        starts = np.cumsum(widths) - widths
+        taken = [columns + start for columns, start in zip(found, starts, strict=True) if columns is not None]
+        return np.concatenate(taken, axis=1) if len(taken) == len(found) else None
+
+    def mask_places_in(self, shown: SpaceInfo | None, start: int = 0) -> list[tuple[int, int]]:
+        if shown is None or shown.kind != self.info.kind:
+            return super().mask_places_in(shown, start)
+        found: dict[Any, list[tuple[int, int]]] = {}
+        own = dict(zip(_names(self.info), self.children, strict=True))
+        for name, part in zip(_names(shown), shown.children, strict=True):
+            if name in own:
+                found[name] = own[name].mask_places_in(part, start)
+            start += sum(math.prod(leaf.shape or ()) for leaf in part.walk() if not leaf.is_composite)
+        return [column for name, child in own.items() for column in found.get(name) or child.mask_places_in(None)]
+
     def _with(self, parts: Sequence[Any]) -> Iterator[tuple[ActionCodec, Any]]:
         return zip(self.children, parts, strict=True)
 
     def _with_spans(self) -> Iterator[tuple[ActionCodec, slice]]:
         return zip(self.children, self._spans, strict=True)
+
+
+def _names(info: SpaceInfo) -> Sequence[Any]:
+    return info.keys or range(len(info.children))
 
 
 def _side_by_side(raws: Sequence[Array]) -> Array:

@@ -94,6 +94,10 @@ class OneHotCodec(DiscreteCodec):
     def shown(self, raw: Array) -> Array:
         return raw
 
+    def mask_taken(self, raw: Array) -> Array:
+        taken: Array = raw.argmax(axis=1)[:, None]
+        return taken
+
 
 class _CountedCodec(ActionCodec):
     """Whole numbers between two bounds, exact for every integer dtype; raw values count from 0."""

@@ -7,6 +7,7 @@ and Dict those of the children side by side; none for anything else that the ker
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ class ActionMasks:
     Attributes:
         size: Number of columns.
         choices: Path and number of columns of every choice.
+        single: Whether there is one choice alone.
     """
 
     def __init__(self, action: SpaceInfo, key: str | None = None) -> None:
@@ -35,8 +37,26 @@ class ActionMasks:
         self._codec = action_codec(action)
         self.choices = tuple(self._codec.choices)
         counts = np.array([count for _, count in self.choices], np.int64)
-        self.size = int(counts.sum())
+        self.size, self.single = int(counts.sum()), len(counts) == 1
         self._starts = np.cumsum(counts) - counts
+
+    def by_choice(self, columns: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the path of every choice with its columns `[B, n]` of a matrix, an array or a tensor `[B, size]`."""
+        for (path, count), start in zip(self.choices, self._starts.tolist(), strict=True):
+            yield path, columns[:, start : start + count]
+
+    def random(self, rows: int, rng: np.random.Generator, forbidden: float = 0.5) -> Array:
+        """Return random masks `[B, size]`, each of which allows something of every choice.
+
+        Args:
+            rows: B.
+            rng: What they are drawn from.
+            forbidden: The share of values that is forbidden, but for the one of each choice that is not.
+        """
+        mask = rng.random((rows, self.size)) >= forbidden
+        for _, columns in self.by_choice(mask):
+            columns[np.arange(rows), rng.integers(columns.shape[1], size=rows)] = True
+        return mask
 
     def of(self, obs: Any, idle: Array | None = None) -> Array | None:
         """Return the masks `[B, size]` in a batch of observations, or None where they hold none.
@@ -92,7 +112,7 @@ class ActionMasks:
         if not allowed.all():
             row, group = (int(i) for i in np.argwhere(~allowed)[0])
             path = self.choices[group][0]
-            what = "no action" if len(self.choices) == 1 else f"nothing for {path}"
+            what = "no action" if self.single else f"nothing for {path}"
             raise ActionMaskError(f"mask: row {row} allows {what}; each row must allow at least one.")
         return matrix
 

@@ -118,10 +118,10 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     singles = [_moderate(info, space.sample()) for _ in range(rows)]
     mask = None
     if policy.masks.size:
-        mask = _mask(policy, rows, rng)
+        mask = policy.masks.random(rows, rng, 0.4)
     if policy.masks.key is not None:
         place = info.children[info.keys.index(policy.masks.key)]
-        plain = place.shape == (policy.masks.size,) and len(policy.masks.choices) == 1
+        plain = place.shape == (policy.masks.size,) and policy.masks.single
         if not plain:
             assert mask is not None
             mask = np.ones_like(mask)
@@ -129,15 +129,6 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
             own = mask[i].astype(place.dtype) if plain and mask is not None else _ones(place)
             singles[i] = {**one, policy.masks.key: own}
     return stack(info, singles), mask
-
-
-def _mask(policy: Policy, rows: int, rng: np.random.Generator) -> Array:
-    columns = []
-    for _, count in policy.masks.choices:
-        mask = rng.random((rows, count)) < 0.6
-        mask[np.arange(rows), rng.integers(count, size=rows)] = True
-        columns.append(mask)
-    return np.concatenate(columns, axis=1)
 
 
 def _ones(info: SpaceInfo) -> Any:

@@ -164,27 +164,11 @@ def random_mask(trial: Trial, count: int, seed: int = 0) -> Array:
     rng = np.random.default_rng(seed)
     mask: Array = rng.random((count, trial.policy.masks.size)) < 0.5
     drawn = trial.raw(trial.dist(trial.inputs(count, seed=seed + 1)).sample())
-    columns = columns_of(trial.codec, drawn)
+    columns = trial.codec.mask_taken(drawn)
     if columns is None:  # which of them an action needs, only the codec knows
         return np.ones_like(mask)
     np.put_along_axis(mask, columns, True, axis=1)
     return mask
-
-
-def columns_of(codec: ActionCodec, raw: Array) -> Array | None:
-    """Return which columns of a mask raw actions `[B, width]` take, `[B, k]`; None where only their codec knows."""
-    found, at, column = [], 0, 0
-    for leaf in codec.leaves:
-        piece = raw[:, at : at + leaf.width]
-        values = [count for _, count in leaf.choices]
-        if leaf.raw_kind == "onehot":
-            found.append(column + piece.argmax(axis=1)[:, None])
-        elif leaf.mask_width:
-            if list(leaf.counts or ()) != values:
-                return None
-            found.append(column + np.cumsum(values) - values + piece.astype(np.int64))
-        at, column = at + leaf.width, column + leaf.mask_width
-    return np.concatenate(found, axis=1) if found else None
 
 
 def alike(found: Array, expected: Array, what: str, tolerance: float = 1e-4) -> None:

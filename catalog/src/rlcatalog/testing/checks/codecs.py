@@ -380,9 +380,12 @@ def the_space_is_written_down(part: Part) -> None:
 
 @check("action_codec", hint="let `choices` say how many values each choice has, in the order of the mask's columns")
 def masks_become_columns(part: Part) -> None:
-    """Columns of a mask are taken as they are; no mask allows everything, and another width is refused."""
+    """Columns of a mask are taken as they are; no mask allows everything, and another width is refused.
+
+    Each action takes one column of each choice, where the codec says which.
+    """
     tried = False
-    for codec, _ in action_codecs(part):
+    for codec, actions in action_codecs(part):
         width, name = codec.mask_width, codec.info.describe()
         if not width:
             continue
@@ -392,6 +395,14 @@ def masks_become_columns(part: Part) -> None:
             found = codec.mask_columns(mask, ROWS)
             require(
                 found is not None and np.array_equal(found, expected), f"{name}: a mask of its columns became {found}"
+            )
+        taken, counts = codec.mask_taken(_raws(codec, actions)), [count for _, count in codec.choices]
+        if taken is not None:
+            owners = np.repeat(np.arange(len(counts)), counts)
+            inside = taken.shape == (ROWS, len(counts)) and ((taken >= 0) & (taken < width)).all()
+            require(
+                bool(inside) and bool((np.sort(owners[taken], axis=1) == np.arange(len(counts))).all()),
+                f"{name}: mask_taken() must name one column of each choice, found {taken[:1].tolist()} for one action",
             )
         for wrong in (np.ones((ROWS, width + 1), bool), np.ones((ROWS + 1, width), bool), "mask"):
             try:

@@ -15,7 +15,7 @@ from rlcatalog.frameworks import frameworks
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
 from rlcatalog.testing.contract import NotApplicable, Part, check, require
-from rlcatalog.testing.trials import Trial, alike, columns_of, random_mask, trials
+from rlcatalog.testing.trials import Trial, alike, random_mask, trials
 
 Array = np.ndarray[Any, Any]
 
@@ -227,10 +227,8 @@ def masks_are_obeyed(part: Part) -> None:
     """What a mask forbids is never drawn and has probability 0; what it allows keeps a finite log density."""
     tried = False
     for trial in trials(part):
-        if (
-            not trial.policy.masks.size
-            or columns_of(trial.codec, trial.raw(trial.dist(trial.inputs(1)).sample())) is None
-        ):
+        one = trial.raw(trial.dist(trial.inputs(1)).sample())
+        if not trial.policy.masks.size or trial.codec.mask_taken(one) is None:
             continue
         tried = True
         mask = np.repeat(random_mask(trial, 8), 50, axis=0)
@@ -238,7 +236,7 @@ def masks_are_obeyed(part: Part) -> None:
         dist = trial.dist(inputs, mask)
         for method in ("sample", "deterministic_sample"):
             raw = trial.raw(getattr(dist, method)())
-            columns = columns_of(trial.codec, raw)
+            columns = trial.codec.mask_taken(raw)
             assert columns is not None
             allowed = np.take_along_axis(mask, columns, axis=1)
             require(bool(allowed.all()), f"{trial}: {method}() returned what the mask forbids")
@@ -252,7 +250,7 @@ def masks_are_obeyed(part: Part) -> None:
 
 def _check_forbidden(trial: Trial, inputs: Array, mask: Array) -> None:
     every = trial.every_action()
-    if every is None or (columns := columns_of(trial.codec, every)) is None:
+    if every is None or (columns := trial.codec.mask_taken(every)) is None:
         return
     allowed = mask[0][columns].all(axis=1)
     row = np.repeat(inputs[:1], len(every), axis=0)
