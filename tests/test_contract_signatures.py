@@ -27,7 +27,7 @@ def signature(function):
     ("function", "expected"),
     [
         (Policy.act, ["self", "obs", "state=None", "*prev_reward=None", "*mask=None", "*explore=True"]),
-        (Policy.evaluate, ["self", "batch", "*check=True"]),
+        (Policy.evaluate, ["self", "batch", "*check=True", "*entropy=True"]),
         (Policy.values, ["self", "encoded", "state=None", "*prev_reward=None"]),
         (Policy.stepper, ["self", "n", "autoreset=None"]),
         (Policy.to, ["self", "device"]),

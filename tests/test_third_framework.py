@@ -47,7 +47,7 @@ class Engine:
         self._forward(obs, None)
         return self.policy.model.value_function()
 
-    def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
+    def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         raise NotServedError("framework 'toy' computes no gradients; evaluate in torch or tf.")
 
     def to(self, device: str) -> None:

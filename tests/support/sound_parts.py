@@ -255,7 +255,7 @@ class Engine:
         self.run(obs)
         return self.policy.model.value_function()
 
-    def evaluate(self, batch):
+    def evaluate(self, batch, entropy=True):
         raise NotServedError("it computes no gradients")
 
     def to(self, device):

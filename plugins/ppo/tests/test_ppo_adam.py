@@ -14,7 +14,7 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog.errors import NotServedError
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.torch import Adam, Optimizer
+from rlcatalog_ppo.torch import Adam, Optimizer, clip_gradients, gradient_norm
 
 EPS = 1e-5
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -116,6 +116,21 @@ def test_state_follows_weights_that_are_converted(convert):
         # Of equal gradients the mean after t steps is 1 - 0.9**t of each: what was there before counts on.
         expected = (1 - 0.9**6) * gradient_of(weight)
         torch.testing.assert_close(mine.state[weight].first.float(), expected, rtol=2e-2, atol=0.0)
+
+
+@pytest.mark.parametrize("limit", [1e-3, 0.5, 5.0, 1e3])
+@pytest.mark.parametrize("dtypes", [[torch.float32], [torch.float64, torch.bfloat16, torch.float32]], ids=str)
+def test_gradients_are_clipped_as_pytorch_does(dtypes, limit):
+    ours = [weight for dtype in dtypes for weight in weights_of(dtype, "cpu")]
+    theirs = [torch.nn.Parameter(weight.detach().clone()) for weight in ours]
+    hand_out_gradients(ours, theirs, 1)
+    assert {weight.grad is None for weight in ours} == {True, False}
+    norm = gradient_norm(ours)
+    clip_gradients(ours, norm, limit)
+    expected = torch.nn.utils.clip_grad_norm_(theirs, limit)
+    assert torch.equal(norm, expected)
+    assert_same(*([weight.grad for weight in weights if weight.grad is not None] for weights in (ours, theirs)))
+    assert gradient_norm([weight for weight in ours if weight.grad is None]) == 0.0
 
 
 def test_nothing_is_computed_on_the_meta_device():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
+from rlcatalog.errors import NonFiniteError
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.learner import Moments, minibatches
 from rlcatalog_ppo.tf import Adam
@@ -171,6 +172,14 @@ def test_gradients_are_clipped_to_their_norm(framework, clip):
     np.testing.assert_allclose(given, min(norm, clip or np.inf), rtol=1e-3)
 
 
+def test_a_loss_that_is_not_finite_is_named_with_all_figures_in_any_pass():
+    algos, epochs = pair("fcnet", {"entropy_coeff": 0.0})
+    part = {**epochs[0][0], "target": np.full_like(epochs[0][0]["target"], np.nan)}
+    for measure in (True, False):
+        with pytest.raises(NonFiniteError, match=r"vf_loss nan, entropy 1\.09"):
+            algos[0]._learner.optimizer.step(part, 1e-3, check=False, measure=measure)
+
+
 def test_moments_are_those_of_the_names_in_get_weights():
     """In TensorFlow kernels lie the other way round."""
     algos, epochs = pair("fcnet", {"grad_clip": None})
@@ -186,15 +195,17 @@ def test_moments_are_those_of_the_names_in_get_weights():
 
 def test_rows_are_looked_at_once_and_figures_are_those_of_the_last_pass(monkeypatch):
     """An update of three passes leaves the weights of as many steps taken one by one, and says what the last found."""
-    config = {**SMALL, "framework": "torch", "model": MODELS["fcnet"], "num_epochs": 3, "minibatch_size": 16}
+    config = {**SMALL, "framework": "torch", "model": MODELS["fcnet"], "num_epochs": 3, "minibatch_size": 16,
+              "entropy_coeff": 0.0}  # fmt: skip
     algo, by_hand = (PPO(lambda config: Drift(config), {**config, "seed": 3}) for _ in range(2))
     batch = algo._batch(algo._collector.collect(16))
-    checked, last = [], []
+    checked, weighed, last = [], [], []
     evaluate = type(algo.policy).evaluate
 
-    def watched(self, rows, *, check=True):
+    def watched(self, rows, *, check=True, entropy=True):
         checked.append(check)
-        return evaluate(self, rows, check=check)
+        weighed.append(entropy)
+        return evaluate(self, rows, check=check, entropy=entropy)
 
     rng = by_hand._learner.rng
     rng.bit_generator.state = algo._learner.rng.bit_generator.state
@@ -204,6 +215,7 @@ def test_rows_are_looked_at_once_and_figures_are_those_of_the_last_pass(monkeypa
         patched.setattr(type(algo.policy), "evaluate", watched)
         found = algo._learner.update(batch, 1e-3)
     assert checked == [True] * 4 + [False] * 8
+    assert weighed == [True] * 4 + [False] * 4 + [True] * 4  # nothing but a figure
     names = algo._learner.optimizer.objective.figures
     np.testing.assert_allclose([found[name] for name in names], np.mean(last, 0), rtol=1e-5)
     expected = by_hand.policy.model.get_weights()

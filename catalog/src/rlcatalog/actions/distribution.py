@@ -289,14 +289,18 @@ def same_kind(dist: ActionDistribution, other: Any) -> None:
         raise ModelContractError(f"{type(dist).__name__}.kl() takes another {type(dist).__name__}, found {other!r}.")
 
 
-def entropy_of(dist: Any, flat: Callable[[Any], Any]) -> tuple[Any, str]:
+def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tuple[Any, str]:
     """Return a distribution's entropy `[B]` and its kind, `"exact"` or `"estimate"`.
 
     Args:
         dist: The distribution; one without a closed form, or without any `entropy` method of its own, is estimated.
         flat: Turns a sample into the stored form that `logp` takes.
+        asked: Whether it is computed; else it is None, and the kind what the class says.
     """
-    if getattr(dist, "entropy_kind", "exact") == "exact":
+    kind = getattr(dist, "entropy_kind", "exact")
+    if not asked:
+        return None, kind
+    if kind == "exact":
         try:
             return dist.entropy(), "exact"
         except NoClosedFormError:

@@ -41,8 +41,8 @@ class Evaluation:
 
     Attributes:
         logp: Log density `[B]` of the given raw actions.
-        entropy: Entropy, or its estimate, `[B]`.
-        entropy_kind: `"exact"` or `"estimate"`.
+        entropy: Entropy, or its estimate, `[B]`; None where it was not asked for.
+        entropy_kind: `"exact"` or `"estimate"`; where it was not asked for, what its class says.
         value: Value estimates `[B]`, or None.
         dist: The action distribution.
         kl: Divergence `[B]` of the distribution that the actions were drawn from to this one, or None where the batch
@@ -92,8 +92,8 @@ class Engine(Acting, Protocol):
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
         """Return value estimates `[B]`; no action distribution is made."""
 
-    def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
-        """Return the evaluation of a training batch."""
+    def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
+        """Return the evaluation of a training batch, with the entropy or without."""
 
     def to(self, device: str) -> None:
         """Move model and computation to a device."""

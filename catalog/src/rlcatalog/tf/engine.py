@@ -191,7 +191,7 @@ class TFEngine:
             returned = [tf.cast(new, old.dtype) for new, old in zip(returned, memory, strict=True)]
         return inputs, returned
 
-    def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
+    def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
         with tf.device(self.device), drawing_from(self.generator):
             input_dict = self.given({"obs": batch["obs"], **views_of(self.policy, batch)})
@@ -209,12 +209,12 @@ class TFEngine:
             raw = self.tensor(batch["raw_action"], inputs.dtype)
             raw = raw[:, 0] if self.scalar and raw.shape.rank == 2 else raw
             logp = dist.logp(raw)
-            entropy, kind = entropy_of(dist, flat_sample)
+            uncertainty, kind = entropy_of(dist, flat_sample, entropy)
             kl = self._kl(batch, dist, raw)
-            for found, method in ((logp, "logp"), (entropy, "entropy"), (kl, "kl")):
+            for found, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
                 if found is not None:
                     self.conformity.check_rows(found, rows, method)
-            return Evaluation(logp, entropy, kind, value, dist, kl)
+            return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
     def _kl(self, batch: Mapping[str, Any], dist: Any, raw: Any) -> Any:
         if batch.get("dist_inputs") is None:

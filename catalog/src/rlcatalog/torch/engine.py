@@ -89,7 +89,7 @@ class TorchEngine:
             self.model({**input_dict, "values_only": True}, self._states(memory, dtype), seq_lens)
             return self.numpy(values_of(self.model, len(obs)))
 
-    def evaluate(self, batch: Mapping[str, Any]) -> Evaluation:
+    def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
         model = self.model
         if not model.training:
@@ -120,14 +120,14 @@ class TorchEngine:
         raw = self.tensor(batch["raw_action"], inputs.dtype)
         raw = raw[:, 0] if self.scalar and raw.ndim == 2 else raw
         logp = dist.logp(raw)
-        entropy, kind = entropy_of(dist, flat_sample)
+        uncertainty, kind = entropy_of(dist, flat_sample, entropy)
         kl = self._kl(batch, dist, raw)
-        for found, method in ((logp, "logp"), (entropy, "entropy"), (kl, "kl")):
+        for found, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
             if found is not None and (type(found) is not Tensor or found.shape != (rows,)):
                 self.conformity.check_rows(found, rows, method)
         if not self._examined and logp.requires_grad:
-            self._examine(inputs, [logp, entropy, *([] if value is None else [value])])
-        return Evaluation(logp, entropy, kind, value, dist, kl)
+            self._examine(inputs, [found for found in (logp, uncertainty, value) if found is not None])
+        return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
     def _check_outputs(self, outputs: Any, rows: int) -> None:
         if type(outputs) is not Tensor or outputs.shape != (rows, self.outputs):

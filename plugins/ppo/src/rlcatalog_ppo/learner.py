@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import getitem
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -72,10 +71,10 @@ class Optimizer(Protocol):
         """
 
     def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a batch where the model is, so that it travels once in an update; on the CPU the batch itself."""
+        """Return a batch as steps take it, where the model is: it is converted and travels once in an update."""
 
-    def rows(self, column: Any, index: Array) -> Any:
-        """Return some rows of a column of a batch that was placed, by indices."""
+    def rows(self, columns: Any, index: Array) -> Any:
+        """Return some rows of columns of a batch that was placed, by indices; of a structure of them a like one."""
 
     def means(self, figures: list[Any]) -> list[float]:
         """Return the means of the figures of several steps."""
@@ -188,8 +187,13 @@ class PPOLearner(Learner):
         return {"kl_coeff": used}
 
 
+def array_rows(columns: Any, index: Array) -> Any:
+    """Return some rows of a structure of arrays, by indices."""
+    return each(columns, lambda column: column[index])
+
+
 def minibatches(
-    batch: Mapping[str, Any], size: int, rng: np.random.Generator, take: Callable[[Any, Array], Any] = getitem
+    batch: Mapping[str, Any], size: int, rng: np.random.Generator, take: Callable[[Any, Array], Any] = array_rows
 ) -> Iterator[dict[str, Any]]:
     """Yield a batch in shuffled parts of about `size` rows, sequences whole where there are any.
 
@@ -199,12 +203,8 @@ def minibatches(
         batch: The batch.
         size: Rows of a part.
         rng: Shuffles.
-        take: Returns some rows of a column, by indices.
+        take: Returns some rows of a structure of columns, by indices.
     """
-
-    def part_of(index: Array) -> Any:
-        return each(rows, lambda column: take(column, index))
-
     rows = {name: array for name, array in batch.items() if name not in ("seq_lens", "state")}
     lengths = batch.get("seq_lens")
     if lengths is None:
@@ -212,7 +212,7 @@ def minibatches(
         for start in range(0, len(order), size):
             index = order[start : start + size]
             if len(index) > 1:
-                yield part_of(index)
+                yield take(rows, index)
         return
     order, firsts = rng.permutation(len(lengths)), np.cumsum(lengths) - lengths
     groups = (np.cumsum(lengths[order]) - 1) // size
@@ -221,8 +221,8 @@ def minibatches(
         if lengths[chosen].sum() < 2:
             continue
         index = np.concatenate([np.arange(firsts[s], firsts[s] + lengths[s]) for s in chosen])
-        state = [take(memory, chosen) for memory in batch["state"]]
-        yield {**part_of(index), "seq_lens": lengths[chosen], "state": state}
+        state = list(take(tuple(batch["state"]), chosen))
+        yield {**take(rows, index), "seq_lens": lengths[chosen], "state": state}
 
 
 def loss_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ class Losses(NamedTuple):
         total: What is minimised.
         policy_loss: The policy's part of it.
         vf_loss: The value's, unweighted, or None where none is learned.
-        entropy: The mean entropy.
+        entropy: The mean entropy, or None where the evaluation has none.
         log_ratio: `[B]`, log of the probabilities' ratio to those that collected, or None where it is not read.
         clip_param: Where that ratio was cut off, or None.
     """
@@ -73,7 +73,7 @@ def losses(
     policy_loss = -ops.mean(ops.minimum(ratio * advantage, clipped * advantage))
     error = evaluation.value - batch["target"]
     vf_loss = 0.5 * ops.mean(error * error)
-    entropy = ops.mean(evaluation.entropy)
+    entropy = _mean_entropy(evaluation, ops)
     total = policy_loss + config.vf_loss_coeff * vf_loss
     if config.entropy_coeff:  # without a weight, its gradient would be computed for nothing
         total = total - config.entropy_coeff * entropy
@@ -100,7 +100,7 @@ def actor_critic_losses(
     policy_loss = -ops.mean(evaluation.logp * advantage)
     error = evaluation.value - batch["target"]
     vf_loss = 0.5 * ops.mean(error * error)
-    entropy = ops.mean(evaluation.entropy)
+    entropy = _mean_entropy(evaluation, ops)
     total = policy_loss + config.vf_loss_coeff * vf_loss
     if config.entropy_coeff:
         total = total - config.entropy_coeff * entropy
@@ -123,9 +123,13 @@ def policy_gradient_losses(
     if config.normalize_advantage:
         advantage = _normalised(advantage, ops)
     policy_loss = -ops.mean(evaluation.logp * advantage)
-    entropy = ops.mean(evaluation.entropy)
+    entropy = _mean_entropy(evaluation, ops)
     total = policy_loss - config.entropy_coeff * entropy if config.entropy_coeff else policy_loss
     return Losses(total, policy_loss, None, entropy)
+
+
+def _mean_entropy(evaluation: Evaluation, ops: TensorOps) -> Any:
+    return None if evaluation.entropy is None else ops.mean(evaluation.entropy)
 
 
 def _normalised(advantage: Any, ops: TensorOps) -> Any:

@@ -17,6 +17,7 @@ from rlcatalog.tf import HALF, TFModelV2, keras, tf
 from rlcatalog_ppo.config import OnPolicyConfig
 from rlcatalog_ppo.learner import Moments, loss_inputs, not_finite
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective
+from rlcatalog_ppo.rollout import each
 
 
 def seed(value: int) -> None:
@@ -156,9 +157,9 @@ class Optimizer:
             return {name: part if name == "seq_lens" else tf.nest.map_structure(tf.convert_to_tensor, part)
                     for name, part in batch.items()}  # fmt: skip
 
-    def rows(self, column: Any, index: Any) -> Any:
-        """Return some rows of a column; see `rlcatalog_ppo.learner.Optimizer`."""
-        return tf.gather(column, index) if tf.is_tensor(column) else column[index]
+    def rows(self, columns: Any, index: Any) -> Any:
+        """Return some rows of columns; see `rlcatalog_ppo.learner.Optimizer`."""
+        return each(columns, lambda column: tf.gather(column, index) if tf.is_tensor(column) else column[index])
 
     def _checked(self, loss: Any, figures: Any) -> Any:
         if not (math.isfinite(loss) and math.isfinite(figures[-1])):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -143,6 +143,26 @@ def _check(weight: Tensor) -> None:
         )
 
 
+def gradient_norm(weights: Sequence[Tensor]) -> Tensor:
+    """Return the norm of the gradients of weights, as one vector; 0 where there are none."""
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))) if gradients else torch.zeros(())
+
+
+def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> None:
+    """Scale the gradients of weights to a norm, where theirs is larger.
+
+    With `gradient_norm` the same bit for bit as `torch.nn.utils.clip_grad_norm_`, in half the time for a small net's.
+
+    Args:
+        weights: The weights.
+        norm: What `gradient_norm` returned.
+        limit: The largest norm.
+    """
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
+
+
 def device_of(name: str) -> str:
     """Return the device that a config names.
 
@@ -195,21 +215,31 @@ class Optimizer:
     ) -> tuple[Tensor | None, dict[str, Any]]:
         """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.Optimizer`."""
         self._check_precision()  # models are converted at any time
-        loss, found, norm = self._descend(batch, kl_coeff, clip_param, check)
-        if not (math.isfinite(norm.item()) and math.isfinite(loss.item())):
+        entropy = check or measure or bool(self.config.entropy_coeff)
+        loss, found, norm = self._descend(batch, kl_coeff, clip_param, check, entropy)
+        size, limit = norm.item(), self.config.grad_clip
+        if not (math.isfinite(size) and math.isfinite(loss.item())):
+            if not entropy:  # the message names it
+                _, found, _ = self._descend(batch, kl_coeff, clip_param, False, True)
             self.optimizer.zero_grad()
             figures = self._figures(found, norm).tolist()
             raise not_finite(self.config.algorithm, self.objective, loss.item(), figures)
+        if limit is not None and size + 1e-6 > 0.999 * limit:  # nearly: it rounds as PyTorch does
+            clip_gradients(self.parameters, norm, limit)
         self.optimizer.step(lr)
         return (self._figures(found, norm), self.model.metrics()) if measure else (None, {})
 
     def _descend(
-        self, batch: Mapping[str, Any], kl_coeff: float, clip_param: float | None, check: bool = True
+        self,
+        batch: Mapping[str, Any],
+        kl_coeff: float,
+        clip_param: float | None,
+        check: bool = True,
+        entropy: bool = True,
     ) -> tuple[Tensor, Losses, Tensor]:
-        """Compute the gradient, clipped; return the loss, its parts, and the norm the gradient had."""
-        tensors = {name: part if name in ("seq_lens", "state") else each(part, torch.as_tensor)
-                   for name, part in batch.items()}  # fmt: skip
-        evaluation = self.policy.evaluate(tensors, check=check)
+        """Compute the gradient; return the loss, its parts, and the gradient's norm."""
+        tensors = self.placed(batch)
+        evaluation = self.policy.evaluate(tensors, check=check, entropy=entropy)
         found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), kl_coeff, clip_param)
         # One element: RLlib's models go over a list of losses, others add to a scalar.
         loss = self.model.custom_loss(found.total.reshape(1), loss_inputs(tensors))
@@ -218,25 +248,28 @@ class Optimizer:
         self.optimizer.zero_grad()
         loss = loss.sum()
         loss.backward()
-        limit = self.config.grad_clip if self.config.grad_clip is not None else float("inf")
-        return loss, found, torch.nn.utils.clip_grad_norm_(self.parameters, limit)
+        return loss, found, gradient_norm(self.parameters)
 
     def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a batch where the model is; see `rlcatalog_ppo.learner.Optimizer`."""
-        if self.policy.device == "cpu":
-            return batch
+        """Return a batch as tensors where the model is; see `rlcatalog_ppo.learner.Optimizer`."""
+        device = self.policy.device
 
         def moved(array: Any) -> Tensor:
-            return torch.as_tensor(array).to(self.policy.device)
+            return array if isinstance(array, Tensor) else torch.as_tensor(array, device=device)
 
         found = {name: each(part, moved) for name, part in batch.items() if name not in ("seq_lens", "state")}
         if "seq_lens" in batch:
             found |= {"seq_lens": batch["seq_lens"], "state": [moved(part) for part in batch["state"]]}
         return found
 
-    def rows(self, column: Any, index: Any) -> Any:
-        """Return some rows of a column; see `rlcatalog_ppo.learner.Optimizer`."""
-        return column[torch.from_numpy(index).to(column.device)] if isinstance(column, Tensor) else column[index]
+    def rows(self, columns: Any, index: Any) -> Any:
+        """Return some rows of columns; see `rlcatalog_ppo.learner.Optimizer`."""
+        places = torch.from_numpy(index).to(self.policy.device)
+
+        def chosen(column: Any) -> Tensor:
+            return column.index_select(0, places)  # type: ignore[no-any-return]
+
+        return each(columns, chosen)
 
     def _check_precision(self) -> None:
         if any(parameter.dtype is torch.float16 for parameter in self.parameters):

@@ -145,6 +145,8 @@ def the_engine_evaluates(part: Part) -> None:
     )
     if step.value is not None:
         alike(_array(ops, found.value), step.value, "evaluate()'s value, against acting's")
+    unasked = policy.evaluate({"obs": obs, "raw_action": step.raw_action}, entropy=False)
+    alike(_array(ops, unasked.logp), step.logp, "the logp of evaluate(entropy=False), against acting's")
     for name, wrong in (
         ("actions of another width", {"obs": obs, "raw_action": np.zeros((5, 7), np.int64)}),
         ("fewer actions than observations", {"obs": obs, "raw_action": step.raw_action[:2]}),
