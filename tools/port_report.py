@@ -10,7 +10,7 @@ puts the table into `docs/ported_models.md`, from `docs/ported_models.json`, whi
 - `model`: the model config, an expression; `memory`: whether the model has one
 - `kind`: `"model"`, `"distribution"` or `"preprocessor"`
 - `roots`: folders below `code/` for `sys.path`; `ones`: masks in the observations that are to allow everything
-- `stubs`: modules of the project's own that have no part in the model, and `stubs_why`
+- `stubs`: modules that have no part in the model, and `stubs_why`; `beside`: what lies in `code/` of a library's
 - `class_alone`: for a script that trains when it is imported: the class with the statements whose names it reads
 - `noisy`: the model draws random numbers
 - `bound`: why the class cannot run without its project; `broken`: why it does not under RLlib either
@@ -51,7 +51,7 @@ def tried(folder: Path, seconds: float) -> dict[str, Any]:
     item = tomllib.loads((folder / "item.toml").read_text(encoding="utf-8"))
     found: dict[str, Any] = {"item": folder.name, "memory": False, "kind": "model"}
     found |= {key: item[key] for key in KEPT if key in item}
-    found |= {key: item[key] for key in ("stubs", "class_alone") if key in item}
+    found |= {key: item[key] for key in ("stubs", "class_alone", "beside") if key in item}
     with tempfile.TemporaryDirectory() as made:
         code = Path(made) / "code"
         shutil.copytree(folder / "code", code)
@@ -132,6 +132,7 @@ def outcome(found: dict[str, Any]) -> str:
     """Return an item's result in words."""
     if found["result"] == "runs":
         marks = [word for key, word in (("class_alone", "class alone"), ("stubs", "stubs")) if found.get(key)]
+        marks += [f"with {found['beside']}"] if "beside" in found else []
         return "runs" + (f" ({', '.join(marks)})" if marks else "")
     if "why" in found:
         return f"{found['result']}: {found['why']}"

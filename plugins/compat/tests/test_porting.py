@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlcatalog.cli import main
-from rlcatalog_compat import kept
+from rlcatalog_compat import frames, kept
 from rlcatalog_compat.porting.porter import port
 
 HEAD = """\
@@ -245,6 +245,37 @@ def test_kept_layers_are_the_same_at_each_pass():
     bias = kept.get_variable(net, "bias", (3,), initializer=0.5)
     assert bias.numpy().tolist() == [0.5] * 3
     assert kept.get_variable(net, "bias", (3,)) is bias
+
+
+def test_convolutions_of_frames_are_those_of_keras_2():
+    code = """\
+    def block(x):
+        x = tf.keras.layers.Conv2D(filters=4, kernel_size=3, name="conv")(x)
+        return tf.keras.layers.MaxPool3D(pool_size=2)(x)
+    """
+    found, notes = ported(HEAD + textwrap.dedent(code))
+    assert notes == []
+    assert "try_import_tf\nimport rlcatalog_compat.frames\n" in found
+    assert '    x = rlcatalog_compat.frames.conv2d(filters=4, kernel_size=3, name="conv")(x)\n' in found
+    assert ported(found) == (found, [])
+    flat = HEAD + textwrap.dedent(code).replace("MaxPool3D", "MaxPool2D")
+    assert "layers.Conv2D(filters=4" in ported(flat)[0]  # rows of pictures: Keras 3's layer takes them
+
+
+@pytest.mark.parametrize("options", [{}, {"strides": 2, "padding": "same"}], ids=str)
+@pytest.mark.parametrize("before", [(2,), (2, 3), (2, 3, 2)], ids=["pictures", "frames", "frames of frames"])
+def test_each_frame_is_convolved_alone(before, options):
+    tf = pytest.importorskip("tensorflow")
+    x = np.random.default_rng(0).random((*before, 7, 6, 2)).astype(np.float32)
+    layer = frames.conv2d(4, 3, activation="relu", **options)
+    symbolic = layer(tf.keras.Input(x.shape[1:]))
+    found = layer(x).numpy()
+    assert symbolic.shape == (None, *found.shape[1:])
+    kernel, bias = (weight.numpy() for weight in layer.weights)
+    padding, strides = options.get("padding", "valid").upper(), options.get("strides", 1)
+    for place in np.ndindex(*before):
+        expected = tf.nn.relu(tf.nn.conv2d(x[place][None], kernel, strides, padding) + bias).numpy()[0]
+        np.testing.assert_allclose(found[place], expected, rtol=1e-4, atol=1e-5)
 
 
 REPORTED = """\

@@ -68,7 +68,8 @@ class Context:
         lambdas: Number of lambdas around the place.
         loops: Number of loops around the place, inside the function.
         inside: Calls of TensorFlow's on symbolic tensors around the place.
-        keeps: Whether any model of the file keeps layers, by `rlcatalog_compat.kept`.
+        helpers: Modules of ours that the file calls from now on.
+        frames: Whether the file has layers of three dimensions: its convolutions of two may go over stacks of frames.
         recurrent: Whether the file makes recurrent layers of PyTorch's.
         whole: Number of calls of `int` around the place.
         pads_as_before: Whether the file calls RLlib 0.8's `valid_padding`, which returns the padding.
@@ -83,7 +84,8 @@ class Context:
     lambdas: int = 0
     loops: int = 0
     inside: list[cst.Call] = field(default_factory=list)
-    keeps: bool = False
+    helpers: set[str] = field(default_factory=set)
+    frames: bool = False
     recurrent: bool = False
     whole: int = 0
     pads_as_before: bool = False

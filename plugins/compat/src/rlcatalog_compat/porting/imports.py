@@ -9,7 +9,7 @@ from rlcatalog_compat.names import MODULES, reason_for
 from rlcatalog_compat.porting.context import RAY, dotted, name_node
 
 #: What `rlcatalog_compat` has beside the mirror's modules.
-OWN = ("init", "shutdown", "is_initialized", "kept")
+OWN = ("init", "shutdown", "is_initialized", "kept", "frames")
 _UNKNOWN = "no name that rlcatalog-compat knows; write it yourself or leave it out"
 _CLUSTER = "Ray's cluster; everything runs in one process here"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from rlcatalog_compat.porting.context import TENSORFLOW, TENSORFLOW_1, Context, code, dotted, keyword
+from rlcatalog_compat.porting.context import TENSORFLOW, TENSORFLOW_1, Context, code, dotted, keyword, name_node
 from rlcatalog_compat.porting.reading import is_symbolic
 
 
@@ -19,7 +19,7 @@ def is_layer_call(node: cst.Call) -> bool:
     return isinstance(node.func, cst.Call) and ".layers." in f".{dotted(node.func.func)}."
 
 
-def call(node: cst.Call) -> cst.Call:
+def call(context: Context, node: cst.Call) -> cst.Call:
     """Return a call as it should be."""
     if is_layer_call(node) and (inputs := keyword(node, "inputs")) is not None and node.args[0] is inputs:
         # Of one argument the name differs between layers (LSTM's is `sequences`); by place it fits all.
@@ -27,6 +27,9 @@ def call(node: cst.Call) -> cst.Call:
         return node.with_changes(args=[first, *node.args[1:]])
     if isinstance(node.func, cst.Call):
         return node
+    if context.frames and context.stands_for(node.func) == (TENSORFLOW, "keras.layers.Conv2D"):
+        context.helpers.add("rlcatalog_compat.frames")
+        return node.with_changes(func=name_node("rlcatalog_compat.frames.conv2d"))
     name = layer_name(node)
     if name == "Dense":
         return _whole(node)

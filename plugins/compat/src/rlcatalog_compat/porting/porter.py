@@ -172,7 +172,7 @@ class _Porter(cst.CSTTransformer):
         changed = tensorflow_rules.call(self.context, original_node, updated_node)
         if isinstance(changed, cst.Call):
             changed = tensorflow_rules.rows(self.context, changed)
-            changed = keras_rules.model_call(self.context, keras_rules.call(changed))
+            changed = keras_rules.model_call(self.context, keras_rules.call(self.context, changed))
         inside = self.context.inside
         if inside and inside[-1] is original_node:
             inside.pop()
@@ -200,7 +200,9 @@ class _Porter(cst.CSTTransformer):
         return tensorflow_rules.unpacked(updated_node)
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
-        return _with_import(updated_node) if self.context.keeps else updated_node
+        for helper in sorted(self.context.helpers):
+            updated_node = _with_import(updated_node, helper)
+        return updated_node
 
     # --- where we are ----------------------------------------------------------------------------------------------
 
@@ -249,10 +251,10 @@ class _Porter(cst.CSTTransformer):
         return updated_node
 
 
-def _with_import(module: cst.Module) -> cst.Module:
-    """Return a module that imports the functions which keep layers, behind its first import."""
+def _with_import(module: cst.Module, helper: str) -> cst.Module:
+    """Return a module that imports another behind its first import."""
     body = list(module.body)
-    line = cst.parse_statement("import rlcatalog_compat.kept\n")
+    line = cst.parse_statement(f"import {helper}\n")
     lines = [code(statement) for statement in body]
     first = next((i for i, text in enumerate(lines) if "import " in text and "__future__" not in text), -1)
     return module.with_changes(body=[*body[: first + 1], line, *body[first + 1 :]])

@@ -61,6 +61,7 @@ class Reader(cst.CSTVisitor):
 
     def visit_Call(self, node: cst.Call) -> None:
         self.context.recurrent |= is_recurrent(node)
+        self.context.frames |= dotted(node.func).endswith(("Pool3D", "Pooling3D", "layers.Conv3D"))
 
     def visit_Assign(self, node: cst.Assign) -> None:
         if not isinstance(node.value, cst.Call):

@@ -130,7 +130,7 @@ def kept(context: Context, node: cst.Call) -> cst.BaseExpression | None:
         return None
     key = context.classes[-1].add(function, None) if given is None else ""
     label = cst.SimpleString(f'"{key}"') if given is None else given.value
-    context.keeps = True
+    context.helpers.add("rlcatalog_compat.kept")
     context.classes[-1].made.setdefault("kept_layers", cst.parse_expression("rlcatalog_compat.kept.start()"))
     if args and args[-1] is not node.args[-1]:  # what stood behind the last argument now stands behind this one
         end = node.args[-1]

@@ -1,0 +1,43 @@
+"""Convolutions over stacks of frames: Keras 2's `Conv2D` took `[B, frames, H, W, C]`, Keras 3's does not.
+
+`rlcatalog port` writes `conv2d(...)` for `tf.keras.layers.Conv2D(...)` in files that have layers of three dimensions,
+too, such as `MaxPool3D`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any
+
+
+def conv2d(*args: Any, **options: Any) -> Any:
+    """Return a layer that convolves each frame of `[B, ..., H, W, C]` with the same kernel.
+
+    Args:
+        *args: Arguments of `keras.layers.Conv2D`.
+        **options: Further ones.
+    """
+    return _layer_class()(*args, **options)
+
+
+@cache
+def _layer_class() -> type:
+    keras: Any = importlib.import_module("rlcatalog.tf").keras
+
+    class Conv2D(keras.layers.Conv2D):  # type: ignore[misc]
+        """Keras' layer, which is given the frames of all rows as rows."""
+
+        def build(self, input_shape: Any) -> None:
+            super().build((None, *input_shape[-3:]))
+
+        def call(self, inputs: Any) -> Any:
+            if len(inputs.shape) == 4:
+                return super().call(inputs)
+            found = super().call(keras.ops.reshape(inputs, (-1, *inputs.shape[-3:])))
+            return keras.ops.reshape(found, (-1, *inputs.shape[1:-3], *found.shape[1:]))
+
+        def compute_output_shape(self, input_shape: Any) -> Any:
+            return (*input_shape[:-3], *super().compute_output_shape((None, *input_shape[-3:]))[1:])
+
+    return Conv2D
