@@ -45,7 +45,7 @@ class ActionMasks:
         for (path, count), start in zip(self.choices, self._starts.tolist(), strict=True):
             yield path, columns[:, start : start + count]
 
-    def random(self, rows: int, rng: np.random.Generator, forbidden: float = 0.5) -> Array:
+    def random(self, rows: int, rng: np.random.Generator, forbidden: float) -> Array:
         """Return random masks `[B, size]`, each of which allows something of every choice.
 
         Args:

@@ -118,7 +118,7 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     singles = [_moderate(info, space.sample()) for _ in range(rows)]
     mask = None
     if policy.masks.size:
-        mask = policy.masks.random(rows, rng, 0.4)
+        mask = policy.masks.random(rows, rng, forbidden=0.4)
     if policy.masks.key is not None:
         place = info.children[info.keys.index(policy.masks.key)]
         plain = place.shape == (policy.masks.size,) and policy.masks.single
