@@ -111,7 +111,8 @@ def ends(n):
 def unseen(width):
     return -width
 '''
-TEST = """from toy_areas.areas import area, ends
+TEST = """import pytest
+from toy_areas.areas import area, ends
 
 def test_area():
     assert area(-3, 5) == 15
@@ -120,7 +121,8 @@ def test_area():
 def test_ends():
     assert ends(7) == 0
 
-def test_that_fails_here_says_nothing():
+@pytest.mark.skip
+def test_that_is_skipped_says_nothing():
     assert area(1, 1) == 2
 """
 EQUIVALENT = """[[mutant]]
@@ -136,11 +138,13 @@ why = "Of another file."
 """
 
 
-def test_a_mutant_is_killed_survives_hangs_is_not_run_or_is_known_to_change_nothing(tmp_path):
+@pytest.fixture
+def toy(tmp_path):
+    """A repository with one package."""
     tree = tmp_path / "tree"
     for name, text in {
         "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--import-mode=importlib'\n"
-        "markers = ['learn: slow', 'packaging: slow']\n",
+        "markers = ['learn: slow', 'attack: slow', 'packaging: slow']\n",
         "toy/pyproject.toml": "",
         "toy/src/toy_areas/__init__.py": "",
         "toy/src/toy_areas/areas.py": CODE,
@@ -150,18 +154,29 @@ def test_a_mutant_is_killed_survives_hangs_is_not_run_or_is_known_to_change_noth
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(text)
     subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
-    (tmp_path / "equivalent.toml").write_text(EQUIVALENT)
+    return tree
+
+
+def mutate(tree, *options):
+    """Run the tool on the toy package; return the process, and what became of each mutant."""
+    report, equivalent = tree.with_name("report.json"), tree.with_name("equivalent.toml")
+    report.unlink(missing_ok=True)
+    equivalent.write_text(EQUIVALENT)
     program = (
         f"import sys; sys.path.insert(0, {str(TOOLS)!r}); import mutate; from pathlib import Path\n"
-        f"mutate.PRELOADED, mutate.PATIENCE = (), 5.0\n"
-        f"mutate.EQUIVALENT = Path({str(tmp_path / 'equivalent.toml')!r})\n"
-        f"sys.argv = ['mutate.py', 'toy', '--tree', {str(tree)!r}, '--report', {str(tmp_path / 'report.json')!r}]\n"
+        f"mutate.PRELOADED, mutate.PATIENCE, mutate.EQUIVALENT = (), 5.0, Path({str(equivalent)!r})\n"
         "sys.exit(mutate.main())"
     )
+    command = [sys.executable, "-c", program, "toy", "--tree", str(tree), "--report", str(report), *options]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    entries = json.loads(report.read_text()) if report.exists() else []
+    return done, {(entry["inside"], entry["change"]): entry["became"] for entry in entries}
+
+
+def test_a_mutant_is_killed_survives_hangs_is_not_run_or_is_known_to_change_nothing(toy):
+    done, became = mutate(toy)
     assert done.returncode == 1, done.stdout + done.stderr
-    became = {(m["inside"], m["change"]): m["became"] for m in json.loads((tmp_path / "report.json").read_text())}
     assert became == {
         ("area", "width < 0 → width <= 0"): "equivalent",
         ("area", "width < 0 → width >= 0"): "killed",
@@ -175,5 +190,49 @@ def test_a_mutant_is_killed_survives_hangs_is_not_run_or_is_known_to_change_noth
         ("unseen", "-width → width"): "survived",
         ("never", "-a → a"): "uncovered",
     }
-    assert (tree / "toy/src/toy_areas/areas.py").read_text() == CODE
+    assert (toy / "toy/src/toy_areas/areas.py").read_text() == CODE
     assert "| toy | 11 | 8 | 1 | 1 | 1 | 1 | 80.0 % |" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        ("def test_wrong():\n    assert area(1, 1) == 2\n", "toy/tests/test_areas.py::test_wrong"),
+        ("import toy_areas.missing\n", "toy/tests/test_areas.py (status 2)"),
+    ],
+    ids=["a test", "an import"],
+)
+def test_a_package_whose_tests_fail_as_they_are_is_not_judged(fault, name, toy):
+    (toy / "toy/tests/test_areas.py").write_text(TEST + fault)
+    done, became = mutate(toy)
+    assert done.returncode == 1
+    assert became == {}
+    assert "1 tests fail before any mutation" in done.stderr
+    assert name in done.stderr
+
+
+def test_the_mutants_of_a_report_are_found_again_though_lines_moved_and_code_went(toy):
+    mutants = [
+        ("area", "width = -width", "-width → width", "killed"),
+        ("unseen", "return -width", "-width → width", "survived"),
+        ("gone", "return -width", "-width → width", "killed"),
+    ]
+    report = toy.with_name("earlier.json")
+    path = "toy/src/toy_areas/areas.py"
+    names = ("path", "inside", "source", "change", "became")
+    report.write_text(json.dumps([dict(zip(names, (path, *mutant), strict=True)) for mutant in mutants]))
+    (toy / path).write_text(CODE.replace('"""Areas."""\n', '"""Areas."""\n\nimport os\n'))
+
+    done, became = mutate(toy, "--same", str(report))
+    assert became == {("area", "-width → width"): "killed", ("unseen", "-width → width"): "survived"}
+    assert f"1 mutants of {report} are not in this code" in done.stdout
+
+    done, became = mutate(toy, "--again", str(report))
+    assert became == {("unseen", "-width → width"): "survived"}
+
+
+def test_what_is_loaded_before_the_tests_is_loaded_in_an_order_that_is_safe(monkeypatch):
+    monkeypatch.syspath_prepend(TOOLS)
+    from mutate import PRELOADED
+
+    assert PRELOADED.index("triton") < PRELOADED.index("tensorflow")

@@ -35,7 +35,7 @@ from mutants import Mutant, mutants_of
 ROOT = Path(__file__).resolve().parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 
-#: Loaded once, before any process is forked; none of ours.
+#: Loaded once, before any process is forked; none of ours. triton comes before TensorFlow (see `before_tensorflow`).
 PRELOADED = (
     "hypothesis",
     "numpy",
@@ -44,6 +44,7 @@ PRELOADED = (
     "scipy.integrate",
     "gymnasium",
     "torch",
+    "triton",
     "tensorflow",
     "msgspec",
     "safetensors",
@@ -175,7 +176,11 @@ class Workers:
 
 
 def collect(tree: Tree, files: list[str]) -> list[Test]:
-    """Run test files on the unchanged tree and return the tests that pass."""
+    """Run test files on the unchanged tree and return the tests that pass.
+
+    Raises:
+        SystemExit: A test fails there, so a failure with a mutant would mean nothing.
+    """
 
     def start(file: str) -> Any:
         def begin(slot: Path) -> int:
@@ -185,18 +190,24 @@ def collect(tree: Tree, files: list[str]) -> list[Test]:
 
         return begin
 
-    tests = []
+    tests, failing = [], []
     for file, slot, status, seconds in Workers(tree).run((f, start(f), 900.0) for f in files):
         report = slot.with_suffix(".seen")
         seen = json.loads(report.read_text()) if report.exists() else {}
-        passed = {name: entry for name, entry in seen.items() if entry["passed"] and "seconds" in entry}
-        note = "" if status in (0, 5) else f" (status {status}, {len(seen) - len(passed)} tests failed or were skipped)"
-        print(f"  {file}: {len(passed)} tests, {seconds:.0f} s{note}", flush=True)
-        if note:
+        passed = {name: entry for name, entry in seen.items() if entry["outcome"] == "passed"}
+        print(f"  {file}: {len(passed)} tests, {seconds:.0f} s", flush=True)
+        if status not in (0, 5):  # 5: no test of the file runs here
             print(slot.with_suffix(".out").read_text()[-2000:])
+            names = [name for name, entry in seen.items() if entry["outcome"] == "failed"]
+            failing += names or [f"{file} ({'out of time' if status is None else f'status {status}'})"]
         for name, entry in passed.items():
             lines = {path: frozenset(numbers) for path, numbers in entry["lines"].items()}
             tests.append(Test(name, entry["seconds"], lines))
+    if failing:
+        raise SystemExit(
+            f"{len(failing)} tests fail before any mutation, so what fails with a mutant would say nothing."
+            " Mend them, or name others with --tests:\n  " + "\n  ".join(failing)
+        )
     return tests
 
 
@@ -323,7 +334,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=29, help="stop after that long (default: 29)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes side by side")
     parser.add_argument("--tests", nargs="+", help="test files to use, not all of the package's")
-    parser.add_argument("--again", type=Path, help="only what survived in this report of an earlier run")
+    earlier = parser.add_mutually_exclusive_group()
+    earlier.add_argument("--again", type=Path, help="only what survived in this report of an earlier run")
+    earlier.add_argument("--same", type=Path, help="the mutants of this report again, whatever became of them")
     parser.add_argument("--report", type=Path, help="write what became of each mutant there, as JSON")
     asked = parser.parse_args()
     deadline = time.monotonic() + 60 * asked.minutes
@@ -366,13 +379,14 @@ def _package(
     known = equivalents()
     every = [m for file in files for m in mutants_of(file, (tree.slots[0] / file).read_text())]
     chosen = sample(every, asked.n, asked.seed)
-    if asked.again:
+    if report := asked.again or asked.same:
         left = {
             (e["path"], e["inside"], e["source"], e["change"])
-            for e in json.loads(asked.again.read_text())
-            if e["became"] in ("survived", "uncovered", "broken", "out of time")
+            for e in json.loads(report.read_text())
+            if e["path"] in files and (asked.same or e["became"] not in ("killed", "timeout", "equivalent"))
         }
         chosen = [m for m in every if _key(m) in left]
+        print(f"{package}: {len(left) - len(chosen)} mutants of {report} are not in this code")
     print(f"{package}: {len(chosen)} of {len(every)} mutants of {len(files)} files", flush=True)
     reasons = {_key(m): why for m in chosen if (why := why_equivalent(m, known)) is not None}
     same = [m for m in chosen if _key(m) in reasons]

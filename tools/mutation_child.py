@@ -148,13 +148,13 @@ class _Watcher(_Settings):
         lines: dict[str, list[int]] = {}
         for name, line in sorted(self._lines):
             lines.setdefault(name, []).append(line)
-        entry = self.seen.setdefault(item.nodeid, {"passed": True})
+        entry = self.seen.setdefault(item.nodeid, {"outcome": "passed"})
         entry.update(seconds=time.perf_counter() - begin, lines=lines)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        entry = self.seen.setdefault(report.nodeid, {"passed": True})
-        if report.failed or report.skipped:
-            entry["passed"] = False
+        entry = self.seen.setdefault(report.nodeid, {"outcome": "passed"})
+        if report.failed or (report.skipped and entry["outcome"] != "failed"):
+            entry["outcome"] = report.outcome
 
     def _enter(self, frame: Any, event: str, argument: Any) -> Any:
         """Trace the functions of the tree alone, bodies of modules and classes excepted."""
