@@ -5,7 +5,10 @@ from .encoder import Encoder as Encoder, hinted as hinted
 from .files import (
     TEMPORARY as TEMPORARY,
     RegularFile as RegularFile,
+    check_files as check_files,
     locked as locked,
+    read_file as read_file,
+    read_json as read_json,
     sync_folder as sync_folder,
     write_file as write_file,
 )

@@ -1,4 +1,4 @@
-"""Files of a saved folder: written whole or not at all, and read without following what is no file.
+"""Files of a saved folder: written whole or not at all, read only where they are regular files of a bounded size.
 
 A file becomes visible by one `os.replace` of a synced temporary file, so that a process that is killed leaves the
 former one. Whoever writes holds the folder's lock, which the system gives back when the process ends, however it ends.
@@ -7,14 +7,16 @@ former one. Whoever writes holds the folder's lock, which the system gives back 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import SavedPolicyError, one_line
 
 #: What temporary files end with; the lock's holder may remove those it finds, since their writers are gone.
 TEMPORARY = ".rlcatalog-tmp"
@@ -98,6 +100,7 @@ class RegularFile:
 
     Args:
         path: Its path.
+        most: The most bytes that it may have; None: any number.
 
     Attributes:
         path: Its path.
@@ -105,10 +108,10 @@ class RegularFile:
 
     Raises:
         FileNotFoundError: There is none.
-        SavedPolicyError: It is something else, or cannot be opened.
+        SavedPolicyError: It is something else, larger, or cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most: int | None = None) -> None:
         self.path = path
         try:
             self._handle = os.open(path, os.O_RDONLY | _NO_FOLLOW | _NO_WAIT | _BINARY)
@@ -122,6 +125,9 @@ class RegularFile:
             self.close()
             raise SavedPolicyError(f"{path}: cannot be read: it is no regular file.")
         self.size = found.st_size
+        if most is not None and self.size > most:
+            self.close()
+            raise SavedPolicyError(f"{path}: is not read: it has {self.size} bytes; {most} are the most.")
 
     def read(self, size: int | None = None) -> bytes:
         """Return the first bytes of the file, all of it where `size` is None.
@@ -146,3 +152,61 @@ class RegularFile:
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """Return the content of a regular file.
+
+    Args:
+        path: Its path; neither a link nor a pipe is opened.
+        most: The most bytes that it may have.
+
+    Raises:
+        FileNotFoundError: There is none.
+        SavedPolicyError: It is something else, larger, or cannot be read.
+    """
+    file = RegularFile(path, most)
+    try:
+        return file.read()
+    finally:
+        file.close()
+
+
+def read_json(path: Path, most: int) -> Any:
+    """Return what a regular file holds as JSON; see `read_file`. Python's objects take up to 30 times its size.
+
+    Raises:
+        FileNotFoundError: There is none.
+        SavedPolicyError: It is something else, larger, cannot be read, or is not JSON.
+    """
+    try:
+        return json.loads(read_file(path, most).decode())
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, SavedPolicyError):
+            raise
+        raise SavedPolicyError(f"{path}: truncated or not JSON: {one_line(str(error))}") from error
+
+
+def check_files(folder: Path, skip: Collection[str] = ()) -> None:
+    """Raise unless a folder holds only regular files and folders of such: no links, pipes, sockets or devices.
+
+    What opens these files by their paths afterwards stays inside the folder and does not wait for another process.
+
+    Args:
+        folder: The folder; it may itself be a link, since the user named it.
+        skip: Names of folders directly in it that are not searched.
+
+    Raises:
+        SavedPolicyError: Something else is in it; the message names it.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in skip:
+                        check_files(Path(entry.path))
+                elif not entry.is_file(follow_symlinks=False):
+                    what = "a link, which is not followed" if entry.is_symlink() else "neither a file nor a folder"
+                    raise SavedPolicyError(f"{entry.path}: {what}. Remove it, or put what it stands for in its place.")
+    except (OSError, RecursionError) as error:
+        raise SavedPolicyError(f"{folder}: cannot be read: {error}") from error
