@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import rlcatalog
-from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
+from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError
 from rlcatalog.tf import tf
 from rlcatalog.torch import TorchModelV2
 from rlcatalog_compat import load_rllib_weights
@@ -123,7 +123,8 @@ def test_an_lstm_acts_as_rllibs_over_steps(framework):
 def test_attention_acts_as_rllibs_once_its_memory_is_full(framework):
     model, weights = theirs(VECTOR, {**ATTENTION, "vf_share_layers": False})  # whose layers for a value nobody reads
     policy = rlcatalog.build(VECTOR, FOUR, ATTENTION, framework)
-    load_rllib_weights(policy, weights)
+    with pytest.warns(CatalogWarning, match="in the first 8 steps of every episode"):  # test_rllib_attention.py
+        load_rllib_weights(policy, weights)
     rng = np.random.default_rng(0)
     obs = rng.normal(size=(2, 3)).astype(np.float32)
     memory = rng.normal(size=(2, 2, 4, 8)).astype(np.float32)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog import ModelV2
-from rlcatalog.config import activation_name
-from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
+from rlcatalog import MODEL_DEFAULTS, ModelV2
+from rlcatalog.config import activation_name, warn_caller
+from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError
 from rlcatalog_compat.tf_weights import assign_by_path, is_tensorflow, tf_source
 
 Array = np.ndarray[Any, Any]
@@ -59,7 +59,7 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
 
     Read are the nets of RLlib's classic stack: fully connected, vision and complex-input nets, the LSTM and attention
     around them, and custom models, whose own weights have the names they had there. The weights are set when all of
-    them fit, or none.
+    them fit, or none. Attention warns that it differs from RLlib's while its memory fills.
 
     Args:
         policy: A `Policy`, or a model, of either framework, made with RLlib's model config.
@@ -73,7 +73,8 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
     """
     model = policy if isinstance(policy, ModelV2) else policy.model
     given = _Given(_arrays(_of_one_policy(weights)))
-    _check_config(model, getattr(policy, "config", model.model_config), given)
+    config = getattr(policy, "config", model.model_config)
+    _check_config(model, config, given)
     have = model.get_weights()
     found, missing, wrong = {}, [], []
     for name, array in have.items():
@@ -97,6 +98,7 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
             " config that RLlib had."
         )
     model.set_weights(found)
+    _warn_of_empty_slots(config, given)
 
 
 class _Given:
@@ -263,6 +265,22 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
         raise ConfigError(
             "load_rllib_weights: RLlib's nets see pixels as they are, and this one divides those of uint8 by 255. Build"
             " the policy with image_scale=False."
+        )
+
+
+def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
+    """Warn that attention acts as RLlib's only once no unit depends on a memory with empty slots.
+
+    A unit sees the outputs of the unit below in the last steps, so each unit is late by the length of the memory.
+    """
+    units = sum(name.endswith("_layer._uvar") for name in given.by_name)
+    if steps := units * {**MODEL_DEFAULTS, **config}["attention_memory_inference"]:
+        warn_caller(
+            "load_rllib_weights: RLlib's attention also attends to the empty slots of its memory, and rlcatalog masks"
+            f" them. The outputs differ from RLlib's in the first {steps} steps of every episode (units of the"
+            " transformer times attention_memory_inference) and are equal from then on. If these steps matter, evaluate"
+            " the policy before you use it, or train it further.",
+            CatalogWarning,
         )
 
 
