@@ -1,213 +1,122 @@
-"""Prints what the house is measured by: rooms, cycles, imports upward, switches on kinds of space, sizes.
+"""Prints what the house is measured by: sizes, doors, imports, calls, types.
 
-`python tools/house.py [FOLDER]`, FOLDER another checkout to compare with. Imports inside functions and by string count.
+`python tools/house.py [CHECKOUT]` measures this checkout or another. Calls are counted by that checkout's own `.venv`.
+`--since COMMIT` also compares code lines with an earlier commit of it: which moved out of the kernel, which are gone.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import os
-import re
+import json
 import subprocess
-import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from house_code import Source, compare, count_lines, in_kernel, read_commit, read_sources, room, share_untyped
+from house_imports import LIBRARY, Imports, is_library
+
 ROOT = Path(__file__).resolve().parents[1]
-KINDS = {
-    "box", "discrete", "multi_discrete", "multi_binary", "tuple", "dict", "text", "sequence", "graph", "oneof",
-    "repeated", "simplex",
-}  # fmt: skip
+
+#: Code lines beyond which a function counts as long.
+LONG = 40
+
+Row = tuple[str, str, str]
 
 
-class House:
-    """The modules of the kernel and what each imports.
-
-    Args:
-        folder: A checkout.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.source = folder / "catalog/src"
-        self.files = {self._name(path): path for path in sorted((self.source / "rlcatalog").rglob("*.py"))}
-        self.doors = {name: self._door(path) for name, path in self.files.items() if path.name == "__init__.py"}
-        self.imports = {name: set(self._imports(name, path)) for name, path in self.files.items()}
-
-    def _name(self, path: Path) -> str:
-        parts = path.relative_to(self.source).with_suffix("").parts
-        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-    def _door(self, path: Path) -> dict[str, str]:
-        """Return name → module of what a room's door shows, read from its stub."""
-        stub, room, found = path.with_suffix(".pyi"), self._name(path), {}
-        if stub.is_file():
-            for node in ast.parse(stub.read_text(encoding="utf-8")).body:
-                if isinstance(node, ast.ImportFrom):
-                    for alias in node.names:
-                        found[alias.name] = f"{room}.{node.module}" if node.module else f"{room}.{alias.name}"
-        return found
-
-    def _imports(self, name: str, path: Path) -> Iterator[str]:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        unseen = {
-            id(inner)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-            for inner in ast.walk(node)
-        }
-        for node in ast.walk(tree):
-            if id(node) in unseen:
-                continue
-            if isinstance(node, ast.ImportFrom) and not node.level and node.module:
-                for alias in node.names:
-                    yield from self._behind(node.module, alias.name)
-            elif isinstance(node, ast.Import):
-                for alias in node.names:
-                    yield from self._behind(alias.name, "")
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                module = node.value.partition(":")[0]
-                if module.startswith("rlcatalog.") and module in self.files:
-                    yield from self._behind(module, "")
-
-    def _behind(self, module: str, name: str) -> Iterator[str]:
-        """Yield the file that an imported name stands in, past the doors on the way."""
-        if f"{module}.{name}" in self.files:
-            module = f"{module}.{name}"
-        while module in self.doors and name in self.doors[module]:
-            module = self.doors[module][name]
-        if module in self.files and module != "rlcatalog":
-            yield module
-
-    def cycles(self) -> list[list[str]]:
-        """Return the sets of modules that import one another, the largest first (Tarjan 1972)."""
-        index: dict[str, int] = {}
-        low: dict[str, int] = {}
-        stack: list[str] = []
-        found: list[list[str]] = []
-
-        def visit(name: str) -> None:
-            index[name] = low[name] = len(index)
-            stack.append(name)
-            for other in self.imports[name]:
-                if other not in index:
-                    visit(other)
-                if other in stack:
-                    low[name] = min(low[name], low[other])
-            if low[name] == index[name]:
-                members = stack[stack.index(name) :]
-                del stack[stack.index(name) :]
-                found.append(sorted(members))
-
-        for name in self.files:
-            if name not in index and name != "rlcatalog":
-                visit(name)
-        return sorted((members for members in found if len(members) > 1), key=len, reverse=True)
-
-    def upward(self) -> list[str]:
-        """Return the imports from a lower room to a higher one, by the order that `pyproject.toml` gives."""
-        contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-        layers = next(c["layers"] for c in contracts["contracts"] if c["id"] == "rooms")
-        height = {room: -i for i, layer in enumerate(layers) for room in layer.split(" | ")}
-        if "rlcatalog.spaces" not in self.doors:
-            return ["no such rooms"]
-        return [
-            f"{name} -> {other}"
-            for name, others in self.imports.items()
-            for other in sorted(others)
-            if name.count(".") and height.get(_room(name), 0) < height.get(_room(other), 0)
-        ]
+def measure_sizes(sources: list[Source]) -> Iterator[Row]:
+    """Yield lines, files and classes of the kernel, and lines of all packages."""
+    kernel = [source for source in sources if in_kernel(source)]
+    staying = [source for source in kernel if room(source) not in LIBRARY]
+    classes = [name for source in staying if room(source) != "errors" for name in source.classes()]
+    yield "code lines of the kernel", f"{count_lines(kernel):,}", "6,400 when cut, 5,800 when simplified"
+    yield "code lines of its rooms that stay", f"{count_lines(staying):,}", ""
+    yield "code lines of all packages", f"{count_lines(sources):,}", "35,000 when simplified"
+    yield "files of the kernel", str(len(kernel)), "80"
+    yield "classes in its rooms that stay, errors aside", str(len(classes)), "70"
 
 
-def _room(name: str) -> str:
-    return name.split(".")[1]
+def measure_doors(imports: Imports) -> Iterator[Row]:
+    """Yield how many names stand at the kernel's doors, and how many of them nobody outside asks for."""
+    library = {f"rlcatalog_{name}" for name in LIBRARY}
+    kernel = imports.names_at_doors({"rlcatalog"})
+    staying = [entry for entry in kernel if not is_library(entry[0])]
+    everything = imports.names_at_doors({"rlcatalog", *library})
+    outsiders = imports.packages() - library - {"rlcatalog"}
+    used = {name for _, name in imports.used_names(lambda module: module.partition(".")[0] in outsiders)}
+    by_frameworks = {name for _, name in imports.used_names(lambda module: is_library(module, ("torch", "tf")))}
+    unused = [name for _, name in kernel if name not in used]
+    beside = [name for name in unused if name not in by_frameworks]
+    yield "names at the kernel's doors, those of rooms that stay", str(len(staying)), "220"
+    yield "names at its doors and the library's", str(len(everything)), "340"
+    yield "names at its doors without a user outside", f"{len(unused)}, {len(beside)} beside torch and tf", "20 beside"
 
 
-def sources(folder: Path) -> list[Path]:
-    """Return the source files of all packages but the example."""
-    found = [path for pattern in ("catalog", "builtin_*/*", "plugins/*") for path in folder.glob(f"{pattern}/src")]
-    return sorted(file for path in found if "example" not in path.parts for file in path.rglob("*.py"))
+def measure_imports(imports: Imports) -> Iterator[Row]:
+    """Yield cycles, imports upward and arrows between packages that the design does not have."""
+    for measure, entries in (
+        ("import cycles", [", ".join(members) for members in imports.cycles()]),
+        ("imports upward", imports.upward()),
+        ("arrows beside the table of packages", imports.arrows()),
+    ):
+        yield measure, "; ".join([str(len(entries)), *entries]), "0"
 
 
-def switches(path: Path) -> Iterator[str]:
-    """Yield the functions of a file that compare a kind of space with two names of kinds or more."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        compared: set[str] = set()
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Compare) and "kind" in ast.unparse(inner.left):
-                values = [c.value for part in inner.comparators for c in ast.walk(part) if isinstance(c, ast.Constant)]
-                compared |= KINDS & {value for value in values if isinstance(value, str)}
-        if len(compared) > 1:
-            yield f"{path.name}:{node.lineno} {node.name}"
+def measure_calls(folder: Path) -> Iterator[Row]:
+    """Yield calls and depth of building, loading and acting."""
+    goals = {"build": "500; 15", "load": "600", "act": "35", "act, Dict with a mask": "60"}
+    python, script = folder / ".venv/bin/python", Path(__file__).with_name("house_calls.py")
+    if not python.is_file():
+        yield "calls", f"not counted: {folder.name} has no .venv", ""
+        return
+    run = subprocess.run([python, script, folder], capture_output=True, text=True, check=False)
+    if run.returncode:
+        yield "calls", f"not counted: {(run.stderr.strip().splitlines() or ['no output'])[-1]}", ""
+        return
+    for step, figure in json.loads(run.stdout.splitlines()[-1]).items():
+        yield f"calls and depth of {step}", f"{figure['calls']:,}; {figure['depth']}", goals.get(step, "")
 
 
-#: Builds an LSTM policy and counts how often a value was converted to its config key's type.
-_CONVERSIONS = """
-import sys, gymnasium, rlcatalog
-found = []
-def watch(frame, event, argument):
-    if event == "call" and frame.f_code.co_name == "convert" and "rlcatalog" in frame.f_code.co_filename:
-        found.append(frame.f_back.f_code.co_name)
-env = gymnasium.make("CartPole-v1")
-rlcatalog.build(env=env)
-sys.setprofile(watch)
-rlcatalog.build(env=env, config={"use_lstm": True})
-sys.setprofile(None)
-print(len(found))
-"""
+def measure_code(sources: list[Source]) -> Iterator[Row]:
+    """Yield copies of the acting step, long functions and untyped parameters."""
+    frameworks = [s for s in sources if {"torch", "tf", "rlcatalog_torch", "rlcatalog_tf"} & set(s.path.parts[2:5])]
+    copies = [place for source in frameworks for place in source.acting_steps()]
+    functions = sorted((entry for s in sources for entry in s.functions()), key=lambda entry: entry[1])
+    long = sum(size > LONG for _, size in functions)
+    kernel = [source for source in sources if in_kernel(source)]
+    yield "copies of the acting step", "; ".join([str(len(copies)), *copies]), "1 per framework"
+    yield "longest function", f"{functions[-1][1]} ({functions[-1][0]})", "60"
+    yield f"functions over {LONG} code lines", f"{long / len(functions):.1%}", "5 %"
+    yield "untyped parameters of the kernel", f"{share_untyped(kernel):.0%}", "8 %"
 
 
-def conversions(folder: Path) -> str:
-    """Return how many config values are converted for one LSTM policy."""
-    path = os.pathsep.join(str(path) for path in folder.glob("*/**/src") if "site-packages" not in path.parts)
-    done = subprocess.run(
-        [sys.executable, "-c", _CONVERSIONS],
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return done.stdout.strip() or "not run: " + (done.stderr.strip().splitlines() or ["?"])[-1]
+def measure_moves(folder: Path, commit: str, sources: list[Source]) -> Iterator[Row]:
+    """Yield how many code lines moved out of the kernel since a commit, and how many went and came in all."""
+    before = read_commit(folder, commit)
+    if before is None:
+        yield f"since {commit}", "no such commit here", ""
+        return
+    change = compare(before, sources)
+    yield f"code lines since {commit}: moved out of the kernel", f"{change['moved']:,}", ""
+    yield f"code lines since {commit}: deleted, added", f"{change['deleted']:,}, {change['added']:,}", ""
 
 
-def lines(paths: list[Path]) -> int:
-    """Return the number of lines of files."""
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+def report(folder: Path, since: str | None = None) -> Iterator[Row]:
+    """Yield (measure, figure, goal) for a checkout; goals are upper bounds."""
+    sources = read_sources(folder)
+    imports = Imports(folder, sources)
+    yield from measure_sizes(sources)
+    yield from measure_doors(imports)
+    yield from measure_imports(imports)
+    yield from measure_calls(folder)
+    yield from measure_code(sources)
+    if since:
+        yield from measure_moves(folder, since, sources)
 
-
-def report(folder: Path) -> dict[str, str]:
-    """Return the measures of a checkout, by name."""
-    house, files = House(folder), sources(folder)
-    kernel = folder / "catalog/src/rlcatalog"
-    rooms = [path for path in kernel.iterdir() if (path / "__init__.py").is_file()]
-    cycles, upward = house.cycles(), house.upward()
-    by_kind = [found for path in files for found in switches(path)]
-    columns = [path for path in files if _MASK_COLUMNS.search(path.read_text(encoding="utf-8"))]
-    found = {
-        "rooms of the kernel": str(len(rooms)),
-        "files at its top": str(len(list(kernel.glob("*.py")))),
-        "files of the kernel": str(len(house.files)),
-        "largest cycle of imports": f"{len(cycles[0])} files: {', '.join(cycles[0])}" if cycles else "none",
-        "imports upward": "; ".join(upward) or "none",
-        "functions that switch on kinds of space": str(len(by_kind)),
-        "files that know the columns of masks": str(len(columns)),
-        "config values converted for one LSTM policy": conversions(folder),
-        "lines of src": str(lines(files)),
-    }
-    for name in ("sb3", "rllib"):
-        own = [path for path in files if f"rlcatalog_{name}" in path.parts]
-        found[f"files and lines of {name}"] = f"{len(own)}, {lines(own)}"
-    return found
-
-
-#: What a file says that knows which column of a mask stands for which value; how many there are tells nobody.
-_MASK_COLUMNS = re.compile(
-    r"(?<!\.)\bgroups\(|import groups|\bmask_places\b|(codec|masks|part)\.choices\b|self\.choices\b(?!\[|\.values)"
-)
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, default=ROOT)
-    for measure, value in report(parser.parse_args().folder).items():
-        print(f"{measure}: {value}")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", nargs="?", type=Path, default=ROOT)
+    parser.add_argument("--since", metavar="COMMIT", default="6a04567", help="an earlier commit [default: 6a04567]")
+    options = parser.parse_args()
+    for measure, figure, goal in report(options.checkout.resolve(), options.since):
+        print(f"{measure}: {figure}" + (f"  (goal: {goal})" if goal else ""))

@@ -1,0 +1,187 @@
+"""Who imports whom, for `tools/house.py`: cycles, imports upward, arrows between packages, names at doors.
+
+Imports inside functions and by string count; those for type checkers alone and the targets that a `plugin.py` declares
+do not. A name imported through a door (an `__init__.pyi`) counts as imported from the file that defines it.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from house_code import Source
+
+#: Packages that hold what a user runs a choice with; rooms of the kernel until each is a package.
+LIBRARY = ("torch", "tf", "policy", "export", "testing", "runs", "cli")
+ENGINES = ("ppo", "sb3", "rllib")
+
+#: What a package may import beside the kernel; other packages may import nothing else.
+ALLOWED = {
+    "rlcatalog": frozenset[str](),
+    "rlcatalog_export": frozenset({"rlcatalog_policy", "rlcatalog_preprocessors"}),
+    "rlcatalog_runs": frozenset({"rlcatalog_policy"}),
+    "rlcatalog_testing": frozenset({"rlcatalog_policy"}),
+    "rlcatalog_compat": frozenset({"rlcatalog_ppo"}),
+    **{f"rlcatalog_{engine}": frozenset({"rlcatalog_policy", "rlcatalog_runs"}) for engine in ENGINES},
+}
+
+#: What a file may import beside that, by a part of its path: the package that alone loads it.
+ALLOWED_BY_FILE = {
+    "torch": "rlcatalog_torch",
+    "tf": "rlcatalog_tf",
+    "examples": "rlcatalog_testing",
+    "checks": "rlcatalog_testing",
+    "commands": "rlcatalog_cli",
+}
+
+
+class Imports:
+    """The modules of all packages and what each imports.
+
+    Args:
+        folder: The checkout.
+        sources: Its source files.
+    """
+
+    def __init__(self, folder: Path, sources: Iterable[Source]) -> None:
+        self.folder = folder
+        self.sources = {_module(source): source for source in sources}
+        self.doors = {name: self._read_door(source) for name, source in self.sources.items()
+                      if source.path.name == "__init__.py"}  # fmt: skip
+        self.imports = {name: set(self._imported(source)) - {name} for name, source in self.sources.items()}
+
+    def _read_door(self, source: Source) -> dict[str, str]:
+        """Return name → module of what a door shows, read from its stub."""
+        stub, package = self.folder / source.path.with_suffix(".pyi"), _module(source)
+        names = {}
+        if stub.is_file():
+            for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ImportFrom):
+                    for alias in node.names:
+                        names[alias.name] = f"{package}.{node.module or alias.name}"
+        return names
+
+    def _imported(self, source: Source) -> Iterator[str]:
+        for module, name in _statements(source):
+            yield from self._behind(module, name)
+
+    def _behind(self, module: str, name: str) -> Iterator[str]:
+        """Yield the module that an imported name stands in, past the doors on the way."""
+        if f"{module}.{name}" in self.sources:
+            module = f"{module}.{name}"
+        while module in self.doors and name in self.doors[module]:
+            module = self.doors[module][name]
+        if module in self.sources and module != "rlcatalog":
+            yield module
+
+    def cycles(self) -> list[list[str]]:
+        """Return the sets of modules that import one another, the largest first (Tarjan 1972)."""
+        index: dict[str, int] = {}
+        low: dict[str, int] = {}
+        stack: list[str] = []
+        components: list[list[str]] = []
+
+        def visit(name: str) -> None:
+            index[name] = low[name] = len(index)
+            stack.append(name)
+            for other in self.imports[name]:
+                if other not in index:
+                    visit(other)
+                if other in stack:
+                    low[name] = min(low[name], low[other])
+            if low[name] == index[name]:
+                members = stack[stack.index(name) :]
+                del stack[stack.index(name) :]
+                components.append(sorted(members))
+
+        for name in self.sources:
+            if name not in index and name != "rlcatalog":
+                visit(name)
+        return sorted((members for members in components if len(members) > 1), key=len, reverse=True)
+
+    def upward(self) -> list[str]:
+        """Return the imports from a lower room of the kernel to a higher one, by the checkout's `pyproject.toml`."""
+        settings = tomllib.loads((self.folder / "pyproject.toml").read_text(encoding="utf-8"))
+        contracts = settings["tool"]["importlinter"]["contracts"]
+        layers = next(contract["layers"] for contract in contracts if contract["id"] == "rooms")
+        height = {room: -i for i, layer in enumerate(layers) for room in layer.split(" | ")}
+        return [
+            f"{name} -> {other}"
+            for name, others in self.imports.items()
+            for other in sorted(others)
+            if name.startswith("rlcatalog.") and other.startswith("rlcatalog.")
+            and height.get(name.split(".")[1], 0) < height.get(other.split(".")[1], 0)
+        ]  # fmt: skip
+
+    def arrows(self) -> list[str]:
+        """Return the imports from one package to another that the table of packages does not have."""
+        return [
+            f"{name} -> {other}"
+            for name, others in self.imports.items()
+            for other in sorted(others)
+            if not _is_allowed(name, other.partition(".")[0])
+        ]
+
+    def names_at_doors(self, packages: Iterable[str] = ("rlcatalog",)) -> list[tuple[str, str]]:
+        """Return (door, name) for each name at the doors of packages: of the package itself and of its rooms."""
+        doors = {door: names for door, names in self.doors.items() if door.partition(".")[0] in packages}
+        return [(door, name) for door, names in doors.items() for name in names]
+
+    def used_names(self, includes: Callable[[str], bool]) -> set[tuple[str, str]]:
+        """Return (module, name) for each name that some modules, told by their names, import or read as attributes."""
+        used = set()
+        for module, source in self.sources.items():
+            if includes(module):
+                used.update(entry for entry in _statements(source) if entry[0].startswith("rlcatalog"))
+                attributes = (node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute))
+                used.update((ast.unparse(n.value), n.attr) for n in attributes if ast.unparse(n.value) == "rlcatalog")
+        return used
+
+    def packages(self) -> set[str]:
+        """Return the import names of all packages."""
+        return {name.partition(".")[0] for name in self.sources}
+
+
+def _module(source: Source) -> str:
+    parts = source.path.with_suffix("").parts
+    parts = parts[parts.index("src") + 1 :]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _is_allowed(module: str, package: str) -> bool:
+    own, *path = module.split(".")
+    if package in (own, "rlcatalog") or module == "rlcatalog":
+        return True
+    by_file = {ALLOWED_BY_FILE[part] for part in path if part in ALLOWED_BY_FILE}
+    return own != "rlcatalog" and package in ALLOWED.get(own, frozenset()) | by_file
+
+
+def _statements(source: Source) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) for each import of a file; the name is empty where the module is meant."""
+    for_checkers = {
+        id(inner)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(source.tree):
+        if id(node) in for_checkers:
+            continue
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from ((arg.value, "") for arg in node.args if isinstance(arg, ast.Constant))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and source.path.name != "plugin.py":
+            module, colon, name = node.value.partition(":")
+            if colon and module.startswith("rlcatalog"):
+                yield module, name
+
+
+def is_library(module: str, names: Sequence[str] = LIBRARY) -> bool:
+    """Return whether a module belongs to a library package, or to the kernel's room that becomes one."""
+    own, *path = module.split(".")
+    return own.removeprefix("rlcatalog_") in names or (own == "rlcatalog" and bool(path) and path[0] in names)
