@@ -44,7 +44,7 @@ def torch_model() -> type:
             """Add how unlikely the recorded actions are to this policy."""
             batch = self.reader.next()
             logits, _ = self.net({"obs": torch.from_numpy(batch["obs"])})
-            actions = torch.from_numpy(batch["actions"])[:, 0]
+            actions = torch.from_numpy(batch["actions"])
             self.policy_loss = policy_loss.mean()
             self.imitation_loss = -Categorical(logits, self).logp(actions).mean()
             return policy_loss + self.weight * self.imitation_loss
@@ -81,7 +81,7 @@ def tf_model() -> type:
             batch = self.reader.tf_input_ops()  # drawn anew at every step, though this method is traced once
             logits, _ = self.net({"obs": batch["obs"]})
             self.policy_loss = policy_loss
-            self.imitation_loss = -tf.reduce_mean(Categorical(logits, self).logp(batch["actions"][:, 0]))
+            self.imitation_loss = -tf.reduce_mean(Categorical(logits, self).logp(batch["actions"]))
             return policy_loss + self.weight * self.imitation_loss
 
         def metrics(self) -> dict[str, Any]:

@@ -338,7 +338,7 @@ def supervised(framework, folder):
             def custom_loss(self, policy_loss, loss_inputs):
                 batch = self.reader.next()
                 logits = self._logits(self._hidden_layers(torch.from_numpy(batch["obs"])))
-                self.loss = -Categorical(logits, self).logp(torch.from_numpy(batch["actions"])[:, 0]).mean()
+                self.loss = -Categorical(logits, self).logp(torch.from_numpy(batch["actions"])).mean()
                 self.seen = {name: tuple(loss_inputs[name].shape) for name in ("obs", "actions", "advantages")}
                 return [10 * self.loss + loss for loss in policy_loss]
 
@@ -353,7 +353,7 @@ def supervised(framework, folder):
         def custom_loss(self, policy_loss, loss_inputs):
             batch = self.reader.tf_input_ops()
             logits, _ = self.base_model(batch["obs"])
-            self.loss = -tf.reduce_mean(TFCategorical(logits, self).logp(batch["actions"][:, 0]))
+            self.loss = -tf.reduce_mean(TFCategorical(logits, self).logp(batch["actions"]))
             self.seen = {name: tuple(loss_inputs[name].shape) for name in ("obs", "actions", "advantages")}
             return policy_loss + 10 * self.loss
 
@@ -375,7 +375,7 @@ def test_a_supervised_loss_over_recorded_data(framework, tmp_path):
     trainer = ppo.PPO(env="CartPole-v1", config={**SHORT, "num_epochs": 4, "lr": 0.02, "model": model})
     found = [trainer.train()["info"]["learner"]["model"]["imitation_loss"] for _ in range(4)]
     assert trainer.policy.model.seen["obs"][1:] == (4,)
-    assert trainer.policy.model.seen["actions"][1:] == (1,)
+    assert trainer.policy.model.seen["actions"][1:] == ()
     assert trainer.policy.model.seen["advantages"][1:] == ()
     assert found[-1] < 0.1 * found[0]
     assert trainer.policy.act(OBS, explore=False).action.tolist() == [0, 0, 0]

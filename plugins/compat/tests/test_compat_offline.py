@@ -132,6 +132,7 @@ def test_a_folder_that_our_ppo_recorded(tmp_path):
     batch = JsonReader(tmp_path).next()
     assert isinstance(batch, SampleBatch)
     assert batch["obs"].shape == (256, 4)
+    assert batch["actions"].shape == (256,)  # as in RLlib's files
 
 
 def test_tensors_are_read_anew_at_each_run(folder):

@@ -426,7 +426,6 @@ def test_a_traced_loss_and_its_metrics(framework):
         def custom_loss(self, policy_loss, loss_inputs):
             weight = self.layer.weight if framework == "torch" else self.layer.kernel
             self.norm = (weight**2).sum() if framework == "torch" else tf.reduce_sum(tf.convert_to_tensor(weight) ** 2)
-            assert loss_inputs["actions"].shape[1:] == (1,)
             if framework == "torch":
                 return [loss + 100 * self.norm for loss in policy_loss]  # a list in, a list out
             return policy_loss + 100 * self.norm
@@ -463,6 +462,78 @@ def test_an_eager_loss_runs_any_python():
     assert len(calls) == 8
 
 
+def with_custom_loss(framework, custom_loss):
+    """A model whose value is the sum of what it observes, with a loss of its own."""
+    base = {"torch": TorchModelV2, "tf": TFModelV2}[framework]
+
+    class WithLoss(base):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.layer = layer(framework, self.num_outputs)
+
+        def forward(self, input_dict, state, seq_lens):
+            self._value = tf.reduce_sum(input_dict["obs"], 1) if framework == "tf" else input_dict["obs"].sum(1)
+            return self.layer(input_dict["obs"]), state
+
+        def value_function(self):
+            return self._value
+
+    WithLoss.custom_loss = custom_loss
+    return WithLoss
+
+
+@both
+def test_a_custom_loss_sees_the_columns_of_rllib_s_batches(framework):
+    seen = []
+
+    def custom_loss(self, policy_loss, loss_inputs):
+        names = ("obs", "new_obs", "actions", "rewards", "terminateds", "truncateds", "dones", "action_logp",
+                 "action_dist_inputs", "vf_preds", "advantages", "value_targets")  # fmt: skip
+        seen.append({name: array(loss_inputs[name]) for name in names})
+        return policy_loss
+
+    model = {"custom_model": with_custom_loss(framework, custom_loss)}
+    PPO(Walk, {**SMALL, "framework": framework, "eager_tracing": False, "model": model}).train()
+    for batch in seen:
+        rows = np.arange(len(batch["obs"]))
+        episode, t = (batch["obs"] * 10).round().astype(int).T
+        np.testing.assert_allclose(batch["new_obs"] * 10, np.stack([episode, t + 1], 1), rtol=1e-5)
+        over = t + 1 == np.array(Walk.lengths)[episode % 4]
+        np.testing.assert_array_equal(batch["dones"], over)
+        np.testing.assert_array_equal(batch["terminateds"], over & (episode % 2 == 0))
+        np.testing.assert_array_equal(batch["truncateds"], over & (episode % 2 == 1))
+        np.testing.assert_array_equal(batch["rewards"], t + 1)
+        logits = batch["action_dist_inputs"].astype(np.float64)
+        logp = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        assert batch["actions"].shape == rows.shape
+        np.testing.assert_allclose(batch["action_logp"], logp[rows, batch["actions"]], atol=1e-5)
+        np.testing.assert_allclose(batch["vf_preds"], batch["obs"].sum(1), rtol=1e-5)
+        np.testing.assert_allclose(batch["value_targets"], batch["advantages"] + batch["vf_preds"], atol=1e-4)
+    assert sum(batch["truncateds"].sum() for batch in seen) > 0
+
+
+@both
+@pytest.mark.parametrize(("returned", "named"), [
+    (None, "found None"), (0.5, r"found 0\.5"), ([], r"found \[\]"), ([None], r"found \[None\]"),
+    ("loss", "found 'loss'"), (np.float32(1), r"found (np\.float32\()?1\.0"),
+])  # fmt: skip
+def test_a_custom_loss_that_returns_no_tensor_is_named(framework, returned, named):
+    model = {"custom_model": with_custom_loss(framework, lambda self, policy_loss, loss_inputs: returned)}
+    algo = PPO(Walk, {**SMALL, "framework": framework, "model": model})
+    with pytest.raises(ModelContractError, match=r"WithLoss: custom_loss\(\) must return a tensor.*" + named):
+        algo.train()
+
+
+@both
+def test_a_custom_loss_without_a_gradient_is_named(framework):
+    def cut_off(self, policy_loss, loss_inputs):
+        return policy_loss.detach() if framework == "torch" else tf.stop_gradient(policy_loss)
+
+    algo = PPO(Walk, {**SMALL, "framework": framework, "model": {"custom_model": with_custom_loss(framework, cut_off)}})
+    with pytest.raises(ModelContractError, match="the loss depends on none of WithLoss's weights"):
+        algo.train()
+
+
 # --- experience on disk ----------------------------------------------------------------------------------------------
 
 
@@ -474,7 +545,7 @@ def test_recorded_experience_is_read_back(tmp_path):
     reader = Reader(tmp_path / "data", batch_size=500)
     batch = reader.next()
     assert batch["obs"].shape == (500, 2)
-    assert batch["actions"].shape == (500, 1)
+    assert batch["actions"].shape == (500,)
     episode, t = (batch["obs"] * 10).round().astype(int).T
     over = t + 1 == np.array(Walk.lengths)[episode % 4]
     np.testing.assert_array_equal(batch["dones"], over)

@@ -98,7 +98,8 @@ class ModelV2:
 
         Args:
             policy_loss: The algorithm's loss: a scalar, or a list of scalars.
-            loss_inputs: The training batch; `"obs"` is encoded (see `restore_original_dimensions`).
+            loss_inputs: The training batch, with the column names of RLlib's batches; `"obs"` is encoded (see
+                `restore_original_dimensions`), `"actions"` are raw: `[B]` for a Discrete, else `[B, width]`.
         """
         return policy_loss
 

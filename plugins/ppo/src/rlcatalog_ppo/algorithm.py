@@ -115,7 +115,7 @@ class OnPolicy(ABC):
         except BaseException:
             self._envs.close()  # nobody else will, and they may be processes
             raise
-        self._recorder = Recorder(record) if record is not None else None
+        self._recorder = Recorder(record, self.policy) if record is not None else None
         self.steps = self.iterations = 0
         self.stopping: str | None = None
         self._seconds = 0.0

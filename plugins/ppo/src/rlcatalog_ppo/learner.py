@@ -225,12 +225,6 @@ def minibatches(
         yield {**take(rows, index), "seq_lens": lengths[chosen], "state": state}
 
 
-def loss_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `custom_loss` is given: the minibatch, with RLlib's names beside ours."""
-    renamed = {"actions": "raw_action", "rewards": "reward", "advantages": "advantage", "action_logp": "logp"}
-    return {**batch, **{theirs: batch[ours] for theirs, ours in renamed.items()}}
-
-
 def not_finite(algorithm: str, objective: Objective, loss: float, figures: Sequence[float]) -> NonFiniteError:
     """Return the error for a minibatch whose loss, or the norm of whose gradient, is not finite.
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog import Policy
 from rlcatalog.errors import SavedPolicyError
+from rlcatalog_ppo.custom_loss import as_drawn
 from rlcatalog_ppo.rollout import Rollout
 
 Array = np.ndarray[Any, Any]
@@ -20,19 +22,21 @@ class Recorder:
 
     Args:
         folder: The folder; made if missing.
+        policy: The policy that acts.
 
     Attributes:
         number: Of the next file; a run that goes on from a checkpoint writes the later ones anew.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | os.PathLike[str], policy: Policy) -> None:
+        self.folder, self.policy = Path(folder), policy
         self.folder.mkdir(parents=True, exist_ok=True)
         self.number = len(list(self.folder.glob("rollout-*.npz")))
 
     def write(self, rollout: Rollout) -> None:
         """Write the rows of a rollout, environment after environment."""
-        columns = {"obs": rollout.obs, "actions": rollout.raw_action, "rewards": rollout.reward, "dones": rollout.done}
+        actions = as_drawn(self.policy, rollout.raw_action)
+        columns = {"obs": rollout.obs, "actions": actions, "rewards": rollout.reward, "dones": rollout.done}
         if rollout.mask is not None:
             columns["action_mask"] = rollout.mask
         np.savez_compressed(self.folder / f"rollout-{self.number:05d}.npz", **rollout.rows(columns))
@@ -67,7 +71,10 @@ class Reader:
                 raise SavedPolicyError(f"{path}: not a recorded rollout: {error}") from error
 
     def next(self) -> dict[str, Array]:
-        """Return a batch: encoded `obs`, raw `actions` `[B, width]`, `rewards`, `dones` and `action_mask`, if any."""
+        """Return a batch: encoded `obs`, raw `actions`, `rewards`, `dones` and `action_mask`, if any.
+
+        Actions have the shape of RLlib's batches: `[B]` for a Discrete, else `[B, width]`.
+        """
         rollout = self._rollouts[self._rng.integers(len(self._rollouts))]
         rows = self._rng.integers(len(rollout["rewards"]), size=self.batch_size)
         return {name: array[rows] for name, array in rollout.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError, NotServedError
 from rlcatalog.policy import State, autoreset_of
+from rlcatalog_ppo.custom_loss import IN_EVERY_BATCH, has_custom_loss
 from rlcatalog_ppo.naming import Naming
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
@@ -46,6 +47,7 @@ class Rollout:
         idle: Steps that did nothing but begin an episode, or None where there are none. They are no experience: `batch`
             and `rows` leave them out.
         scaled: Rewards as they are learned from, or None where they are those of `reward`.
+        columns: What only a model's `custom_loss` reads, under RLlib's names; empty where no model has one.
     """
 
     obs: Array
@@ -63,6 +65,7 @@ class Rollout:
     memory: tuple[Array, ...] = ()
     idle: Array | None = None
     scaled: Array | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -127,6 +130,8 @@ class Rollout:
             columns["mask"] = self.mask
         if self.views:
             columns["views"] = dict(self.views)
+        if self.columns:
+            columns["columns"] = dict(self.columns)
         batch: dict[str, Any] = self.rows(columns)
         if self.starts is not None:
             places = np.flatnonzero(self.rows(self.starts))
@@ -186,7 +191,8 @@ class Collector:
         self._returns, self._lengths = np.zeros(n), np.zeros(n, np.int64)
         self._naming = Naming(self._lengths)
         self._postprocess = postprocess
-        self._ahead = Ahead(policy, everything=postprocess is not None)
+        self._has_custom_loss = has_custom_loss(policy.model)
+        self._ahead = Ahead(policy, everything=postprocess is not None or self._has_custom_loss)
         obs, _ = envs.reset(seed=seed)
         with self._naming:
             self._encoded = policy.preprocess(obs, update=True)
@@ -221,6 +227,8 @@ class Collector:
             if self._postprocess is not None:
                 later |= added_columns(self._postprocess, policy, later, columns["done"], columns.get("idle"))
             columns["views"] = {**columns.get("views", {}), **policy.views.look_ahead(later, columns["done"])}
+            if self._has_custom_loss:
+                columns["columns"] = {**_without(later, IN_EVERY_BATCH), "dones": columns["done"]}
         if sequences is not None:
             columns |= sequences.arrays()
         return Rollout(**columns, last_value=self._last_value())
@@ -385,6 +393,10 @@ def each(tree: Any, change: Callable[[Array], Any]) -> Any:
     if isinstance(tree, Mapping):
         return {name: each(part, change) for name, part in tree.items()}
     return tuple(each(part, change) for part in tree) if isinstance(tree, tuple) else change(tree)
+
+
+def _without(columns: Mapping[str, Array], names: Collection[str]) -> dict[str, Array]:
+    return {name: column for name, column in columns.items() if name not in names}
 
 
 def _stacked(steps: list[Any]) -> Any:

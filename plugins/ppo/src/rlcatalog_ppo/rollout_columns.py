@@ -10,6 +10,7 @@ import numpy as np
 from rlcatalog import Policy, Step
 from rlcatalog.errors import ModelContractError
 from rlcatalog.policy import State
+from rlcatalog_ppo.custom_loss import as_drawn
 
 Array = np.ndarray[Any, Any]
 
@@ -130,6 +131,7 @@ def added_columns(
             if not len(places):
                 continue
             given = {column: values[places, i] for column, values in columns.items()}
+            given["actions"] = as_drawn(policy, given["actions"])
             found = postprocess(policy, dict(given), {}, None)
             if not isinstance(found, Mapping):
                 raise ModelContractError(

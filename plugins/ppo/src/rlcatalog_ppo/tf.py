@@ -15,7 +15,8 @@ from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.tf import HALF, TFModelV2, keras, tf
 from rlcatalog_ppo.config import OnPolicyConfig
-from rlcatalog_ppo.learner import Moments, loss_inputs, not_finite
+from rlcatalog_ppo.custom_loss import check_loss, loss_inputs, no_gradient
+from rlcatalog_ppo.learner import Moments, not_finite
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective
 from rlcatalog_ppo.rollout import each
 
@@ -176,22 +177,30 @@ class Optimizer:
             stored = {name: tf.cast(batch[name], dtype) for name in self.objective.columns}
             weights = tf.cast(self.kl_coeff, dtype), tf.cast(self.clip_param, dtype) if scheduled else None
             found = self.objective.losses(evaluation, stored, self.config, tensor_ops("tf"), *weights)
-            loss = self.model.custom_loss(found.total, loss_inputs(batch))
-            if isinstance(loss, list | tuple):
-                loss = tf.add_n([tf.reduce_sum(term) for term in loss])
-        gradients = tape.gradient(loss, self.variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]  # those of embeddings are sparse
+            returned = self.model.custom_loss(found.total, loss_inputs(self.policy, batch))
+            loss = tf.add_n([tf.reduce_sum(term) for term in check_loss(self.policy, returned, tf.is_tensor)])
+        gradients = self._gradients(tape, loss)
         norm = tf.linalg.global_norm([tf.cast(gradient, dtype) for gradient in gradients])
         if self.config.grad_clip is not None:
             scale = tf.minimum(self.config.grad_clip / (norm + 1e-6), 1.0)  # 1e-6 as PyTorch has it
             gradients = [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
-        loss = tf.cast(tf.reduce_sum(loss), tf.float32)
+        loss = tf.cast(loss, tf.float32)
         usable = tf.math.is_finite(tf.cast(norm, tf.float32)) & tf.math.is_finite(loss)
         tf.cond(usable, lambda: self._apply(gradients), lambda: None)
         figures = [*self.objective.measured(found, tensor_ops("tf")), norm]
         figures = tf.stack([tf.cast(figure, tf.float32) for figure in figures])
         # A metric that is a tensor of this trace has no value outside of it.
         return loss, figures, {name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)}
+
+    def _gradients(self, tape: Any, loss: Any) -> list[Any]:
+        """Return the gradients of the weights, zeros where the loss does not depend on one."""
+        gradients = tape.gradient(loss, self.variables)
+        if all(gradient is None for gradient in gradients):
+            raise no_gradient(self.policy, self.config.algorithm)
+        return [
+            tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)  # embeddings' are sparse
+            for gradient, variable in zip(gradients, self.variables, strict=True)
+        ]
 
     def _apply(self, gradients: list[Any]) -> None:
         self.optimizer.apply(gradients, self.variables)

@@ -13,7 +13,8 @@ from rlcatalog import Policy
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import before_torch_optimizers, tensor_ops
 from rlcatalog_ppo.config import OnPolicyConfig
-from rlcatalog_ppo.learner import Moments, loss_inputs, not_finite
+from rlcatalog_ppo.custom_loss import check_loss, loss_inputs, no_gradient
+from rlcatalog_ppo.learner import Moments, not_finite
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, Losses, Objective
 from rlcatalog_ppo.rollout import each
 
@@ -242,11 +243,12 @@ class Optimizer:
         evaluation = self.policy.evaluate(tensors, check=check, entropy=entropy)
         found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), kl_coeff, clip_param)
         # One element: RLlib's models go over a list of losses, others add to a scalar.
-        loss = self.model.custom_loss(found.total.reshape(1), loss_inputs(tensors))
-        if isinstance(loss, list | tuple):
-            loss = torch.stack([term.sum() for term in loss])
+        returned = self.model.custom_loss(found.total.reshape(1), loss_inputs(self.policy, tensors))
+        terms = [term.sum() for term in check_loss(self.policy, returned, torch.is_tensor)]
+        loss = terms[0] if len(terms) == 1 else torch.stack(terms).sum()
+        if not loss.requires_grad:
+            raise no_gradient(self.policy, self.config.algorithm)
         self.optimizer.zero_grad()
-        loss = loss.sum()
         loss.backward()
         return loss, found, gradient_norm(self.parameters)
 
