@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog import Match, ModelCatalog, NoMatch, Rank, Request, SpaceInfo
+from rlcatalog import Match, ModelCatalog, NoMatch, Preprocessor, Rank, Request, SpaceInfo
 from rlcatalog.errors import CatalogError, ConfigError, ConfigTypeError, UnsupportedSpaceError
 from rlcatalog.tf import VisionNetwork as TFNet
 from rlcatalog.torch import VisionNetwork as TorchNet
@@ -54,6 +54,69 @@ def test_other_observations_do_not_match(space, shape, why):
     found = asked(space, shape)
     assert isinstance(found, NoMatch)
     assert re.search(why, found.why)
+
+
+class Canvas(Preprocessor):
+    """RLlib's old form: anything becomes a gray image."""
+
+    def _init_shape(self, obs_space, options):
+        return (42, 42, 1)
+
+    def transform(self, observation):
+        return np.full((42, 42, 1), np.sum(observation), np.float32)
+
+
+class Totals(Preprocessor):
+    """Anything becomes a vector."""
+
+    def _init_shape(self, obs_space, options):
+        return (5,)
+
+    def transform(self, observation):
+        return np.zeros(5, np.float32)
+
+
+def layers_of(space, config):
+    shapes = rlcatalog.explain(space, FOUR, config).as_dict()["shapes"]
+    return [stage for stage in shapes if stage["stage"].startswith(("visionnet", "fcnet", "complex_input"))]
+
+
+@pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("space", "codec", "like"),
+    [
+        (spaces.Box(-1, 1, (4,)), Canvas, spaces.Box(-1, 1, (42, 42, 1))),
+        (spaces.Discrete(3), Canvas, spaces.Box(-1, 1, (42, 42, 1))),
+        (spaces.Dict({"a": SCREEN}), Canvas, spaces.Box(-1, 1, (42, 42, 1))),
+        (SCREEN, Totals, spaces.Box(-1, 1, (5,))),
+        (spaces.Dict({"a": SCREEN}), Totals, spaces.Box(-1, 1, (5,))),
+    ],
+    ids=str,
+)
+def test_what_the_preprocessor_makes_is_what_counts(space, codec, like):
+    config = {"conv_filters": [[4, 8, 4], [8, 11, 1]]} if codec is Canvas else {"fcnet_hiddens": [7]}
+    assert layers_of(space, {**config, "custom_preprocessor": codec}) == layers_of(like, config)
+
+
+@pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_an_image_that_a_preprocessor_makes_is_seen_as_one(framework):
+    space, config = spaces.Box(-1, 1, (4,)), {"custom_preprocessor": Canvas, "conv_filters": [[4, 8, 4], [8, 11, 1]]}
+    policy = rlcatalog.build(space, FOUR, config, framework)
+    expected = {"torch": TorchNet, "tf": TFNet}[framework]
+    assert type(policy.model) is expected
+    assert policy.act(np.ones((2, 4), np.float32)).dist_inputs.shape == (2, 4)
+    encoded = ModelCatalog.get_preprocessor_for_space(space, config).observation_space
+    own = {name: value for name, value in config.items() if name != "custom_preprocessor"}
+    assert type(ModelCatalog.get_model_v2(encoded, FOUR, 4, own, framework)) is expected
+
+
+def test_categories_are_no_image():
+    space = spaces.MultiDiscrete(np.full((2, 2, 2), 3))
+    for config in ({}, {"_disable_preprocessor_api": True}):
+        assert rlcatalog.explain(space, FOUR, config).as_dict()["model"]["chosen"] == "fcnet"
+    # As in RLlib, whose codec hands a MultiBinary on in its own shape.
+    assert rlcatalog.explain(spaces.MultiBinary((4, 4, 3)), FOUR).as_dict()["model"]["chosen"] == "visionnet"
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])

@@ -13,6 +13,8 @@ def match(request: Request) -> Match | NoMatch:
         )
     if not request.obs.is_composite:
         return NoMatch(f"takes Dict and Tuple observations; this is a {request.obs.kind}")
+    if not request.sees_parts:
+        return NoMatch(f"takes the parts of an observation; the preprocessor makes one array of {request.obs.path}")
     image = next((node.path for node in request.obs.walk() if node.is_image), None)
     if image is None:
         return NoMatch("there is no image among the parts of the observation; one net for all of them will do")

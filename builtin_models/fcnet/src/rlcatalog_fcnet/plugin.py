@@ -11,7 +11,9 @@ def match(request: Request) -> Match | NoMatch:
         return NoMatch(
             "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
         )
-    images = [node.path for node in request.obs.walk() if node.is_image]
+    images = [request.obs.path] if request.is_image else []
+    if request.sees_parts:
+        images = [node.path for node in request.obs.walk() if node.is_image]
     if images:
         return Match(Rank.FALLBACK, f"flattens the image {images[0]}; a vision net would see its neighbourhoods")
     if len(request.encoded_shape) > 2:

@@ -10,10 +10,10 @@ def match(request: Request) -> Match | NoMatch:
     shape = request.encoded_shape
     if shape is None:
         return NoMatch("takes encoded images; pass ModelCatalog.get_preprocessor_for_space(space).observation_space")
-    if not request.obs.is_image:
+    if not request.is_image:
+        if request.obs.is_image:
+            return NoMatch(f"takes images of rank 3; the preprocessor encodes {request.obs.path} with shape {shape}")
         return NoMatch(f"takes images, Boxes of rank 3; {request.obs.path} is {request.obs.describe()}")
-    if len(shape) != 3:
-        return NoMatch(f"takes images of rank 3, and the preprocessor encodes {request.obs.path} with shape {shape}")
     axes = "channels, height, width" if request.config.get("image_layout") == "chw" else "height, width, channels"
     return Match(Rank.GENERIC, f"the encoded observation is an image {shape}, read as {axes}")
 

@@ -47,6 +47,20 @@ class Request:
     mask_key: str | None = None
 
     @property
+    def is_image(self) -> bool:
+        """Whether a model sees one array of rank 3, whatever the environment emits: RLlib's rule for a vision net.
+
+        Integers that stand for categories (`_disable_preprocessor_api`) are no image.
+        """
+        space = None if self.preprocessor is None else self.preprocessor.observation_space
+        return len(self.encoded_shape or ()) == 3 and (space is None or SpaceInfo.read(space).kind == "box")
+
+    @property
+    def sees_parts(self) -> bool:
+        """Whether a model sees a Dict or Tuple as its parts; a preprocessor may have made one array of it."""
+        return self.obs.is_composite and (self.preprocessor is None or self.preprocessor.structured)
+
+    @property
     def encoded_size(self) -> int:
         """Number of values in one preprocessed observation."""
         size = 1
