@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from gymnasium import spaces
 from safetensors.numpy import load_file, save as to_bytes
 
 from rlcatalog import Catalog
-from rlcatalog.errors import CatalogError, ConfigError, MissingPluginError, SavedPolicyWarning
+from rlcatalog.errors import CatalogError, ConfigError, MissingPluginError, SavedPolicyError, SavedPolicyWarning
 from rlcatalog.plugins import scan
-from rlcatalog.policy import loading
+from rlcatalog.policy import loading, to_bytes as saved_bytes
 
 
 def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors")):
@@ -188,6 +189,49 @@ def test_a_config_that_asks_for_more_than_the_file_holds(written, edit, refused,
     edit(written, config=config, framework=framework)
     monkeypatch.setattr(loading, "Policy", None)  # nothing is built
     refused(written, r"holds \d+ weights in \d+ arrays, and the config asks for a model of \d+ or more in \d+ layers")
+
+
+def entry(shape, dtype="F32", offsets="[0, 0]"):
+    return f'{{"w": {{"dtype": "{dtype}", "shape": {shape}, "data_offsets": {offsets}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (entry(f"[{','.join(['9' * 4_000] * 250)}]"), "'w' in its header: Expected `int`"),
+        (entry([0, 10**30]), "'w' in its header: Expected `int`"),
+        (entry([0, 2**62]), "larger than any array"),
+        (entry([0] * 100), "length <= 32"),
+        (entry([1.0], offsets="[0, 4]"), "Expected `int`, got `float`"),
+        (entry([], dtype="F8", offsets="[0, 4]"), "dtype 'F8' is not among BOOL"),
+        (entry([], offsets="[4, 8]"), "do not lie side by side at byte 0"),
+        (entry("[" * 9_000 + "]" * 9_000), "its header cannot be read"),
+        (" " * (1 << 25), "its header would have 33554432 bytes; .* 16777216 are the most"),
+    ],
+    ids=["long numbers", "a long number", "empty and large", "many axes", "a float", "dtype", "gap", "deep", "long"],
+)
+def test_a_crafted_header_is_refused_at_once(written, arrays, refused, header, why):
+    path = arrays(written, "weights")
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    begun = time.perf_counter()
+    refused(written, why)
+    assert time.perf_counter() - begun < 5  # the long numbers took 22 s to be multiplied
+
+
+def test_more_arrays_than_a_header_may_name_are_not_written():
+    zero = np.zeros((), np.float32)
+    with pytest.raises(SavedPolicyError, match=r"17000 arrays take \d+ bytes of a safetensors file's header; 16777216"):
+        saved_bytes({f"{i:01000}": zero for i in range(17_000)})
+
+
+def test_a_long_manifest_is_neither_read_nor_written(written, refused):
+    path = written / "policy.json"
+    path.write_bytes(path.read_bytes() + b" " * (1 << 22))
+    refused(written, r"policy\.json: is not read: it has \d+ bytes; 4194304 are the most")
+    low = np.random.default_rng(0).random(200_000, np.float32)
+    policy = catalog_of().build(spaces.Box(low, low + 1), spaces.Discrete(2), {"fcnet_hiddens": [1]}, "torch")
+    with pytest.raises(SavedPolicyError, match=r"config and spaces take \d+ bytes as JSON; 4194304 are the most"):
+        policy.save(written)
 
 
 def test_a_large_model_comes_back(directory):

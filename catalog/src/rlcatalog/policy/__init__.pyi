@@ -3,6 +3,7 @@ from .conformity import Conformity as Conformity
 from .contract import Engine as Engine, Evaluation as Evaluation, FrozenEngine as FrozenEngine, Step as Step
 from .encoder import Encoder as Encoder, hinted as hinted
 from .files import (
+    MOST_JSON as MOST_JSON,
     TEMPORARY as TEMPORARY,
     RegularFile as RegularFile,
     check_files as check_files,

@@ -21,6 +21,9 @@ from rlcatalog.errors import SavedPolicyError, one_line
 #: What temporary files end with; the lock's holder may remove those it finds, since their writers are gone.
 TEMPORARY = ".rlcatalog-tmp"
 
+#: The most bytes of JSON that are read from a folder: Python's objects take up to 30 times as many.
+MOST_JSON = 1 << 22
+
 # Windows has none of these: no links are planted there without rights, and no file blocks a reader.
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
@@ -172,8 +175,12 @@ def read_file(path: Path, most: int) -> bytes:
         file.close()
 
 
-def read_json(path: Path, most: int) -> Any:
-    """Return what a regular file holds as JSON; see `read_file`. Python's objects take up to 30 times its size.
+def read_json(path: Path, most: int = MOST_JSON) -> Any:
+    """Return what a regular file holds as JSON.
+
+    Args:
+        path: Its path.
+        most: The most bytes that it may have.
 
     Raises:
         FileNotFoundError: There is none.

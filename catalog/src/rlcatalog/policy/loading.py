@@ -23,7 +23,7 @@ from rlcatalog.choice import Pins, Resolution
 from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning, UnknownNameError
 from rlcatalog.models import check_weights, set_weights_of, weights_of
 from rlcatalog.plugins import blamed
-from rlcatalog.policy.files import RegularFile
+from rlcatalog.policy.files import MOST_JSON, RegularFile
 from rlcatalog.policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
 from rlcatalog.policy.policy import Policy
 from rlcatalog.policy.tensors import Array, TensorFile
@@ -81,7 +81,7 @@ def read_manifest(source: Path) -> Manifest:
 
 def _open(source: Path) -> RegularFile:
     try:
-        return RegularFile(source / MANIFEST)
+        return RegularFile(source / MANIFEST, MOST_JSON)
     except FileNotFoundError:
         inside = source / "policy"  # where a run leaves it
         hint = f" Its folder {inside.name!r} is one: {inside}." if (inside / MANIFEST).is_file() else ""

@@ -14,16 +14,13 @@ from gymnasium import Space
 
 from rlcatalog._version import __version__
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.policy.files import RegularFile
+from rlcatalog.policy.files import MOST_JSON, RegularFile
 from rlcatalog.spaces import space_from_json, space_to_json
 
 FORMAT = "rlcatalog-policy"
 #: Version 1 kept its arrays under fixed names and had no checksum of its own.
 FORMAT_VERSION, FORMER_VERSION = 2, 1
 MANIFEST, WEIGHTS, FILTER = "policy.json", "weights", "filter"
-
-#: Longest `policy.json`, in bytes; what is larger is none, and is not read.
-LONGEST = 1 << 25
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 
@@ -94,8 +91,8 @@ def encode(manifest: Manifest) -> bytes:
         raise
     except (ValueError, RecursionError) as error:  # a whole number of thousands of digits; a list inside itself
         raise SavedPolicyError(f"the config or a space cannot be written as JSON: {error}") from error
-    if len(text) > LONGEST:
-        raise SavedPolicyError(f"config and spaces take {len(text)} bytes as JSON; {LONGEST} are the most.")
+    if len(text) > MOST_JSON:
+        raise SavedPolicyError(f"config and spaces take {len(text)} bytes as JSON; {MOST_JSON} are the most.")
     return text
 
 
@@ -110,8 +107,6 @@ def decode(file: RegularFile, folder: Path) -> Manifest:
         SavedPolicyError: It is damaged, foreign, or of another format.
     """
     path = folder / MANIFEST
-    if file.size > LONGEST:
-        raise SavedPolicyError(f"{path}: not written by rlcatalog: {file.size} bytes; {LONGEST} are the most.")
     try:
         data = json.loads(file.read().decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

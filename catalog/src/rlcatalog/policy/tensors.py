@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import SavedPolicyError, shown
 from rlcatalog.policy.files import RegularFile
 
 Array = np.ndarray[Any, Any]
@@ -23,8 +23,21 @@ DTYPES = {
     "I64": "int64", "U64": "uint64", "F16": "float16", "F32": "float32", "F64": "float64",
 }  # fmt: skip
 
-#: What safetensors itself reads of a header, in bytes.
-_LONGEST_HEADER = 100_000_000
+#: The most bytes of a header, some 100,000 arrays, and the most dimensions and bytes of an array.
+_LONGEST_HEADER, _MOST_DIMENSIONS, _LARGEST = 1 << 24, 32, (1 << 63) - 1
+
+_Size = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    """What a header says about an array."""
+
+    dtype: str
+    shape: Annotated[list[_Size], msgspec.Meta(max_length=_MOST_DIMENSIONS)]
+    data_offsets: tuple[_Size, _Size]
+
+
+_ENTRIES = msgspec.json.Decoder(_Entry)
 
 
 @dataclass(frozen=True)
@@ -75,10 +88,20 @@ class TensorFile:
 
 
 def to_bytes(arrays: Mapping[str, Array]) -> bytes:
-    """Return arrays as the content of a safetensors file."""
+    """Return arrays as the content of a safetensors file.
+
+    Raises:
+        SavedPolicyError: There are too many of them to be read again.
+    """
     from safetensors.numpy import save
 
-    return save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+    content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+    length = int.from_bytes(content[:8], "little")
+    if length > _LONGEST_HEADER:
+        raise SavedPolicyError(
+            f"{len(arrays)} arrays take {length} bytes of a safetensors file's header; {_LONGEST_HEADER} are the most."
+        )
+    return content
 
 
 def _tensors(file: RegularFile) -> dict[str, TensorInfo]:
@@ -89,21 +112,20 @@ def _tensors(file: RegularFile) -> dict[str, TensorInfo]:
         raise damaged(f"it has {file.size} bytes.")
     length = int.from_bytes(file.read(8), "little")
     if length > min(file.size - 8, _LONGEST_HEADER):
-        raise damaged(f"its header would have {length} bytes, the file has {file.size}.")
+        raise damaged(
+            f"its header would have {length} bytes; the file has {file.size}, and {_LONGEST_HEADER} are the most."
+        )
     try:
-        header = json.loads(file.read(8 + length)[8:].decode())
+        header = msgspec.json.decode(file.read(8 + length)[8:], type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError) as error:
         raise damaged(f"its header cannot be read: {error}") from error
-    if not isinstance(header, dict):
-        raise damaged("its header is no table.")
+    header.pop("__metadata__", None)
     found: dict[str, TensorInfo] = {}
     for name, entry in header.items():
-        if name == "__metadata__":
-            continue
         try:
-            found[name] = _info(entry)
-        except (KeyError, TypeError, ValueError) as error:
-            raise damaged(f"{name!r} in its header: {error}") from error
+            found[name] = _info(_ENTRIES.decode(entry))
+        except (ValueError, RecursionError) as error:
+            raise damaged(f"{shown(name)} in its header: {error}") from error
     place = 0
     for info in sorted(found.values(), key=lambda info: (info.start, info.end)):  # side by side, without gaps
         if info.start != place:
@@ -114,15 +136,13 @@ def _tensors(file: RegularFile) -> dict[str, TensorInfo]:
     return found
 
 
-def _info(entry: Any) -> TensorInfo:
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise ValueError("expected dtype, shape and data_offsets")
-    (start, end), shape = entry["data_offsets"], entry["shape"]
-    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in (*shape, start, end)):
-        raise ValueError("expected whole numbers from 0 on")
-    if not isinstance(entry["dtype"], str) or entry["dtype"] not in DTYPES:
-        raise ValueError(f"dtype {entry['dtype']!r} is not among {', '.join(DTYPES)}")
-    dtype = np.dtype(DTYPES[entry["dtype"]])
+def _info(entry: _Entry) -> TensorInfo:
+    (start, end), shape = entry.data_offsets, entry.shape
+    if entry.dtype not in DTYPES:
+        raise ValueError(f"dtype {shown(entry.dtype)} is not among {', '.join(DTYPES)}")
+    dtype = np.dtype(DTYPES[entry.dtype])
+    if math.prod(n or 1 for n in shape) * dtype.itemsize > _LARGEST:  # NumPy counts so, also where a length is 0
+        raise ValueError(f"shape {tuple(shape)} of {dtype} is larger than any array")
     if end - start != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{end - start} bytes for shape {tuple(shape)} of {dtype}")
     return TensorInfo(tuple(shape), dtype, start, end)
