@@ -196,6 +196,37 @@ def test_a_model_without_a_value_trains_with_pg_alone(tmp_path):
         A2C(Clock, config)
 
 
+class Steered(Clock):
+    """The same with numbers for actions, at a path of its own where there are several."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        number = gym.spaces.Box(-1, 1, (2,))
+        self.action_space = gym.spaces.Dict(gear=gym.spaces.Discrete(3), wheel=number) if config["both"] else number
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
+@frameworks
+@pytest.mark.parametrize(("both", "path"), [(False, "action"), (True, r"action\['wheel'\]")])
+def test_actions_without_a_density_are_refused_before_training(algorithm, framework, both, path):
+    model = {"custom_action_dist": "deterministic", "fcnet_hiddens": [4]}
+    config = {**SMALL, "rollout_length": 128, "framework": framework, "model": model, "env_config": {"both": both}}
+    message = rf"^{path}: {algorithm.__name__} learns from the density of the actions, and Deterministic has none"
+    with pytest.raises(NotServedError, match=message):
+        algorithm(Steered, config)
+
+
+def test_a_point_mass_of_the_program_says_so_too():
+    from rlcatalog_gaussian.torch import DiagGaussian
+
+    class Mean(DiagGaussian):
+        has_density = False
+
+    ModelCatalog.register_custom_action_dist("mean_alone", Mean)
+    with pytest.raises(NotServedError, match=r"action: PG learns .* and Mean has none"):
+        PG(Steered, {**SMALL, "model": {"custom_action_dist": "mean_alone"}, "env_config": {"both": False}})
+
+
 @algorithms
 @frameworks
 def test_what_is_not_finite_is_named_and_nothing_is_learned(algorithm, framework):

@@ -22,6 +22,8 @@ class DeterministicContract(ActionDistribution):
         model: The model that made them, or None.
     """
 
+    has_density = False
+
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
         """Return d."""

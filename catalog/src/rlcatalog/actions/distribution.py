@@ -52,6 +52,8 @@ class ActionDistribution:
     #: `"exact"` where `entropy` returns the entropy; `"estimate"` where engines are to ask `entropy_estimate`. It says
     #: nothing about `kl`, which is exact or left out.
     entropy_kind: ClassVar[str] = "exact"
+    #: Whether `logp` tells actions apart, so that policy gradients can learn from it; a point mass has no density.
+    has_density: ClassVar[bool] = True
     #: What `sample` or `deterministic_sample` returned last.
     last_sample: Any = None
 

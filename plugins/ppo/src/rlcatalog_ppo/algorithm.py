@@ -33,8 +33,9 @@ from rlcatalog_ppo.learner import Learner
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.randomness import get_state, kept, set_state
+from rlcatalog_ppo.refusals import check_policy
 from rlcatalog_ppo.reward_scale import RewardScale
-from rlcatalog_ppo.rollout import Collector, Rollout, check_policy
+from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
 from rlcatalog_ppo.schedules import value_at
 
@@ -105,8 +106,7 @@ class OnPolicy(ABC):
             device = backend(self.policy.framework).device_of(self.config.device)
             if device != self.policy.device:
                 self.policy.to(device)
-            if self.uses_values:
-                check_policy(self.policy, self.config.algorithm)
+            check_policy(self.policy, self.config.algorithm, self.uses_values)
             self._collector = Collector(
                 self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn,
                 values=self.uses_values, scale=self._reward_scale(),

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rlcatalog import Policy
-from rlcatalog.errors import NonFiniteError, NotServedError
+from rlcatalog.errors import NonFiniteError
 from rlcatalog.policy import State, autoreset_of
 from rlcatalog_ppo.custom_loss import IN_EVERY_BATCH, has_custom_loss
 from rlcatalog_ppo.naming import Naming
@@ -409,17 +409,3 @@ def _stacked(steps: list[Any]) -> Any:
         if isinstance(first, tuple)
         else np.stack(steps)
     )
-
-
-def check_policy(policy: Policy, algorithm: str) -> None:
-    """Raise unless an algorithm that learns from values can train the policy.
-
-    Args:
-        policy: The policy.
-        algorithm: The algorithm's name.
-
-    Raises:
-        NotServedError: Its model has no value branch.
-    """
-    if not policy.has_value:
-        raise NotServedError(f"{algorithm} needs a value estimate; {policy.model_name} has no value_function().")
