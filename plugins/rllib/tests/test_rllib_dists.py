@@ -8,7 +8,7 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import torch
 
 import rlcatalog
-from rlcatalog.errors import NoClosedFormError, NotServedError
+from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError
 from rlcatalog.torch import Categorical, FullyConnectedNetwork
 from rlcatalog_rllib.distribution import CatalogDistribution
 
@@ -119,3 +119,16 @@ def test_one_that_needs_the_model_has_that_of_its_module(bench):
     before = module.model.sharpness.item()
     bench.update(learner, runner.sample())
     assert module.model.sharpness.item() != before
+
+
+class InNumPy(Categorical):
+    """Samples arrays."""
+
+    def sample(self):
+        return super().sample().numpy()
+
+
+def test_one_that_samples_arrays_is_named(bench):
+    runner = bench.runner(bench.config("CartPole-v1", {"custom_action_dist": InNumPy}, fragment=10))
+    with pytest.raises(ModelContractError, match=r"InNumPy\.sample\(\) must return tensors .*'torch'; found ndarray"):
+        runner.sample()

@@ -19,7 +19,7 @@ from rlcatalog import ActionCodecSpec
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
-from rlcatalog.torch import TorchModelV2
+from rlcatalog.torch import Categorical, TorchModelV2
 from rlcatalog_sb3 import CatalogExtractor, CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, for_sb3
 
 
@@ -304,3 +304,17 @@ def test_a_policy_made_elsewhere_is_not_refused():
     model = PPO(Own, Still(BOX, Discrete(3)), device="cpu")
     assert not [name for name in ("q_net", "actor", "critic", "quantile_net") if hasattr(model.policy, name)]
     assert CatalogPolicy(BOX, Discrete(3), lambda _: 1e-3).catalog_policy.has_value
+
+
+class InNumPy(Categorical):
+    """Samples arrays."""
+
+    def sample(self):
+        return super().sample().numpy()
+
+
+def test_a_distribution_that_samples_arrays_is_named():
+    kwargs = {"model_config": {"custom_action_dist": InNumPy}}
+    model = PPO(CatalogPolicy, Still(BOX, Discrete(3)), policy_kwargs=kwargs, device="cpu")
+    with pytest.raises(ModelContractError, match=r"InNumPy\.sample\(\) must return tensors .*'torch'; found ndarray"):
+        model.predict(np.zeros(BOX.shape, np.float32))

@@ -17,8 +17,10 @@ import numpy as np
 from rlcatalog.actions import ActionDistribution, unbound
 from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.errors import CatalogError, ModelContractError, PartError, reason, shown
+from rlcatalog.frameworks import frameworks, ops_of
 from rlcatalog.models import ModelV2, models_inside, refusal, said_by
 from rlcatalog.plugins import Component, blamed
+from rlcatalog.spaces import parts_of
 
 if TYPE_CHECKING:
     from rlcatalog.policy.policy import Policy
@@ -66,8 +68,21 @@ class Conformity:
             f" {self._policy.action_space}, or [{_number(rows)}] for a single Discrete; found {_found(found)}."
         )
 
+    def check_tensors(self, found: Any, method: str) -> None:
+        """Raise unless what a distribution returned, one value or a structure, is made of the framework's tensors."""
+        framework = self._policy.framework
+        for part in parts_of(found) or [found]:
+            if (other := ops_of(part).framework) != framework:
+                others = [other] if other in frameworks() else [name for name in frameworks() if name != framework]
+                raise ModelContractError(
+                    f"{self._dist(method)} must return tensors of the policy's framework, {framework!r}; found"
+                    f" {type(part).__name__} {shown(part, 80)}. Return such tensors, or name the framework that the"
+                    f" class is written for: {' or '.join(f'framework={name!r}' for name in others)}."
+                )
+
     def check_rows(self, found: Any, rows: int | None, method: str) -> None:
-        """Raise unless something that a distribution says of each row has the shape `[rows]`."""
+        """Raise unless something that a distribution says of each row is a tensor of the shape `[rows]`."""
+        self.check_tensors(found, method)
         if not fits(found, (rows,)):
             raise ModelContractError(
                 f"{self._dist(method)} must return one number per row, shape {_written((rows,))}; found"

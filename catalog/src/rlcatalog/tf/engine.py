@@ -91,7 +91,7 @@ class TFEngine:
         if any(part is not None and len(part) != rows for part in found):  # a trace does not know how many there are
             self._runner(self._acting(explore), mask is not None)(*arguments)
             self.conformity.check_sample(found[0], rows)
-            self.conformity.check_rows(found[1], rows, "logp")
+            self.conformity.check_rows(logp, rows, "logp")
         return *found, self._kept(returned)
 
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
@@ -171,6 +171,7 @@ class TFEngine:
             inputs = self.dist_class.masked(inputs, mask)
         dist = self.dist_class(inputs, self.model)
         sample = dist.sample() if explore else dist.deterministic_sample()
+        self.conformity.check_tensors(sample, "sample" if explore else "deterministic_sample")
         raw, logp = self._score(dist, sample, rows)
         if explore and not tf.executing_eagerly() and _depends(raw, inputs):
             self.conformity.has_gradient("sample")

@@ -67,6 +67,8 @@ class TorchEngine:
                 inputs = self.dist_class.masked(inputs, self.tensor(mask))
             dist = self.dist_class(inputs, model)
             sample = dist.sample() if explore else dist.deterministic_sample()
+            if type(sample) is not Tensor:
+                self.conformity.check_tensors(sample, "sample" if explore else "deterministic_sample")
             raw, logp = self._score(dist, sample, rows)
             if type(logp) is not Tensor or logp.shape != (rows,):
                 self.conformity.check_rows(logp, rows, "logp")

@@ -40,6 +40,7 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
         outputs, states = self.run_model(self.model, rows, training=False)
         dist = self.policy.dist_class(outputs, self.model)
         sample = dist.sample() if explore else dist.deterministic_sample()
+        self.policy.conformity.check_tensors(sample, "sample" if explore else "deterministic_sample")
         actions = flat_sample(sample)
         if actions.ndim == 1 and not self.policy.action_codec.scalar:
             actions = actions[:, None]

@@ -151,6 +151,7 @@ class ActorCritic:
         """Return raw actions in the shape of the space Stable-Baselines3 sees, and their log density `[B]`."""
         sample = dist.deterministic_sample() if deterministic else dist.sample()
         if not isinstance(sample, Tensor):
+            self.policy.conformity.check_tensors(sample, "deterministic_sample" if deterministic else "sample")
             sample = flat_sample(sample)
         logp = dist.logp(sample)
         raw = sample.detach()
