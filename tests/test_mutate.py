@@ -121,6 +121,10 @@ def test_area():
 def test_ends():
     assert ends(7) == 0
 
+def test_a_process_that_gets_this_path_finds_this_file():
+    from importlib.machinery import PathFinder
+    assert PathFinder.find_spec("toy")
+
 @pytest.mark.skip
 def test_that_is_skipped_says_nothing():
     assert area(1, 1) == 2
@@ -163,7 +167,7 @@ def mutate(tree, *options):
     report.unlink(missing_ok=True)
     equivalent.write_text(EQUIVALENT)
     program = (
-        f"import sys; sys.path.insert(0, {str(TOOLS)!r}); import mutate; from pathlib import Path\n"
+        f"import sys; sys.path[0] = {str(TOOLS)!r}; import mutate; from pathlib import Path\n"
         f"mutate.PRELOADED, mutate.PATIENCE, mutate.EQUIVALENT = (), 5.0, Path({str(equivalent)!r})\n"
         "sys.exit(mutate.main())"
     )

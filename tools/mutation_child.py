@@ -46,9 +46,9 @@ def fork(job: Callable[[], int], output: Path) -> int:
 
 
 def enter(tree: Path) -> None:
-    """Make this process, and those it starts, import the packages of a tree."""
+    """Make this process, and those it starts, import the packages of a tree, and its tests from the root."""
     sources = [str(p) for p in sorted([*tree.glob("*/src"), *tree.glob("*/*/src")])]
-    sys.path[:0] = sources
+    sys.path[:0] = [str(tree), *sources]
     os.environ["PYTHONPATH"] = os.pathsep.join(sources)
     # Two mutants may be written within one second with the same length: bytecode would hide the second.
     sys.dont_write_bytecode = True
