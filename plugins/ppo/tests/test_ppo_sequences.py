@@ -1,5 +1,6 @@
 """PPO over models that remember: sequences, stored memories, views, and what a minibatch of them is worth."""
 
+from functools import partial
 from typing import ClassVar
 
 import gymnasium as gym
@@ -8,6 +9,7 @@ import pytest
 import tensorflow as tf
 import torch
 from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rlcatalog
 from rlcatalog import ViewRequirement
@@ -15,12 +17,14 @@ from rlcatalog.errors import ModelContractError, NotServedError, SavedPolicyErro
 from rlcatalog.tf import TFModelV2
 from rlcatalog.torch import TorchModelV2
 from rlcatalog_ppo import PPO
+from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.learner import minibatches
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_ppo.rollout import Collector, each
 
 SMALL = {"num_envs": 3, "rollout_length": 17, "minibatch_size": 16, "num_epochs": 2, "seed": 0}
-NET = {"fcnet_hiddens": [8], "max_seq_len": 4}
+PLAIN = {"fcnet_hiddens": [8]}
+NET = {**PLAIN, "max_seq_len": 4}
 MEMORIES = {
     "lstm": {**NET, "use_lstm": True, "lstm_cell_size": 5},
     "lstm_past": {**NET, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True,
@@ -155,7 +159,7 @@ def test_a_batch_of_mixed_lengths_equals_its_sequences_one_by_one(framework):
 def test_a_step_is_the_same_in_both_frameworks(memory):
     """The same weights and rollout: the same losses, gradients and steps."""
     config = {**SMALL, "minibatch_size": 51, "num_epochs": 1, "entropy_coeff": 0.01,
-              "model": MEMORIES[memory] if memory else NET}  # fmt: skip
+              "model": MEMORIES[memory] if memory else PLAIN}  # fmt: skip
     algos = [PPO(Walk, {**config, "framework": framework}) for framework in ("torch", "tf")]
     weights = algos[0].policy.model.get_weights()
     algos[1].policy.model.set_weights(weights)
@@ -274,6 +278,37 @@ def test_columns_that_a_postprocessing_step_adds_can_be_views():
                 np.testing.assert_allclose(views["returns"][t, n], returns, rtol=1e-5)
     algo.train()
     assert algo.policy.model.seen[0]["length"].shape == (16, 1)
+
+
+class Timed(Ahead):
+    views: ClassVar = {"t_next": ViewRequirement("t", shift=1, used_for_compute_actions=False)}
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
+def test_a_trajectory_holds_the_steps_of_one_episode_in_their_order(mode):
+    trajectories = []
+
+    def noted(policy, sample_batch, other_agent_batches, episode):
+        trajectories.append(sample_batch)
+        return sample_batch
+
+    def made(first):
+        env = Walk()
+        env.episode = first  # so that their episodes end at different steps
+        return Resumable(env) if mode is AutoresetMode.SAME_STEP else env
+
+    envs = SyncVectorEnv([partial(made, first) for first in range(3)], autoreset_mode=mode)
+    collector = Collector(rlcatalog.build(env=Walk(), config={"custom_model": Timed}), envs, 0, 0.9, noted)
+    for _ in range(2):  # the second rollout begins in the middle of episodes
+        trajectories.clear()
+        rollout = collector.collect(17)
+        assert sum(len(trajectory["t"]) for trajectory in trajectories) == rollout.steps
+        for trajectory in trajectories:
+            episode, t = (trajectory["obs"] * 10).round().astype(int).T
+            assert (episode == episode[0]).all()
+            np.testing.assert_array_equal(t, np.arange(t[0], t[0] + len(t)))
+            np.testing.assert_array_equal(trajectory["t"], t)
+            np.testing.assert_array_equal(trajectory["rewards"], t + 1)
 
 
 def test_what_is_not_added_and_what_is_added_wrongly_is_named():
@@ -538,7 +573,7 @@ def test_a_custom_loss_without_a_gradient_is_named(framework):
 
 
 def test_recorded_experience_is_read_back(tmp_path):
-    algo = PPO(Walk, {**SMALL, "model": NET}, record=tmp_path / "data")
+    algo = PPO(Walk, {**SMALL, "model": PLAIN}, record=tmp_path / "data")
     algo.train()
     algo.train()
     assert len(list((tmp_path / "data").iterdir())) == 2
