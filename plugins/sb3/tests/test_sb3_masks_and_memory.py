@@ -18,7 +18,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import rlcatalog
-from rlcatalog.errors import ActionMaskError
+from rlcatalog.errors import ActionMaskError, NotServedError
 from rlcatalog.spaces import Repeated
 from rlcatalog.torch import RecurrentNetwork, TorchModelV2
 from rlcatalog_sb3 import CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, for_sb3, to_policy
@@ -106,6 +106,18 @@ def test_maskable_ppo_learns_which_open_door_pays():
     model = MaskablePPO(CatalogMaskablePolicy, make_vec_env(SOURCES["observation"], 4), **settings)
     model.learn(3_000)
     assert np.mean([episode["r"] for episode in list(model.ep_info_buffer)[-40:]]) > 7
+    assert forbidden(model) == 0
+
+
+@pytest.mark.parametrize("source", ["observation", "environment"])
+def test_maskable_ppo_refuses_a_memory_and_its_way_out_takes_no_forbidden_action(source):
+    config = {"model_config": LSTM}
+    with pytest.raises(NotServedError, match=r"^use_lstm.*: MaskablePPO carries no state") as refused:
+        MaskablePPO(CatalogMaskablePolicy, SOURCES[source](), policy_kwargs=config, **QUICK)
+    assert "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3" in str(refused.value)
+    assert "A2C" not in str(refused.value)
+    model = RecurrentPPO(CatalogRecurrentPolicy, SOURCES[source](), policy_kwargs=config, **QUICK)
+    model.learn(128)
     assert forbidden(model) == 0
 
 

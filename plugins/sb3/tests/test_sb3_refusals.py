@@ -64,9 +64,9 @@ class LooksBack(WithLoss):
 
 LSTM = {"use_lstm": True}
 REFUSED = [
-    (PPO, LSTM, NotServedError, "^use_lstm: PPO and A2C .* CatalogRecurrentPolicy with rlcatalog_sb3.RecurrentPPO"),
-    (PPO, {**LSTM, "lstm_cell_size": 8, "max_seq_len": 4}, NotServedError, "^use_lstm, lstm_cell_size: PPO and A2C"),
-    (A2C, {"use_attention": True}, NotServedError, "^use_attention: PPO and A2C .* carry no state from step to step.$"),
+    (PPO, LSTM, NotServedError, "^use_lstm: PPO carries no state .* RecurrentPPO.CatalogRecurrentPolicy, "),
+    (PPO, {**LSTM, "lstm_cell_size": 8, "max_seq_len": 4}, NotServedError, "^use_lstm, lstm_cell_size: PPO carries"),
+    (A2C, {"use_attention": True}, NotServedError, "^use_attention: A2C carries no state .* rlcatalog-ppo"),
     (PPO, {"observation_filter": "MeanStdFilter"}, NotServedError, "observation_filter='MeanStdFilter'.*VecNormalize"),
     (PPO, {"custom_model": WithLoss}, NotServedError, "WithLoss.custom_loss"),
     (PPO, {"custom_model": LooksBack}, NotServedError, "LooksBack asks for the views past"),
@@ -99,6 +99,18 @@ def test_a_config_that_cannot_be_carried_is_refused(algorithm, config, kind, mes
     policy = CatalogRecurrentPolicy if algorithm is RecurrentPPO else CatalogPolicy
     with pytest.raises(kind, match=message):
         algorithm(policy, "CartPole-v1", policy_kwargs={"model_config": config}, device="cpu")
+
+
+def test_a_refusal_names_the_algorithm_that_was_asked_for():
+    class Mine(PPO):
+        """A user's algorithm."""
+
+    keywords = {"policy_kwargs": {"model_config": LSTM}, "device": "cpu"}
+    with pytest.raises(NotServedError, match=r"^use_lstm: Mine carries no state"):
+        Mine(CatalogPolicy, "CartPole-v1", **keywords)
+    spaces = Box(-1, 1, (3,)), Discrete(2)
+    with pytest.raises(NotServedError, match=r"^use_lstm: CatalogPolicy carries no state"):  # built by no algorithm
+        CatalogPolicy(*spaces, lambda _: 1e-3, model_config=LSTM)
 
 
 def test_a_policy_of_the_other_kind_is_refused():
@@ -135,7 +147,7 @@ def test_states_that_are_no_vectors_of_zeros_are_refused(states, shapes):
 
     with pytest.raises(NotServedError, match=f"begin as zeros, as an LSTM's; Other carries states of shapes {shapes}"):
         RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Other}})
-    with pytest.raises(NotServedError, match=r"Other is recurrent .* carry no state from step to step\.$"):
+    with pytest.raises(NotServedError, match=r"Other is recurrent .*: PPO carries no state .* rlcatalog-ppo"):
         PPO(CatalogPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Other}})
 
 

@@ -270,7 +270,7 @@ def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_cha
         (["--algo", "PPPO"], "Unknown algorithm 'PPPO'. Did you mean 'PPO'?"),
         (["--set", "gama=1"], "PPO takes no 'gama'. Did you mean 'gamma'?"),
         (["--set", "seed=1"], "--set: 'seed' is set by --seed"),
-        (["--model", "use_lstm=true"], "use_lstm: PPO and A2C of Stable-Baselines3 carry no state"),
+        (["--model", "use_lstm=true"], "use_lstm: PPO carries no state"),
     ],
 )
 def test_the_command_says_what_it_does_not_take(arguments, message, tmp_path):

@@ -37,6 +37,7 @@ class ActorCritic:
         catalog: The catalog the parts come from; that of the flattened environment, or the process's, when None.
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
         name: Name of the policy, for messages.
+        algorithm: Name of the algorithm that builds the policy, for messages.
         frozen: Whether a frozen policy collects; see `Collecting`.
 
     Attributes:
@@ -62,6 +63,7 @@ class ActorCritic:
         catalog: Catalog | None = None,
         keywords: Mapping[str, Any] | None = None,
         name: str = "CatalogPolicy",
+        algorithm: str = "PPO",
         frozen: str = "auto",
     ) -> None:
         origin = origin_of(observation_space, action_space)
@@ -84,7 +86,7 @@ class ActorCritic:
             config = self.given = translated(keywords, config, resolve, policy=name, recurrent=recurrent)
         refuse_filter(resolve(config))
         self.policy: Policy = catalog.build(observations, actions, config, "torch", defaults=defaults)
-        refuse_model(self.policy, recurrent=recurrent)
+        refuse_model(self.policy, recurrent=recurrent, algorithm=algorithm)
         if origin is not None:
             check_encoding(origin, self.policy.resolution, self.policy.preprocessor)
         self.adapts, self._raw = isinstance(action_space, spaces.Box), origin is not None

@@ -88,7 +88,7 @@ class CatalogExtractor(CombinedExtractor):
                 f"{type(trunk).__name__} announced no width in self.num_outputs; it cannot be a trunk."
             )
         if trunk.get_initial_state():
-            raise NotServedError(f"{type(trunk).__name__} is recurrent; DQN, SAC and TD3 carry no state.")
+            raise NotServedError(f"{type(trunk).__name__} is recurrent; a features extractor carries no state.")
         BaseFeaturesExtractor.__init__(self, observation_space, trunk.num_outputs)
         self.trunk: Any = trunk
         self.catalog = catalog

@@ -15,7 +15,7 @@ from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog_sb3.actor_critic import ActorCritic
 from rlcatalog_sb3.distribution import CatalogDistribution
-from rlcatalog_sb3.refusals import refuse_algorithm
+from rlcatalog_sb3.refusals import algorithm_name, builder_of, refuse_algorithm
 
 Array = np.ndarray[Any, Any]
 
@@ -63,7 +63,8 @@ class CatalogBasePolicy(BasePolicy):
         optimizer_kwargs: dict[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
-        refuse_algorithm(self, observation_space)
+        builder = builder_of(self)
+        refuse_algorithm(self, builder, observation_space)
         if use_sde:
             raise ConfigError(
                 "use_sde=True: state-dependent exploration draws from Stable-Baselines3's own distribution; the"
@@ -79,7 +80,8 @@ class CatalogBasePolicy(BasePolicy):
         self.use_sde = False
         self.actor_critic = ActorCritic(
             observation_space, action_space, model_config, recurrent=self._recurrent, adapts=self._adapts,
-            catalog=catalog, keywords=keywords, name=type(self).__name__, frozen=frozen,
+            catalog=catalog, keywords=keywords, name=type(self).__name__,
+            algorithm=algorithm_name(builder, self), frozen=frozen,
         )  # fmt: skip
         # "Squashed" actions are unscaled by the policy, which is where the action codec belongs.
         self._squash_output = self.actor_critic.adapts and self._adapts

@@ -14,28 +14,49 @@ from rlcatalog_sb3.packing import is_packable
 
 #: Algorithms with nets of their own for actions and values.
 _OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})
+#: What to train an LSTM with. for_sb3 puts the environment's masks into the observation, where RecurrentPPO finds them.
+_RECURRENT = (
+    "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3, which takes action masks as well;"
+    " on the command line, --algo RecurrentPPO."
+)
 
 
-def refuse_algorithm(policy: Any, observation_space: Any) -> None:
+def builder_of(policy: Any) -> type:
+    """Return the class of the object that builds a policy; to be called in the policy's constructor.
+
+    Stable-Baselines3 does not tell a policy who builds it, so the caller of the constructor is looked at.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_locals.get("self") is policy:
+        frame = frame.f_back
+    return type(frame.f_locals.get("self"))
+
+
+def algorithm_name(builder: type, policy: Any) -> str:
+    """Return the name of the algorithm that builds a policy, or of the policy's class where none does."""
+    return (builder if _engine_classes(builder) else type(policy)).__name__
+
+
+def _engine_classes(builder: type) -> set[str]:
+    """Name the classes of Stable-Baselines3 and sb3-contrib among a class's bases."""
+    packages = ("stable_baselines3.", "sb3_contrib.")
+    return {cls.__name__ for cls in builder.__mro__ if cls.__module__.startswith(packages)}
+
+
+def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None:
     """Refuse to be built by an algorithm that acts or learns otherwise than PPO and A2C do.
 
-    Stable-Baselines3 does not tell a policy who builds it, and finds out what it lacks after a buffer is filled; so the
-    caller of the constructor is looked at.
+    Stable-Baselines3 finds out what a policy lacks after a buffer is filled.
 
     Args:
         policy: The policy, in its constructor.
+        builder: The class of what builds it.
         observation_space: The observation space it shows.
 
     Raises:
         NotServedError: Such an algorithm builds it.
     """
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_locals.get("self") is policy:
-        frame = frame.f_back
-    builder = type(frame.f_locals.get("self"))
-    theirs = {
-        cls.__name__ for cls in builder.__mro__ if cls.__module__.startswith(("stable_baselines3.", "sb3_contrib."))
-    }
+    theirs = _engine_classes(builder)
     name, own = builder.__name__, type(policy).__name__
     shown, env = "MlpPolicy", "env"
     if isinstance(observation_space, spaces.Dict):
@@ -86,12 +107,13 @@ def asking(resolution: Resolution, slot: str) -> str:
     return ", ".join(key for key in resolution.config.given if key in own) or component.name
 
 
-def refuse_model(policy: Policy, *, recurrent: bool) -> None:
+def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
     """Refuse models that need more than a loop gives them.
 
     Args:
         policy: The policy that holds the model.
         recurrent: Whether the loop carries the states of a memory.
+        algorithm: Name of the algorithm whose loop it is.
 
     Raises:
         NotServedError: The model asks for views or states, or has a loss of its own.
@@ -108,12 +130,9 @@ def refuse_model(policy: Policy, *, recurrent: bool) -> None:
         )
     served = is_packable(policy.memory.initial)
     if policy.memory and not recurrent:
-        way = " Use CatalogRecurrentPolicy with rlcatalog_sb3.RecurrentPPO, on the command line --algo RecurrentPPO."
-        hint = way if served else ""
-        raise NotServedError(
-            f"{where or f'{name} is recurrent (get_initial_state() is not empty): '}PPO and A2C of Stable-Baselines3"
-            f" carry no state from step to step.{hint}"
-        )
+        asks = where or f"{name} is recurrent (get_initial_state() is not empty): "
+        way = _RECURRENT if served else "Train it with rlcatalog-ppo or rlcatalog-rllib."
+        raise NotServedError(f"{asks}{algorithm} carries no state from step to step. {way}")
     if policy.memory and not served:
         shapes = [part.shape for part in policy.memory.initial]
         raise NotServedError(
@@ -121,7 +140,7 @@ def refuse_model(policy: Policy, *, recurrent: bool) -> None:
             f" {name} carries states of shapes {shapes}. Train it with rlcatalog-ppo or rlcatalog-rllib."
         )
     if not policy.has_value:
-        raise ModelContractError(f"{name} has no value_function(), which PPO and A2C need.")
+        raise ModelContractError(f"{name} has no value_function(), which {algorithm} needs.")
     if policy.views:
         views = ", ".join(view.name for view in policy.views.all)
         raise NotServedError(
