@@ -139,6 +139,12 @@ class Detached(Net):
         return super().features(input_dict).detach()
 
 
+class WritesIntoItsInput(Net):
+    def forward(self, input_dict, state, seq_lens):
+        input_dict["obs_flat"].mul_(0.5)
+        return super().forward(input_dict, state, seq_lens)
+
+
 class ForgottenNoise(Net):
     def __init__(self, *args):
         super().__init__(*args)

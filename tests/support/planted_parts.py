@@ -109,6 +109,16 @@ def hidden(base: Any) -> Any:
     return base.with_hidden_weight()
 
 
+def written_into(name: str) -> Broken:
+    """Return what makes a model that halves one of its inputs where it is."""
+
+    def forward(base: Any, self: Any, input_dict: Any, state: Any, seq_lens: Any) -> Any:
+        (state[0] if name == "state" else input_dict[name]).mul_(0.5)
+        return base.forward(self, input_dict, state, seq_lens)
+
+    return over(forward=forward)
+
+
 def stateful(change: Callable[[Any], Any], initial: Callable[[], Any] = lambda: [np.zeros(2, np.float32)]) -> Broken:
     """Return what makes a net with a state, which it changes at each step."""
 
@@ -121,6 +131,7 @@ def stateful(change: Callable[[Any], Any], initial: Callable[[], Any] = lambda: 
 
 BEYOND = {"config": {"use_lstm": True, "lstm_cell_size": 3}}
 
+IN_TORCH = {"frameworks": ("torch",)}
 MODELS: dict[str, tuple[Any, ...]] = {
     "too many outputs for a Discrete": (outputs(twice), r"forward\(\).*shape \[\d, 2\].*found shape \[\d, 4\]"),
     "too few outputs for a Box": (outputs(lambda x: x[:, :2]), r"\[\d, 4\].*found shape \[\d, 2\]", {"action": BOX}),
@@ -165,6 +176,8 @@ MODELS: dict[str, tuple[Any, ...]] = {
     "a trunk that announces no width": (
         over(__init__=lambda base, self, *args: (base.__init__(self, *args), setattr(self, "num_outputs", None))[0]),
         "did not announce the width", BEYOND),
+    "an observation written into": (
+        written_into("obs_flat"), r"forward\(\).* must not write into its inputs; input_dict\['obs'\]", IN_TORCH),
     "a trunk that announces another width": (
         over(__init__=lambda base, self, *args: (base.__init__(self, *args), setattr(self, "num_outputs", 9))[0]),
         r"announced num_outputs=9.*returned 4", BEYOND),
@@ -197,6 +210,8 @@ MEMORIES: dict[str, tuple[Any, ...]] = {
     "a state of another width": (states(lambda s: [twice(s[0])]), r"forward\(\).*found \[\(3, 6\)\]"),
     "a state too many": (states(lambda s: [*s, *s]), r"forward\(\).*returned 2 states"),
     "one value": (values(lambda x: x[:1]), r"value_function\(\).*found shape \(1,\)"),
+    "a state written into": (
+        written_into("state"), r"forward\(\).* must not write into its inputs; state\[0\]", IN_TORCH),
 }  # fmt: skip
 
 HEADS: dict[str, tuple[Any, ...]] = {

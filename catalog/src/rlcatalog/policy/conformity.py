@@ -52,6 +52,14 @@ class Conformity:
                 f" {self._policy.action_space}; found {_found(found)}."
             )
 
+    def was_written(self, name: str) -> NoReturn:
+        """Raise: a model has written into one of its inputs."""
+        raise ModelContractError(
+            f"{said_by(self._policy.model, 'forward')} must not write into its inputs; {name} has changed. It shares"
+            " its memory with the caller's observations or state, which would change with it. Write into a copy"
+            " (x = x.clone()), or use operations that return a new tensor (x * 0.5 in place of x.mul_(0.5))."
+        )
+
     # --- what a distribution returns -------------------------------------------------------------------------------
 
     def check_sample(self, found: Any, rows: int | None, method: str = "sample") -> None:

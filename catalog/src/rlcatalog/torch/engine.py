@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from rlcatalog.torch.outputs import flat_sample, values_of
 from rlcatalog.torch.sequences import Padding
 
 Array = np.ndarray[Any, Any]
+
+#: How often a tensor, or what shares its memory, was written in place: PyTorch counts it.
+_VERSION = operator.attrgetter("_version")
 
 
 class TorchEngine:
@@ -36,7 +40,7 @@ class TorchEngine:
         #: Whether what takes a backward pass to see was seen to be right.
         self._examined = False
         self.has_value = policy.has_value
-        #: The memory acting returned last, as arrays and as tensors: given back, the model finds its own tensors.
+        #: The memory acting returned last, as arrays and, on a device, as tensors, which are not moved there again.
         self._last: tuple[Any, list[torch.Tensor]] = (None, [])
         #: The lengths of the last step's sequences, all 1.
         self._lengths = torch.ones(0, dtype=torch.int32)
@@ -50,15 +54,13 @@ class TorchEngine:
         model = self.model
         if model.training:
             model.eval()
+        rows = len(obs)
+        input_dict, states = self._one_step(obs, views, memory)
         with torch.inference_mode():
-            dtype = dtype_of(model)
-            rows = len(obs)
-            states = self._states(memory, dtype) if memory else []
             seq_lens = self._single_steps(rows) if memory else None
-            input_dict: dict[str, Any] = {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
-            for name, view in views.items():
-                input_dict[name] = self.tree(view, dtype)
             inputs, new_state = model(input_dict, states, seq_lens)
+            if views or input_dict["obs"]._version or (states and self.on_cpu and any(map(_VERSION, states))):
+                self._check_untouched({}, _versions(input_dict, states))
             if type(inputs) is not Tensor or inputs.shape != (rows, self.outputs):
                 self.conformity.check_outputs(inputs, rows)
             if inputs.dtype in HALF:
@@ -75,20 +77,22 @@ class TorchEngine:
             value = self.numpy(values_of(self.model, rows)) if self.has_value else None
             found: tuple[Array, ...] = ()
             if states:
-                found = tuple(self.numpy(widened(part)) for part in new_state)
-                self._last = (found, new_state)
+                # What inference mode did not make is an input or a weight: the state must not change with it.
+                owned = [part if part.is_inference() else part.clone() for part in new_state]
+                found = tuple(self.numpy(widened(part)) for part in owned)
+                if not self.on_cpu:
+                    self._last = (found, new_state)
             return raw, self.numpy(logp), value, self.numpy(params_given(dist, sample)), found
 
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
         """Return value estimates, as a NumPy array; no distribution is made."""
         if self.model.training:
             self.model.eval()
+        input_dict, states = self._one_step(obs, views, memory)
         with torch.inference_mode():
-            dtype = dtype_of(self.model)
-            input_dict = {name: self.tree(view, dtype) for name, view in views.items()}
-            input_dict |= {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
             seq_lens = self._single_steps(len(obs)) if memory else None
-            self.model({**input_dict, "values_only": True}, self._states(memory, dtype), seq_lens)
+            self.model({**input_dict, "values_only": True}, states, seq_lens)
+            self._check_untouched({}, _versions(input_dict, states))
             return self.numpy(values_of(self.model, len(obs)))
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
@@ -103,14 +107,18 @@ class TorchEngine:
         sequences = self._sequences(batch, dtype) if self.policy.memory else None
         rows = input_dict["obs"].shape[0]
         if sequences is None:
+            before = _versions(input_dict)
             inputs, _ = model({**input_dict, "is_training": True}, [], None)
+            self._check_untouched(before, _versions(input_dict))
             self._check_outputs(inputs, rows)
             value = values_of(self.model, rows) if self.has_value else None
         else:
             lengths, padded, states = sequences
             repeats = self.policy.views.training
             input_dict = {name: padded.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
+            before = _versions(input_dict, states)
             outputs, _ = model({**input_dict, "is_training": True, "outputs_only": True}, states, lengths)
+            self._check_untouched(before, _versions(input_dict, states))
             places = input_dict["obs"].shape[0]
             self._check_outputs(outputs, places)
             inputs = padded.take(outputs)
@@ -130,6 +138,16 @@ class TorchEngine:
         if not self._examined and logp.requires_grad:
             self._examine(inputs, [found for found in (logp, uncertainty, value) if found is not None])
         return Evaluation(logp, uncertainty, kind, value, dist, kl)
+
+    def _check_untouched(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+        """Raise where a model has written into an input: it may share its memory with an array of the caller.
+
+        Raises:
+            ModelContractError: The version of an input has grown; one that is not in `before` began at 0.
+        """
+        for name, version in after.items():
+            if version != before.get(name, 0):
+                self.conformity.was_written(name)
 
     def _check_outputs(self, outputs: Any, rows: int) -> None:
         if type(outputs) is not Tensor or outputs.shape != (rows, self.outputs):
@@ -224,6 +242,16 @@ class TorchEngine:
             return tuple(self.tree(part, dtype) for part in value)
         return self.tensor(value, dtype)
 
+    def _one_step(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]
+    ) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        """Return a model's input and memory for one step; made outside of inference mode, they count their versions."""
+        dtype = dtype_of(self.model)
+        input_dict: dict[str, Any] = {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
+        for name, view in views.items():
+            input_dict[name] = self.tree(view, dtype)
+        return input_dict, self._states(memory, dtype) if memory else []
+
     def _states(self, memory: tuple[Array, ...], dtype: torch.dtype) -> list[torch.Tensor]:
         arrays, tensors = self._last
         return [self.tensor(part, dtype) for part in (tensors if memory is arrays else memory)]
@@ -244,6 +272,27 @@ class TorchEngine:
         memory = memory_of(self.policy, batch, len(lengths))
         padding = Padding(lengths, int(lengths.max(initial=0)), self.device)
         return torch.from_numpy(lengths).to(self.device), padding, [self.tensor(part, dtype) for part in memory]
+
+
+def _versions(input_dict: Mapping[str, Any], states: Sequence[torch.Tensor] = ()) -> dict[str, int]:
+    """Return how often each tensor that a model is given was written in place, by name."""
+    versions: dict[str, int] = {}
+
+    def walk(name: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            if not value.is_inference():  # such a tensor keeps no count, and no array shares its memory
+                versions[name] = value._version
+        elif isinstance(value, Mapping):
+            for key, part in value.items():
+                walk(f"{name}[{key!r}]", part)
+        elif isinstance(value, tuple):
+            for i, part in enumerate(value):
+                walk(f"{name}[{i}]", part)
+
+    walk("input_dict", input_dict)
+    for i, state in enumerate(states):
+        walk(f"state[{i}]", state)
+    return versions
 
 
 def _leaves(found: list[torch.Tensor]) -> Iterator[torch.Tensor]:
