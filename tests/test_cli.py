@@ -1,4 +1,4 @@
-"""The command line, in processes of its own: what a stranger types and what it prints."""
+"""The command line: what a stranger types and what it prints; most lines in this process, one of each in its own."""
 
 import json
 import re
@@ -6,23 +6,37 @@ import subprocess
 import sys
 from pathlib import Path
 
+import command_line
 import pytest
 import warm
+from command_line import forget
 
 from rlcatalog import default_catalog
 
 
-def rlcatalog(*arguments, cwd=None, code=0, **environ):
-    import os
-
-    line, environ = ["-m", "rlcatalog", *arguments], {"COLUMNS": "200", **environ}
-    if arguments[:1] in (("train",), ("evaluate",)):  # these need a framework, the others none
-        run = warm.run(line, cwd or os.getcwd(), environ)
-    else:
-        run = subprocess.run([sys.executable, *line], capture_output=True, text=True, cwd=cwd,
-                             env={**os.environ, **environ}, check=False)  # fmt: skip
+def rlcatalog(*arguments, code=0, **where):
+    run = command_line.rlcatalog(*arguments, **where)
     assert run.returncode == code, run.stdout + run.stderr
     return run
+
+
+def test_each_command_in_a_process_of_its_own(tmp_path):
+    def process(*arguments):
+        run = warm.run(["-m", "rlcatalog", *arguments], tmp_path, {"COLUMNS": "200"})
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout
+
+    small = [f"--set={key}" for key in ("num_envs=2", "rollout_length=16", "minibatch_size=32")]
+    assert "mean return" in process("train", "CartPole-v1", "--steps", "32", *small, "--out", "run")
+    assert "mean return" in process("evaluate", "run", "--episodes", "2")
+    assert "policy.onnx: inputs " in process("export", "run")
+    assert "CartPole-v1" in process("runs", "--json", ".")
+    assert json.loads(process("list", "--json")) == json.loads(rlcatalog("list", "--json").stdout)
+    explained = process("explain", "CartPole-v1", "--json")
+    assert json.loads(explained) == json.loads(rlcatalog("explain", "CartPole-v1", "--json").stdout)
+    assert "fcnet" in process("summary", "CartPole-v1")
+    assert "acme-net" in process("new", "model", "acme-net")
+    assert "passed" in process("check", "rlcatalog-deterministic")
 
 
 def test_list_json():
@@ -176,6 +190,7 @@ def test_train_and_evaluate(tmp_path):
 
 def test_a_space_that_cannot_be_written_down_is_evaluated_with_the_environments_own(tmp_path):
     """MiniGrid's missions are a space of its own class."""
+    forget("minigrid")
     out = tmp_path / "run"
     settings = [f"--set={key}" for key in ("num_envs=2", "rollout_length=16", "minibatch_size=32")]
     missing = rlcatalog("train", "minigrid:MiniGrid-Empty-5x5-v0", "--out", str(out), code=1).stderr
@@ -183,10 +198,12 @@ def test_a_space_that_cannot_be_written_down_is_evaluated_with_the_environments_
     assert "'text_max_length'" in missing
     keys = ["--model", "text_max_length=40", "--model", "fcnet_hiddens=[8]", "--steps", "32"]
     rlcatalog("train", "minigrid:MiniGrid-Empty-5x5-v0", *keys, *settings, "--out", str(out))
+    forget("minigrid")
     config = json.loads((out / "config.json").read_text())
     assert (config["env"], config["env_module"]) == ("MiniGrid-Empty-5x5-v0", "minigrid")
     assert "type --import minigrid" in rlcatalog("evaluate", str(out), "--episodes", "1", code=1).stderr
     assert "mean return" in rlcatalog("evaluate", str(out), "--episodes", "1", "--import", "minigrid").stdout
+    forget("minigrid")
     assert "type --import minigrid" in rlcatalog("export", str(out), code=1).stderr
     assert "policy.onnx: inputs " in rlcatalog("export", str(out), "--import", "minigrid").stdout
 
@@ -227,8 +244,7 @@ def test_a_module_in_the_working_folder_is_found(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["model"]["chosen"] == "fcnet"
-    done = subprocess.run([*command, "nowhere:Board-v0"], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert "No module named 'nowhere'" in done.stderr
+    assert "No module named 'nowhere'" in rlcatalog("explain", "nowhere:Board-v0", cwd=tmp_path, code=1).stderr
 
 
 def test_neither_framework_is_imported():
