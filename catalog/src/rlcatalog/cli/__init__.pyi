@@ -1,6 +1,7 @@
 from .app import OWN_COMMANDS as OWN_COMMANDS, main as main, make_app as make_app
 from .arguments import key_values as key_values, make_env as make_env
 from .interrupts import Interrupted as Interrupted, Interrupts as Interrupts, interruptible as interruptible
+from .isolation import print_answer as print_answer
 from .json_lines import json_line as json_line
 from .resuming import (
     KeptRun as KeptRun,

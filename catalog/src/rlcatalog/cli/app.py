@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +15,8 @@ from rlcatalog.catalog import default_catalog
 from rlcatalog.cli.checking import check
 from rlcatalog.cli.explaining import explain, summary
 from rlcatalog.cli.exporting import export
-from rlcatalog.cli.isolation import aside, catalog_of_survivors
+from rlcatalog.cli.isolation import aside, catalog_of_survivors, only_answers
+from rlcatalog.cli.json_lines import print_json
 from rlcatalog.cli.options import AS_JSON, Command
 from rlcatalog.cli.printing import escape
 from rlcatalog.cli.scaffold import new
@@ -64,7 +65,7 @@ def list_parts(
             }
             for c in components
         ]
-        _print_json({"plugins": plugins, "components": parts})
+        print_json({"plugins": plugins, "components": parts})
         return
     from rlcatalog.cli.printing import print_list
 
@@ -142,8 +143,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a name that cannot be written ends nothing
     previous, warnings.showwarning = warnings.showwarning, _show
+    as_json = "--json" in arguments and "--help" not in arguments
     try:
-        make_app(arguments)(arguments)
+        with only_answers(for_good=argv is None) if as_json else nullcontext():
+            make_app(arguments)(arguments)
     except (CatalogError, OSError) as error:
         print("\n".join(one_line(line, _LONGEST) for line in f"error: {error}".splitlines()), file=sys.stderr)
         sys.exit(1)
@@ -162,7 +165,3 @@ def _show(
     # A plugin that failed stands in `list`; here it gets a line without the look of a traceback.
     place = "" if issubclass(category, CatalogWarning | DeprecationWarning) else f"{filename}:{lineno}: "
     print(f"warning: {place}{message}", file=sys.stderr)
-
-
-def _print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from rlcatalog.cli.arguments import key_values
 from rlcatalog.cli.isolation import aside
+from rlcatalog.cli.json_lines import print_json
 from rlcatalog.cli.options import AS_JSON
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def check(
         expected = {case: str(why) for case, why in key_values(expect or [], "--expect").items()}
         ended = list(outcomes(cases(distribution, expected=expected)))
     if as_json:
-        print(json.dumps([dataclasses.asdict(outcome) for outcome in ended], indent=2))
+        print_json([dataclasses.asdict(outcome) for outcome in ended])
     else:
         for outcome in ended:
             print(_line(outcome))

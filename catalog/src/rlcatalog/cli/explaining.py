@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from rlcatalog.catalog import Catalog, default_catalog
 from rlcatalog.cli.arguments import key_values, make_env
 from rlcatalog.cli.isolation import aside
+from rlcatalog.cli.json_lines import print_json
 from rlcatalog.cli.options import AS_JSON
 
 _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
@@ -39,7 +39,7 @@ def explain(
         for v in wrappers
     ]
     if as_json:
-        print(json.dumps({"env": env_id, **found}, indent=2))
+        print_json({"env": env_id, **found})
         return
     from rlcatalog.cli.printing import print_explanation
 
@@ -61,7 +61,7 @@ def summary(
         if found is None:  # a part does not say: a model is built, and its weights counted
             found = catalog.build(*spaces, config, framework).summary()
     if as_json:
-        print(json.dumps({"env": env_id, **found.as_dict()}, indent=2))
+        print_json({"env": env_id, **found.as_dict()})
         return
     from rlcatalog.cli.printing import print_summary
 

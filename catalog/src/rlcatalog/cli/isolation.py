@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import TextIO
 
 from rlcatalog.catalog import Catalog
 from rlcatalog.plugins import Candidate, candidates, disabled_reason, normalize, scan
@@ -17,22 +19,83 @@ PATIENCE = 60
 _ALIVE = "rlcatalog: loaded"
 
 
+#: The standard output that `print_answer` writes to, where everything else is sent to standard error.
+_ANSWERS: ContextVar[Redirection | None] = ContextVar("rlcatalog_answers", default=None)
+
+
+class Redirection:
+    """Standard output sent to standard error, with a way to what it was."""
+
+    def __init__(self) -> None:
+        self._stdout = sys.stdout
+        self._stdout.flush()
+        sys.stdout = sys.stderr
+        self._kept: int | None = None
+        try:
+            self._kept = os.dup(1)
+            os.dup2(2, 1)  # what is printed without Python's help, too
+        except OSError:  # one of them is closed
+            pass
+
+    def write(self, text: str) -> None:
+        """Write to what standard output was."""
+        out = self._stdout
+        if self._kept is not None and _descriptor_of(out) == 1:
+            with open(self._kept, "w", encoding=out.encoding, errors=out.errors, closefd=False) as kept:
+                kept.write(text)
+        else:
+            out.write(text)
+            out.flush()
+
+    def undo(self) -> None:
+        """Let standard output be what it was."""
+        sys.stdout = self._stdout
+        if self._kept is not None:
+            os.dup2(self._kept, 1)
+            os.close(self._kept)
+
+
+def _descriptor_of(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except (AttributeError, OSError):  # a stream in memory
+        return None
+
+
 @contextmanager
 def aside() -> Iterator[None]:
     """Send what plugins print to standard error; standard output is for the answer."""
-    sys.stdout.flush()
+    redirection = Redirection()
     try:
-        kept = os.dup(1)
-        os.dup2(2, 1)  # what they print without Python's help, too
-    except OSError:  # one of them is closed
-        kept = None
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
+        yield
     finally:
-        if kept is not None:
-            os.dup2(kept, 1)
-            os.close(kept)
+        redirection.undo()
+
+
+@contextmanager
+def only_answers(for_good: bool) -> Iterator[None]:
+    """Keep standard output for what `print_answer` prints: threads of plugins may print at any time.
+
+    Args:
+        for_good: Leave it so when the command ends: the process ends with it, and such threads may outlive it.
+    """
+    redirection = Redirection()
+    token = _ANSWERS.set(redirection)
+    try:
+        yield
+    finally:
+        _ANSWERS.reset(token)
+        if not for_good:
+            redirection.undo()
+
+
+def print_answer(text: str) -> None:
+    """Print what a program reads; with `--json`, nothing else reaches standard output."""
+    redirection = _ANSWERS.get()
+    if redirection is None:
+        sys.stdout.write(text)
+    else:
+        redirection.write(text)
 
 
 def catalog_of_survivors() -> Catalog:

@@ -1,4 +1,4 @@
-"""Metrics of a run as lines of JSON, which has no word for numbers that are none."""
+"""JSON that commands print and files hold, which has no word for NaN and infinity."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import json
 import math
 from collections.abc import Mapping
 from typing import Any
+
+from rlcatalog.cli.isolation import print_answer
+
+
+def print_json(data: Any) -> None:
+    """Print the answer of a command as JSON; see `print_answer`."""
+    print_answer(json.dumps(data, indent=2) + "\n")
 
 
 def json_line(result: Mapping[str, Any]) -> str:

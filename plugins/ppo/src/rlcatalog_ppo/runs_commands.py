@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from rlcatalog.cli import json_line
+from rlcatalog.cli import json_line, print_answer
 from rlcatalog.errors import SavedPolicyError, one_line, reason
 from rlcatalog_ppo.comparing import (
     Group,
@@ -44,9 +44,9 @@ def runs(
     found.sort(key=lambda run: (-run.started, str(run.folder)))
     if as_json:
         for run in found:
-            sys.stdout.write(json_line(_as_json(run)))
+            print_answer(json_line(_as_json(run)))
         for folder, error in damaged:
-            sys.stdout.write(json_line({"folder": str(folder), "status": "damaged", "error": error}))
+            print_answer(json_line({"folder": str(folder), "status": "damaged", "error": error}))
         return
     if found:
         _print_table([_cells(run) for run in found])
