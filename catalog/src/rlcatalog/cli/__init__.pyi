@@ -11,7 +11,7 @@ from .resuming import (
     refuse_other as refuse_other,
     resumed_run as resumed_run,
 )
-from .rows import cut_rows as cut_rows
+from .rows import MOST_ROWS as MOST_ROWS, cut_rows as cut_rows
 from .run_checkpoints import (
     CHECKPOINTS as CHECKPOINTS,
     checkpoint_name as checkpoint_name,
@@ -26,7 +26,9 @@ from .run_records import is_held as is_held, read_record as read_record, recorde
 from .runs import (
     default_folder as default_folder,
     import_modules as import_modules,
+    policy_of as policy_of,
     read_config as read_config,
+    refuse_imports as refuse_imports,
     refuse_taken as refuse_taken,
     run_folder as run_folder,
     write_config as write_config,

@@ -10,7 +10,7 @@ import typer
 from rlcatalog.catalog import default_catalog
 from rlcatalog.cli.arguments import make_env
 from rlcatalog.cli.isolation import aside
-from rlcatalog.cli.runs import POLICY, import_modules, read_config
+from rlcatalog.cli.runs import POLICY, import_modules, policy_of, read_config
 from rlcatalog.cli.train_options import Modules
 from rlcatalog.export import exporter_for
 from rlcatalog.policy import load, read_manifest
@@ -34,8 +34,8 @@ def export(
             suffix = exporter_for(catalog, run, format).declaration.suffix  # type: ignore[attr-defined]
             out = run / f"{POLICY}{suffix or f'-{format}'}"
         import_modules(modules or [])
-        saved = run / POLICY
-        policy = load(catalog, saved, *_spaces(run, modules or [])) if saved.is_dir() else load(catalog, run)
+        saved = policy_of(run)
+        policy = load(catalog, saved, *(() if saved == run else _spaces(run, modules or [])))
         interface = policy.export(out, format)
     print(f"{out}: inputs {', '.join(port.name for port in interface.inputs)}; outputs"
           f" {', '.join(port.name for port in interface.outputs)}")  # fmt: skip

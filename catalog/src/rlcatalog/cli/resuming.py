@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
 from rlcatalog.cli.run_checkpoints import checkpoint_steps, newest_checkpoint, run_of
 from rlcatalog.cli.run_records import FINISHED, read_record
-from rlcatalog.cli.runs import read_config
+from rlcatalog.cli.runs import WANDB, read_config
 from rlcatalog.errors import ConfigError, SavedPolicyError, shown
+from rlcatalog.policy import check_files
+
+#: The most environment steps that are counted.
+MOST = (1 << 53) - 1
 
 
 class KeptRun(msgspec.Struct, kw_only=True, frozen=True):
@@ -26,12 +30,28 @@ class KeptRun(msgspec.Struct, kw_only=True, frozen=True):
     """
 
     command: str
-    steps: int = 100_000
-    checkpoint_every: int = 0
-    keep_checkpoints: int = 2
+    steps: Annotated[int, msgspec.Meta(ge=1, le=MOST)] = 100_000
+    checkpoint_every: Annotated[int, msgspec.Meta(ge=0, le=MOST)] = 0
+    keep_checkpoints: Annotated[int, msgspec.Meta(ge=1)] = 2
 
 
 Kept = TypeVar("Kept", bound=KeptRun)
+
+
+class _Begun(msgspec.Struct):
+    """What commands read of the algorithm of a run that goes on."""
+
+    name: str = "PPO"
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] | None = 0
+    num_envs: Annotated[int, msgspec.Meta(ge=1)] = 1
+
+
+class _Written(msgspec.Struct):
+    """What commands read of its `config.json`."""
+
+    algorithm: _Begun
+    model: dict[str, Any] = {}
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] | None = 0
 
 
 @dataclass(frozen=True)
@@ -42,7 +62,7 @@ class Resumed(Generic[Kept]):
         folder: Its folder.
         checkpoint: The folder of the checkpoint it goes on from.
         steps: The environment steps that were taken until then.
-        env_id: Its environment, as it was typed.
+        env_id: Its environment; with the module that registers it where the user has asked to import that.
         config: Its `config.json`.
         kept: How it was kept, with what was given now in its place.
     """
@@ -88,6 +108,8 @@ def resumed_run(
 ) -> Resumed[Kept]:
     """Return what a run goes on from. Nothing is loaded, and nothing is changed.
 
+    Whoever trains opens files of this folder by their names from here on: it holds no links and no pipes.
+
     Args:
         kind: `KeptRun`, or the command's own.
         command: The command that goes on with it.
@@ -97,16 +119,18 @@ def resumed_run(
         holds: What lies in each checkpoint of the command.
 
     Raises:
-        SavedPolicyError: There is no run, it is another command's, or it has no checkpoint.
+        SavedPolicyError: There is no run, it is another command's, it has no checkpoint, or its folder holds a link.
         ConfigError: Its steps are done.
     """
-    folder = run_of(directory)
+    folder, imported = run_of(directory), set(imported)
     config = read_config(folder, imported)
     refuse_other(folder, config, command)
+    check_files(folder, skip=[WANDB])  # it is written into from here on
     try:
         given = {name: value for name, value in given.items() if value is not None}
         kept = msgspec.convert({**config["run"], **given}, kind)
-    except (KeyError, TypeError, msgspec.ValidationError) as error:
+        msgspec.convert(config, _Written)
+    except msgspec.ValidationError as error:
         raise SavedPolicyError(f"{folder}: its config.json does not say how it was run ({error}).") from error
     checkpoint = newest_checkpoint(directory)
     steps = checkpoint_steps(checkpoint.resolve())
@@ -118,7 +142,7 @@ def resumed_run(
             f"--resume {directory}: its {steps} steps are done; --steps {max(steps * 2, 1)} would train on."
         )
     module = config.get("env_module")
-    env_id = f"{module}:{config['env']}" if isinstance(module, str) else config["env"]
+    env_id = f"{module}:{config['env']}" if isinstance(module, str) and module in imported else config["env"]
     return Resumed(folder, checkpoint, steps, env_id, config, kept)
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
+import msgspec
+
 from rlcatalog.errors import SavedPolicyError, reason
-from rlcatalog.policy import write_file
+from rlcatalog.policy import read_file, write_file
+
+#: The most bytes of a run's rows that are read.
+MOST_ROWS = 1 << 29
+
+_ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def cut_rows(path: Path, column: str, after: int) -> None:
@@ -22,24 +28,26 @@ def cut_rows(path: Path, column: str, after: int) -> None:
     Raises:
         SavedPolicyError: A line is damaged.
     """
-    if not path.exists():
+    try:
+        data = read_file(path, MOST_ROWS)
+    except FileNotFoundError:
         return
-    lines = path.read_bytes().decode("utf-8", errors="surrogateescape").splitlines(keepends=True)
+    lines = data.decode("utf-8", errors="surrogateescape").splitlines(keepends=True)
     whole = [line for line in lines if line.endswith("\n")]
     steps = _csv_steps if path.suffix == ".csv" else _json_steps
     try:
-        kept = [line for line, found in zip(whole, steps(whole, column), strict=True) if found <= after]
-    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        kept = [line for line, done in zip(whole, steps(whole, column), strict=True) if done <= after]
+    except (ValueError, KeyError, RecursionError, csv.Error) as error:
         raise SavedPolicyError(
             f"{path}: a line of it is damaged ({reason(error)}), so the run cannot go on with it. Move the file away to"
             " go on with a new one."
         ) from error
-    if kept != lines:
-        write_file(path.parent, path.name, "".join(kept).encode("utf-8", errors="surrogateescape"))
+    # A new file also where all rows stay: the former one may have a second name elsewhere.
+    write_file(path.parent, path.name, "".join(kept).encode("utf-8", errors="surrogateescape"))
 
 
 def _json_steps(lines: list[str], column: str) -> list[float]:
-    return [float(json.loads(line)[column]) for line in lines]
+    return [msgspec.json.decode(_ROWS.decode(line)[column], type=float) for line in lines]
 
 
 def _csv_steps(lines: list[str], column: str) -> list[float]:

@@ -1,4 +1,9 @@
-"""Checkpoints of a run, whoever trains: folders named after their steps, each of which is there whole or not at all."""
+"""Checkpoints of a run, whoever trains: folders named after their steps, each of which is there whole or not at all.
+
+A new checkpoint of a name that is taken is first given the name of a successor. Whenever its writer is killed, the
+former checkpoint or its successor is whole; `newest_checkpoint` finds it, and the next writer tidies up. Links are not
+followed.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +16,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.policy import TEMPORARY, sync_folder
+from rlcatalog.policy import TEMPORARY, locked, sync_folder
 
 #: Folder of the checkpoints in a run's.
 CHECKPOINTS = "checkpoints"
 
 _STEP = re.compile(r"step-(\d{9,})")
+#: What the name of a successor ends with.
+_NEXT = ".rlcatalog-next"
 
 
 def checkpoint_name(steps: int) -> str:
@@ -31,16 +38,24 @@ def checkpoint_steps(path: Path) -> int | None:
 
 
 def checkpoints_of(directory: Path) -> list[Path]:
-    """Return the checkpoints of a run, by step."""
-    folder = directory / CHECKPOINTS
-    found = [path for path in folder.iterdir() if checkpoint_steps(path) is not None] if folder.is_dir() else []
-    return sorted(found, key=lambda path: checkpoint_steps(path) or 0)
+    """Return the checkpoints of a run, by step; what is a link is none."""
+    named = [path for path in _inside(directory) if checkpoint_steps(path) is not None]
+    whole = [path for path in named if path.is_dir() and not path.is_symlink()]
+    return sorted(whole, key=lambda path: checkpoint_steps(path) or 0)
 
 
 def newest_checkpoint(directory: Path) -> Path:
-    """Return the last checkpoint of a run, or the folder itself where it is one."""
-    found = checkpoints_of(directory)
-    return found[-1] if found else directory
+    """Return the last checkpoint of a run, or the folder itself where it is one.
+
+    Raises:
+        SavedPolicyError: The run's folder of checkpoints is a link.
+    """
+    if (directory / CHECKPOINTS).is_symlink():
+        raise SavedPolicyError(f"{directory / CHECKPOINTS}: a link, which is not followed.")
+    if found := checkpoints_of(directory):
+        return found[-1]
+    successor = _successor(directory)
+    return successor if not directory.exists() and successor.is_dir() else directory
 
 
 def run_of(directory: Path) -> Path:
@@ -61,16 +76,17 @@ def new_checkpoint(folder: Path) -> Iterator[Path]:
     """
     temporary = _beside(folder)
     try:
-        temporary.mkdir(parents=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _tidy(folder)
+        temporary.mkdir()
         try:
-            yield temporary
-            _sync(temporary)
-            _discard(folder)
-            temporary.rename(folder)
+            with locked(temporary):  # nobody else takes it for one that a killed writer has left
+                yield temporary
+                _sync(temporary)
+                _replace(folder, temporary)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        sync_folder(folder.parent)
     except OSError as error:
         raise SavedPolicyError(f"{folder}: cannot be written: {error}. Other checkpoints are as they were.") from error
 
@@ -89,22 +105,58 @@ def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> No
     for path in later + rest[: max(len(rest) - keep, 0)]:
         with suppress(OSError):
             _discard(path)
-    with suppress(OSError):
-        for path in (directory / CHECKPOINTS).iterdir():
+    for path in _inside(directory):
+        with suppress(OSError):
             if path.name.startswith(".step-") and path.name.endswith(TEMPORARY):
                 shutil.rmtree(path, ignore_errors=True)
+            elif checkpoint_steps(path) is not None and path.is_symlink():
+                path.unlink()
+
+
+def _inside(directory: Path) -> list[Path]:
+    """Return what a run's folder of checkpoints holds; where that is a link, nothing."""
+    folder = directory / CHECKPOINTS
+    return list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
 
 
 def _beside(folder: Path) -> Path:
     return folder.parent / f".{folder.name}-{secrets.token_hex(8)}{TEMPORARY}"
 
 
-def _discard(folder: Path) -> None:
-    """Remove a checkpoint. It loses its name first: one that is half removed is none."""
-    if folder.is_symlink():
-        folder.unlink()
-    elif folder.exists():
-        shutil.rmtree(folder.rename(_beside(folder)), ignore_errors=True)
+def _successor(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}{_NEXT}"
+
+
+def _replace(folder: Path, temporary: Path) -> None:
+    """Give a checkpoint that is on the disk its name."""
+    if os.path.lexists(folder):
+        temporary.rename(_successor(folder))
+        sync_folder(folder.parent)
+        _discard(folder)
+        temporary = _successor(folder)
+    temporary.rename(folder)
+    sync_folder(folder.parent)
+
+
+def _tidy(folder: Path) -> None:
+    """Finish what a killed writer has begun: a successor gets the checkpoint's name, unless a former one has it."""
+    successor = _successor(folder)
+    if os.path.lexists(folder):
+        _discard(successor)
+    elif os.path.lexists(successor):
+        successor.rename(folder)
+    for path in folder.parent.iterdir():
+        if path.name.startswith(f".{folder.name}-") and path.name.endswith(TEMPORARY):
+            with suppress(OSError), locked(path, wait=False):  # its writer is gone
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _discard(path: Path) -> None:
+    """Remove a checkpoint, or what has its name. It loses its name first: one that is half removed is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path.rename(_beside(path)), ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:

@@ -15,14 +15,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from rlcatalog.cli.json_lines import json_line
 from rlcatalog.cli.surroundings import hardware, revision, versions
 from rlcatalog.errors import SavedPolicyError, one_line
-from rlcatalog.policy import RegularFile, locked, write_file
+from rlcatalog.policy import locked, read_json, write_file
 
 RECORD = "run.json"
 #: Ends of a run, and what one that has none yet is.
 RUNNING, FINISHED, INTERRUPTED, FAILED, DIED = "running", "finished", "interrupted", "failed", "died"
+
+
+class _Record(msgspec.Struct):
+    """What is read of a record again."""
+
+    status: str
+    started: str | None = None
+    seconds: float | None = None
+    error: str | None = None
+    engine: str | None = None
+    resumed: list[dict[str, Any]] = []
 
 
 class Recording:
@@ -102,17 +115,12 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         SavedPolicyError: It is damaged.
     """
     try:
-        file = RegularFile(folder / RECORD)
+        record: dict[str, Any] = read_json(folder / RECORD)
+        msgspec.convert(record, _Record)
     except FileNotFoundError:
         return None
-    try:
-        record = json.loads(file.read().decode())
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise SavedPolicyError(f"{folder / RECORD}: not a record of a run: {one_line(str(error))}") from error
-    finally:
-        file.close()
-    if not isinstance(record, dict) or not isinstance(record.get("status"), str):
-        raise SavedPolicyError(f"{folder / RECORD}: not a record of a run: it has no status.")
     if record["status"] == RUNNING and not is_held(folder):
         record["status"] = DIED
     return record

@@ -17,8 +17,8 @@ from typing import Any
 from rlcatalog.cli.arguments import look_here
 from rlcatalog.cli.run_checkpoints import CHECKPOINTS, checkpoints_of, prune_checkpoints
 from rlcatalog.cli.run_records import RECORD
-from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError
-from rlcatalog.policy import RegularFile, forget, locked, write_file
+from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError, shown
+from rlcatalog.policy import forget, locked, read_json, write_file
 
 CONFIG, METRICS, CURVE, POLICY, BEST = "config.json", "metrics.jsonl", "learning_curve.png", "policy", "best"
 
@@ -29,10 +29,13 @@ RUNS = Path("runs")
 _RUN = (CONFIG, RECORD, METRICS, CURVE, POLICY, "progress.csv", "algorithm.zip")
 _ALSO = (BEST, "wandb-id", "learning_curves.png")
 
+#: The folder that Weights & Biases writes into, which has links in it.
+WANDB = "wandb"
+
 #: Folders that a run may leave besides, and what of them is a run's.
 _BESIDE = {
     "tensorboard": re.compile(r"events\.out\.tfevents\..*"),
-    "wandb": re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log|settings"),
+    WANDB: re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log|settings"),
 }
 
 #: What makes others import a module: `module:name`, as Gymnasium's ids and import paths are written.
@@ -119,12 +122,15 @@ def _clear(folder: Path) -> None:
             forget(path)
         else:
             path.unlink(missing_ok=True)
+    for name in (CHECKPOINTS, *_BESIDE):
+        if (folder / name).is_symlink():
+            (folder / name).unlink()
     prune_checkpoints(folder, 0)
     with suppress(OSError):
         (folder / CHECKPOINTS).rmdir()  # where nothing else is in it
     for name, ours in _BESIDE.items():
         path = folder / name
-        if not path.is_dir() or path.is_symlink():
+        if not path.is_dir():
             continue
         for inside in path.iterdir():
             if ours.fullmatch(inside.name):
@@ -164,11 +170,7 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
 
     path, imported = folder / CONFIG, set(imported)
     try:
-        file = RegularFile(path)
-        try:
-            config: dict[str, Any] = json.loads(file.read().decode())
-        finally:
-            file.close()
+        config: dict[str, Any] = read_json(path)
         if not isinstance(config, dict) or not {"env", "algorithm"} <= config.keys():
             raise ValueError("it names no environment")
         env, algorithm = config["env"], config["algorithm"]
@@ -176,17 +178,9 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
             raise ValueError("its environment or its algorithm is none")
         if not isinstance(algorithm.setdefault("env_config", {}), dict):
             raise ValueError("the environment's config is no table")
-        paths = _import_paths(algorithm["env_config"])
-        if ":" in env:
-            paths.append((env, env.partition(":")[0]))
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise SavedPolicyError(f"{folder}: not a folder that `rlcatalog train` wrote: {path.name}: {error}") from error
-    for text, module in paths:
-        if module not in imported:
-            raise SavedPolicyError(
-                f"{path}: names the import path {text!r}, and nothing is imported because a file names it. If you trust"
-                f" that module, type --import {module}."
-            )
+    refuse_imports(path, [algorithm["env_config"], env], imported)
     config["env"] = env.rpartition(":")[2]
     source = config.get("env_module")
     if isinstance(source, str) and source not in imported and config["env"] not in registry:
@@ -211,6 +205,30 @@ def import_modules(names: Iterable[str]) -> None:
             raise UnknownNameError(f"--import {name}: {type(error).__name__}: {error}") from error
 
 
+def refuse_imports(path: Path, value: Any, imported: Iterable[str] = (), advice: str | None = None) -> None:
+    """Raise where a value that a file holds names something to import, as `module:name`.
+
+    Args:
+        path: The file.
+        value: The value, as JSON holds it.
+        imported: Modules that the user has asked to import, which may be named.
+        advice: What to do where the module is trusted; `--import` when missing.
+
+    Raises:
+        SavedPolicyError: It does; or it is too deep to be looked through.
+    """
+    try:
+        paths = _import_paths(value)
+    except RecursionError as error:
+        raise SavedPolicyError(f"{path}: its tables are too deep.") from error
+    for text, module in paths:
+        if module not in imported:
+            raise SavedPolicyError(
+                f"{path}: names the import path {shown(text)}, and nothing is imported because a file names it. If you"
+                f" trust that module, {advice or f'type --import {module}'}."
+            )
+
+
 def _import_paths(value: Any) -> list[tuple[str, str]]:
     """Return the import paths in a value, each with its module."""
     if isinstance(value, dict):
@@ -219,3 +237,15 @@ def _import_paths(value: Any) -> list[tuple[str, str]]:
         return [found for item in value for found in _import_paths(item)]
     found = _IMPORT_PATH.fullmatch(value) if isinstance(value, str) else None
     return [] if found is None else [(value, found[1])]
+
+
+def policy_of(directory: Path) -> Path:
+    """Return the folder of the policy in a run's folder, or the folder itself where it is a saved policy.
+
+    Raises:
+        SavedPolicyError: The run's folder of the policy is a link.
+    """
+    policy = directory / POLICY
+    if policy.is_symlink():
+        raise SavedPolicyError(f"{policy}: a link, which is not followed.")
+    return policy if policy.is_dir() else directory

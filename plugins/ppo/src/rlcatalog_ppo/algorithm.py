@@ -19,6 +19,7 @@ from gymnasium import registry
 from msgspec.structs import asdict, replace
 
 from rlcatalog import Catalog, Policy, default_catalog
+from rlcatalog.cli import refuse_imports
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog.policy import Frozen, load, read_manifest
@@ -38,6 +39,7 @@ from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
 from rlcatalog_ppo.schedules import value_at
+from rlcatalog_ppo.training_state import check_fits
 
 
 class OnPolicy(ABC):
@@ -184,10 +186,15 @@ class OnPolicy(ABC):
         return result
 
     def add_callbacks(self, callbacks: Sequence[Callback]) -> None:
-        """Let more callbacks be told; what a checkpoint kept of one of their class is given back to them."""
+        """Let more callbacks be told; what a checkpoint kept of one of their class is given back to them.
+
+        Raises:
+            SavedPolicyError: A callback cannot go on from it.
+        """
         for callback in callbacks:
             if (state := self._kept.pop(type(callback).__qualname__, None)) is not None:
-                callback.set_state(state)
+                with checkpoints.blamed(type(callback).__qualname__):
+                    callback.set_state(state)
             self.callbacks.append(callback)
 
     def stop_training(self, reason: str) -> None:
@@ -320,20 +327,31 @@ class OnPolicy(ABC):
             raise SavedPolicyError(
                 f"{folder}: was written by {state.get('algorithm')}; {cls.__name__} cannot go on from it."
             )
+        if "env_config" not in (config or {}):
+            refuse_imports(
+                folder / checkpoints.TRAINING, state["config"]["env_config"],
+                advice="pass it: restore(directory, config={'env_config': …})",
+            )  # fmt: skip
         catalog = catalog or default_catalog()
         env = _known_id(folder, state["env"]) if env is None else env
         source = folder / checkpoints.POLICY
         manifest = read_manifest(source)
-        make = maker(env, state["config"]["env_config"], manifest.config, catalog)
+        keys = {**state["config"], **(config or {})}
+        make = maker(env, keys["env_config"], manifest.config, catalog)
         spaces = unwritten_spaces(manifest, make)
         policy = load(catalog, source, spaces.get("observation_space"), spaces.get("action_space"))
         numbers = _numbers(policy)  # before environments are reset: the filter learns from what they show
         if "model" in (config or {}):
             raise ConfigError("restore: the model is the saved one; its config cannot be changed.")
-        keys = {**state["config"], **(config or {})}
         algo = cls(env, keys, catalog=catalog, record=record, postprocess_fn=postprocess_fn,
                    callbacks=callbacks, policy=policy)  # fmt: skip
-        algo.set_state({**state, "policy": numbers})
+        try:
+            with checkpoints.blamed(folder):
+                check_fits(state, algo.state())
+                algo.set_state({**state, "policy": numbers})
+        except BaseException:
+            algo.stop()  # nobody else has it
+            raise
         return algo
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from rlcatalog.cli import CHECKPOINTS, checkpoint_name, prune_checkpoints
@@ -128,7 +129,15 @@ class Evaluation(Callback):
 
     def set_state(self, state: Any) -> None:
         """Go on."""
-        self.every.periods, self.best = state["periods"], state["best"]
+        kept = msgspec.convert(state, _Evaluated)
+        self.every.periods, self.best = kept.periods, kept.best
+
+
+class _Evaluated(msgspec.Struct):
+    """What a checkpoint holds of evaluations."""
+
+    periods: int
+    best: float | None
 
 
 class StopAt(Callback):

@@ -9,21 +9,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rlcatalog import Policy, __version__
 from rlcatalog.cli import new_checkpoint, newest_checkpoint
-from rlcatalog.errors import SavedPolicyError
-from rlcatalog.policy import RegularFile, TensorFile, checksum_of, to_bytes, write_file
+from rlcatalog.errors import CatalogError, SavedPolicyError, reason
+from rlcatalog.policy import RegularFile, TensorFile, check_files, checksum_of, read_file, to_bytes, write_file
+from rlcatalog_ppo.training_state import check_state
 from rlcatalog_ppo.trees import put_together, take_apart
 
 FORMAT, FORMAT_VERSION = "rlcatalog-training", 1
 POLICY, TRAINING = "policy", "training.json"
 
 #: Longest `training.json`, in bytes.
-_LONGEST = 1 << 28
+_LONGEST = 1 << 25
 
 
 def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str, Any]) -> None:
@@ -49,11 +51,23 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
     name = f"training-{digest[:16]}.safetensors"
     about: dict[str, Any] = {"format": FORMAT, "format_version": FORMAT_VERSION, "rlcatalog": __version__,
                              "files": {name: digest}, "state": written}  # fmt: skip
-    about["checksum"] = checksum_of(about)
+    text = _signed(about)
+    if len(text) > _LONGEST:
+        why = "the actions of its episode take too much room to be kept"
+        written["environments"] = [
+            {"generator": place["generator"], "why": why} if "actions" in place else place
+            for place in written["environments"]
+        ]
+        text = _signed(about)
     with new_checkpoint(folder) as temporary:
         policy.save(temporary / POLICY)
         write_file(temporary, name, content)
-        write_file(temporary, TRAINING, json.dumps(about, allow_nan=False).encode() + b"\n")
+        write_file(temporary, TRAINING, text)
+
+
+def _signed(about: dict[str, Any]) -> bytes:
+    about["checksum"] = checksum_of(about)
+    return json.dumps(about, allow_nan=False).encode() + b"\n"
 
 
 def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
@@ -71,13 +85,12 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     folder = newest_checkpoint(Path(directory))
     path = folder / TRAINING
     try:
-        file = RegularFile(path)
+        data = read_file(path, _LONGEST)
     except FileNotFoundError:
         raise SavedPolicyError(f"{directory}: holds no checkpoint to go on from (no {TRAINING}).") from None
+    check_files(folder)
     try:
-        if file.size > _LONGEST:
-            raise ValueError(f"{file.size} bytes; {_LONGEST} are the most")
-        about = json.loads(file.read().decode())
+        about = json.loads(data.decode())
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise ValueError(f"no format {FORMAT!r} in it")
         if about.get("format_version") != FORMAT_VERSION:
@@ -88,13 +101,31 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
         if Path(name).name != name:
             raise ValueError(f"names the file {name!r}")
         arrays = _arrays(folder / name, digest)
-        return folder, put_together(about["state"], arrays)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        state: dict[str, Any] = put_together(about["state"], arrays)
+        check_state(state)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, SavedPolicyError):
             raise
         raise SavedPolicyError(f"{path}: no checkpoint, or damaged: {error}.") from error
-    finally:
-        file.close()
+    return folder, state
+
+
+@contextmanager
+def blamed(what: str | Path) -> Iterator[None]:
+    """Name whose state it is, whatever it makes others raise.
+
+    Args:
+        what: The checkpoint's folder, or what it kept the state of.
+
+    Raises:
+        SavedPolicyError: The state fits nothing here.
+    """
+    try:
+        yield
+    except CatalogError:
+        raise
+    except Exception as error:  # of a framework, an environment or a callback that is given what it did not write
+        raise SavedPolicyError(f"{what}: its saved state does not fit: {reason(error)}.") from error
 
 
 def _arrays(path: Path, digest: str) -> dict[str, Any]:

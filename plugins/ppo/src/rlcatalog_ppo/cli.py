@@ -28,6 +28,7 @@ from rlcatalog.cli import (
     import_modules,
     key_values,
     new_run,
+    policy_of,
     read_config,
     refuse_fixed,
     refuse_taken,
@@ -140,9 +141,12 @@ def train(
 def _resume(run: Resumed[RunOptions], given: dict[str, Any], record: Path | None, quiet: bool) -> None:
     """Go on with a run."""
     saved, options = run.config, run.kept
-    if "total_steps" not in given and saved["algorithm"].get("total_steps") == saved["steps"]:
+    log_names(",".join(options.log) or None)  # those of the file are no better than typed ones
+    if "total_steps" not in given and saved["algorithm"].get("total_steps") == saved.get("steps"):
         given["total_steps"] = options.steps  # schedules are over the whole run, also where it is longer now
-    set_threads(saved["framework"], options.threads)
+    given.setdefault("env_config", saved["algorithm"]["env_config"])
+    framework = read_manifest(run.checkpoint / POLICY).framework
+    set_threads(framework, options.threads)
     cls = algorithm_class(saved["algorithm"].get("name", "PPO"))
     algo = cls.restore(run.checkpoint, saved["env"], config=given, record=record)
     print(f"going on after {algo.steps} steps")
@@ -192,7 +196,7 @@ def evaluate(
 
     if video is not None and render:
         raise ConfigError("--video and --render: an environment renders frames or a window, not both; give one.")
-    source = directory / POLICY if (directory / POLICY).is_dir() else directory
+    source = policy_of(directory)
     import_modules(modules or [])
     manifest, env_config = read_manifest(source), {}
     if env is None:

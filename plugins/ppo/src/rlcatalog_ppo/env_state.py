@@ -40,6 +40,7 @@ _CHANGES: dict[type, tuple[str, ...]] = {
 }
 #: The longest episode that is played again; it would take minutes, and its actions much memory.
 _LONGEST = 200_000
+_PLAIN = (bool, int, float, str, list, deque)
 
 
 class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -207,7 +208,10 @@ def _known(env: Any) -> _Level | None:
 
         def put(state: Mapping[str, Any]) -> None:
             for name, value in state.items():
-                longest = getattr(getattr(env, name), "maxlen", None)
+                now = getattr(env, name)
+                if name not in names or (type(now) in _PLAIN and type(value) is not type(now)):
+                    raise ValueError(f"{type(env).__name__} has no {name} of {type(value).__name__}")
+                longest = getattr(now, "maxlen", None)
                 object.__setattr__(env, name, deque(value, longest) if longest is not None else value)
 
         return lambda: {name: getattr(env, name) for name in names if hasattr(env, name)}, put

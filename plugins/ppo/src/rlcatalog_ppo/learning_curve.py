@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from rlcatalog.policy import write_file
+from rlcatalog_ppo.run_summaries import Row
 
 
-def draw(path: Path, results: Sequence[dict[str, Any]], title: str) -> None:
+def draw(path: Path, rows: Sequence[Row], title: str) -> None:
     """Draw the learning curve: mean return of the last 100 episodes over environment steps."""
     from matplotlib.figure import Figure
 
-    points = [(r["timesteps_total"], r["episode_return_mean"]) for r in results if r["episode_return_mean"] is not None]
+    points = [(row.timesteps_total, row.episode_return_mean) for row in rows if row.episode_return_mean is not None]
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     axes.plot([x for x, _ in points], [y for _, y in points], color="#1f6fb2")
-    axes.set(title=title, xlabel="environment steps", ylabel="mean return, last 100 episodes")
+    axes.set_title(title, parse_math=False)
+    axes.set(xlabel="environment steps", ylabel="mean return, last 100 episodes")
     axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=120)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120, format="png")
+    write_file(path.parent, path.name, picture.getvalue())

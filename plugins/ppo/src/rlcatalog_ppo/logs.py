@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from rlcatalog.cli import cut_rows, json_line
 from rlcatalog.errors import ConfigError, MissingExtraError, SavedPolicyError, nearest, reason, shown
-from rlcatalog.policy import write_file
+from rlcatalog.policy import read_file, write_file
 from rlcatalog_ppo.event_file import EventFile
 
 METRICS, TABLE, TENSORBOARD, WANDB = "metrics.jsonl", "progress.csv", "tensorboard", "wandb"
@@ -157,8 +157,9 @@ class CsvFile:
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
         self._folder, self._path = folder, folder / TABLE
         self._columns: list[str] = []
-        if after is not None and self._path.exists():
+        if after is not None:
             cut_rows(self._path, _STEPS, after)
+        if after is not None and self._path.exists():
             self._columns = next(csv.reader(io.StringIO(self._path.read_text(encoding="utf-8"))), [])
         self._file = self._path.open("w" if after is None else "a", encoding="utf-8", newline="")
 
@@ -264,9 +265,12 @@ def _need_wandb() -> None:
 def _wandb_id(folder: Path, after: int | None) -> str:
     """Return the id of a run: the one it had, where it goes on, or a new one."""
     path = folder / WANDB_ID
-    if after is None or not path.exists():
+    try:
+        found = "" if after is None else read_file(path, 1000).decode(errors="replace").strip()
+    except FileNotFoundError:
+        after = None
+    if after is None:
         return secrets.token_hex(8)
-    found = path.read_text(encoding="utf-8", errors="replace").strip()
     if not re.fullmatch(r"[a-z0-9]{1,64}", found):
         raise SavedPolicyError(f"{path}: {shown(found)} is no id of a run. Remove the file to go on under a new one.")
     return found

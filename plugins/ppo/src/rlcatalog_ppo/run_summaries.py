@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rlcatalog.cli import is_held, read_record
+from rlcatalog.cli import MOST_ROWS, is_held, read_record
 from rlcatalog.errors import SavedPolicyError, one_line
-from rlcatalog.policy import RegularFile
+from rlcatalog.policy import MOST_JSON, read_file
 
 CONFIG, RECORD, METRICS, PROGRESS, POLICY = "config.json", "run.json", "metrics.jsonl", "progress.csv", "policy"
 #: A folder with one of these holds a run.
@@ -181,22 +181,18 @@ def _columns(path: Path, text: str) -> list[Row]:
     return found
 
 
-def _read(path: Path) -> str | None:
+def _read(path: Path, most: int = MOST_ROWS) -> str | None:
     """Return the text of a file, or None where there is none."""
     try:
-        file = RegularFile(path)
+        return read_file(path, most).decode()
     except FileNotFoundError:
         return None
-    try:
-        return file.read().decode()
-    except ValueError as error:
+    except UnicodeDecodeError as error:
         raise SavedPolicyError(f"{path}: is no text: {one_line(str(error))}") from error
-    finally:
-        file.close()
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    text = _read(folder / CONFIG)
+    text = _read(folder / CONFIG, MOST_JSON)
     if text is None:
         return {}
     try:

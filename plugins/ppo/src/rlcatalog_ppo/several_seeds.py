@@ -107,7 +107,8 @@ def train_seeds(
         options = [f"--seed={seed}", f"--out={folder / f'seed-{seed}'}"]
         options += [f"{names[name]}={path / f'seed-{seed}'}" for name, path in own.items()]
         log = folder / f"seed-{seed}.log"
-        with log.open("wb") as output:
+        log.unlink(missing_ok=True)  # it may be a link
+        with log.open("xb") as output:
             return _Child(seed, _process([line[0], *options, *line[1:]], output), log)
 
     at_once = max(1, min(len(seeds), _cores() // max(1, threads)))

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 import rlcatalog
 from rlcatalog.cli import KeptRun, interruptible, prune_checkpoints, recorded, run_folder, write_config
 from rlcatalog.config import plain
-from rlcatalog.errors import NonFiniteError
+from rlcatalog.errors import NonFiniteError, SavedPolicyError
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback, Checkpoints, Evaluation, Log, StopAt
 from rlcatalog_ppo.learning_curve import draw
-from rlcatalog_ppo.logs import METRICS, writers
+from rlcatalog_ppo.logs import writers
+from rlcatalog_ppo.run_summaries import read_rows
 
 COMMAND = "train"
 #: What a run's folder holds beside its config.
@@ -36,10 +36,10 @@ class RunOptions(KeptRun, kw_only=True, frozen=True):
     """
 
     command: str = COMMAND
-    eval_every: int = 0
-    eval_episodes: int = 10
+    eval_every: Annotated[int, msgspec.Meta(ge=0)] = 0
+    eval_episodes: Annotated[int, msgspec.Meta(ge=1)] = 10
     stop_at: float | None = None
-    threads: int = 1
+    threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     log: list[str] = msgspec.field(default_factory=list)
 
 
@@ -104,18 +104,26 @@ def run(
             show(row)
 
         algo.add_callbacks(callbacks(folder, options, write))
-        try:
-            algo.learn(options.steps)
-        except NonFiniteError as error:
-            raise NonFiniteError(f"{error} The policy as it was before is in {folder / POLICY}.") from error
-        finally:
-            algo.stop()
-            draw(folder / CURVE, rows(folder), f"{type(algo).__name__} on {env_id}, seed {algo.config.seed}")
+        title = f"{type(algo).__name__} on {env_id}, seed {algo.config.seed}"
+        with _drawn(folder, title):
+            try:
+                algo.learn(options.steps)
+            except NonFiniteError as error:
+                raise NonFiniteError(f"{error} The policy as it was before is in {folder / POLICY}.") from error
+            finally:
+                algo.stop()
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    """Return the metrics of a run."""
-    return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
+@contextmanager
+def _drawn(folder: Path, title: str) -> Iterator[None]:
+    """Draw the learning curve of a run when it ends; the error that ends it is told also where drawing fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError, SavedPolicyError):
+            draw(folder / CURVE, read_rows(folder), title)
+        raise
+    draw(folder / CURVE, read_rows(folder), title)
 
 
 def resolved(algo: Any, options: RunOptions) -> dict[str, Any]:

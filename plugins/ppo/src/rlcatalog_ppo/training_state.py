@@ -1,0 +1,230 @@
+"""What a checkpoint holds of a training run: checked as a whole, since its files may come from anybody.
+
+`TrainingState` says which names and types there are, `check_generators` which states NumPy would read beside its memory
+for, and `check_like` that arrays fit the algorithm that goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+
+from rlcatalog.errors import shown
+
+Array = np.ndarray[Any, Any]
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
+_NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+#: Generators of NumPy whose states have a position that is not checked: where it stands, and its most.
+_POSITIONS = {"MT19937": ("state", "pos", 624), "Philox": (None, "buffer_pos", 4)}
+
+
+class Randomness(msgspec.Struct):
+    """States of the generators of a process (see `randomness.get_state`)."""
+
+    python: tuple[int, tuple[int, ...], float | None]
+    numpy: tuple[Literal["MT19937"], np.ndarray, int, int, float]
+    policy: dict[str, np.ndarray]
+
+
+class Adam(msgspec.Struct):
+    """State of an optimiser (see `learner.Moments`)."""
+
+    step: _Count
+    first: dict[str, np.ndarray]
+    second: dict[str, np.ndarray]
+    behind: dict[str, _Count] = {}
+
+
+class Learned(msgspec.Struct):
+    """State of a learner beside the weights (see `Learner.get_state`)."""
+
+    kl_coeff: _NotNegative
+    optimizer: Adam
+
+
+class Episodes(msgspec.Struct):
+    """The last finished episodes (see `rollout.Episodes`)."""
+
+    returns: Annotated[list[float], msgspec.Meta(max_length=100)]
+    lengths: Annotated[list[int], msgspec.Meta(max_length=100)]
+    total: _Count
+
+
+class Remembered(msgspec.Struct):
+    """What the policy remembers of the episodes in progress (see `rlcatalog.policy.State`)."""
+
+    memory: tuple[Any, ...]
+    windows: dict[str, Any]
+    t: np.ndarray
+    seen: dict[str, Any]
+    past: tuple[Any, ...]
+
+
+class Collected(msgspec.Struct):
+    """Where a collection stands (see `Collector.get_state`); arrays are compared with those of a new one."""
+
+    episodes: Episodes
+    state: Remembered | None
+    scale: dict[str, np.ndarray] | None = None
+
+
+class Begun(msgspec.Struct):
+    """How an episode began that is to be played again."""
+
+    generator: dict[str, Any]
+    seed: _Count | None
+    options: dict[str, Any] | None
+
+
+class Place(msgspec.Struct):
+    """Where an environment stands (see `Resumable.where`)."""
+
+    generator: dict[str, Any]
+    why: str | None = None
+    levels: list[Any] | None = None
+    begun: Begun | None = None
+    actions: list[Any] | None = None
+    seen: str | None = None
+
+
+class Settings(msgspec.Struct):
+    """What is read of an algorithm's config before that is parsed."""
+
+    num_envs: int
+    env_config: dict[str, Any]
+
+
+class TrainingState(msgspec.Struct, kw_only=True):
+    """The state of an algorithm (see `OnPolicy.state`)."""
+
+    algorithm: str
+    env: str | None
+    config: Settings
+    steps: _Count
+    iterations: _Count
+    seconds: _NotNegative
+    generator: dict[str, Any]
+    randomness: Randomness
+    learner: Learned
+    collector: Collected
+    environments: list[Place]
+    frozen: bool | None = None
+    recorded: _Count | None = None
+    callbacks: dict[str, Any]
+
+
+def check_state(state: Any) -> None:
+    """Raise unless a structure is the state of an algorithm.
+
+    Args:
+        state: What `trees.put_together` returned.
+
+    Raises:
+        ValueError: It is not; the message says where.
+    """
+    checked = msgspec.convert(state, TrainingState)
+    wanted, count = checked.config.num_envs, len(checked.environments)
+    if wanted != count:  # so many are made before anything else is compared
+        raise ValueError(f"its config says num_envs={wanted}, and it has the states of {count} environments")
+    check_generators(state)
+
+
+def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise unless the arrays of a state are those of an algorithm.
+
+    Args:
+        state: The state.
+        now: The state of the algorithm as it was made, which is to go on from the other.
+
+    Raises:
+        ValueError: They are not; the message says which.
+    """
+    for name in ("first", "second"):
+        check_like(state["learner"]["optimizer"][name], now["learner"]["optimizer"][name], f"learner/optimizer/{name}")
+    collected, new = state["collector"], now["collector"]
+    for name in new.keys() & collected.keys() - {"episodes", "scale", "state"}:
+        check_like(collected[name], new[name], f"collector/{name}")
+    if collected.get("scale") is not None and new["scale"] is not None:
+        check_like(collected["scale"], new["scale"], "collector/scale")
+    if new["state"] is not None:
+        for name in ("memory", "windows", "t", "past"):
+            check_like(collected["state"][name], new["state"][name], f"collector/state/{name}")
+        _check_rows(collected["state"]["seen"], len(new["returns"]), "collector/state/seen")
+    drawn, own = state["randomness"]["policy"], now["randomness"]["policy"]
+    for name in drawn.keys() & own.keys():
+        check_like(drawn[name], own[name], f"randomness/policy/{name}")
+
+
+def _check_rows(tree: Any, count: int, place: str) -> None:
+    """Raise unless all arrays of a structure have so many rows."""
+    if isinstance(tree, Mapping):
+        for name, part in tree.items():
+            _check_rows(part, count, f"{place}/{name}")
+    elif isinstance(tree, tuple):
+        for number, part in enumerate(tree):
+            _check_rows(part, count, f"{place}/{number}")
+    elif not isinstance(tree, np.ndarray) or tree.shape[:1] != (count,):
+        raise ValueError(f"{place}: expected an array of {count} rows, found {shown(tree)}")
+
+
+def check_generators(tree: Any) -> None:
+    """Raise where a structure holds a state of a generator of NumPy with a position beside its memory.
+
+    NumPy takes such a state, and the next number that is drawn ends the process.
+
+    Raises:
+        ValueError: It does.
+    """
+    if isinstance(tree, Mapping):
+        name = tree.get("bit_generator")
+        if isinstance(name, str) and name in _POSITIONS:
+            inside, key, most = _POSITIONS[name]
+            held = tree if inside is None else tree.get(inside)
+            _check_position(name, held.get(key) if isinstance(held, Mapping) else None, most)
+        for part in tree.values():
+            check_generators(part)
+    elif isinstance(tree, list | tuple):
+        if len(tree) > 2 and isinstance(tree[0], str) and tree[0] in _POSITIONS:  # of `np.random.RandomState`
+            _check_position(tree[0], tree[2], _POSITIONS[tree[0]][2])
+        for part in tree:
+            check_generators(part)
+
+
+def _check_position(name: str, position: Any, most: int) -> None:
+    if type(position) is not int or not 0 <= position <= most:
+        raise ValueError(f"the position of a generator {name} is {shown(position)}; expected 0 to {most}")
+
+
+def check_like(value: Any, like: Any, place: str) -> None:
+    """Raise unless a structure of arrays has the names, lengths, shapes and kinds of numbers of another.
+
+    Args:
+        value: The structure.
+        like: The other one.
+        place: Where it stands, for the message.
+
+    Raises:
+        ValueError: It has not.
+    """
+    if isinstance(like, np.ndarray):
+        if not isinstance(value, np.ndarray) or (value.shape, value.dtype.kind) != (like.shape, like.dtype.kind):
+            found = f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else shown(value)
+            raise ValueError(f"{place}: expected {like.dtype} {list(like.shape)}, found {found}")
+    elif isinstance(like, Mapping):
+        if not isinstance(value, Mapping) or value.keys() != like.keys():
+            names = sorted(value) if isinstance(value, Mapping) else value
+            raise ValueError(f"{place}: expected {shown(sorted(like))}, found {shown(names)}")
+        for name, part in like.items():
+            check_like(value[name], part, f"{place}/{name}")
+    elif isinstance(like, tuple):
+        if not isinstance(value, tuple) or len(value) != len(like):
+            raise ValueError(f"{place}: expected {len(like)} parts, found {shown(value)}")
+        for number, part in enumerate(like):
+            check_like(value[number], part, f"{place}/{number}")
+    elif (like is None) != (value is None):
+        raise ValueError(f"{place}: expected {shown(like)}, found {shown(value)}")
