@@ -111,6 +111,13 @@ def catalog():
     return isolated_catalog(*PARTS)
 
 
+#: What rlcatalog-atari makes of a game: two frames, gray pixels as RLlib's, RAM; and a game as it is.
+FRAMES = gym.spaces.Box(0, 255, (84, 84, 2), np.uint8)
+PIXELS = gym.spaces.Box(-1, 1, (84, 84, 1), np.float32)
+RAM = gym.spaces.Box(-1, 127 / 128, (128,), np.float32)
+RAW = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
+ATARI = {"framestack": 2, "dim": 64, "grayscale": True, "zero_mean": False, "atari_terminal_on_life_loss": True}
+
 #: Observation space, config → the keys that nothing reads.
 CASES = {
     "convolutions on a vector": (BOX, {"conv_filters": "nature", "fcnet_hiddens": [4]}, ["conv_filters"]),
@@ -118,9 +125,9 @@ CASES = {
     "a memory that is not switched on": (BOX, {"lstm_cell_size": 4}, ["lstm_cell_size"]),
     "one that is": (BOX, {"lstm_cell_size": 4, "use_lstm": True, "_time_major": True}, []),
     "in the order given": (BOX, {"dim": 42, "lstm_cell_size": 4, "attention_dim": 8, "conv_flatten": True},
-                           ["lstm_cell_size", "attention_dim", "conv_flatten"]),
+                           ["dim", "lstm_cell_size", "attention_dim", "conv_flatten"]),
     "at its default": (BOX, {"lstm_cell_size": 256, "conv_filters": None}, []),
-    "the kernel's own": (BOX, {"check_observations": "always", "action_bounds": "affine", "max_seq_len": 7,
+    "the kernel's own": (BOX, {"check_observations": "always", "action_bounds": "affine",
                                "action_mask_key": "m", "_disable_action_flattening": True}, []),
     "arguments of no custom class": (BOX, {"custom_model_config": {"a": 1}}, ["custom_model_config"]),
     "arguments of one": (BOX, {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 1}}, []),
@@ -132,6 +139,24 @@ CASES = {
     "integers as they are": (gym.spaces.Discrete(3), {"_disable_preprocessor_api": True}, []),
     "a switch that is off": (BOX, {"use_parametric": False}, []),
     "a switch that is on for nothing": (BOX, {"custom_model": "lstm", "use_attention": True}, ["use_attention"]),
+    "sequences of nothing that remembers": (BOX, {"max_seq_len": 7}, ["max_seq_len"]),
+    "sequences of a memory": (BOX, {"max_seq_len": 7, "use_attention": True}, []),
+    "an activation of no layers": (BOX, {"post_fcnet_activation": "tanh"}, ["post_fcnet_activation"]),
+    "an activation of some": (BOX, {"post_fcnet_activation": "tanh", "post_fcnet_hiddens": [4]}, []),
+    "initialisers of no layers": (IMAGE, {"post_fcnet_weights_initializer": "xavier_uniform"},
+                                  ["post_fcnet_weights_initializer"]),
+    "Atari's without a game": (BOX, ATARI, list(ATARI)),
+    "Atari's on another camera": (IMAGE, ATARI, list(ATARI)),
+    "the size of another camera": (IMAGE, {"dim": 42, "framestack": 2}, ["framestack"]),
+    "the pixel codec's on stacked frames": (FRAMES, {"framestack": 2, "grayscale": True, "zero_mean": False},
+                                            ["grayscale", "zero_mean"]),
+    "the pixel codec's on its pixels": (PIXELS, {"preprocessor_pref": "rllib", "grayscale": True, "zero_mean": False,
+                                                 "framestack": 2}, ["framestack"]),
+    "the pixel codec's on RAM": (RAM, {"preprocessor_pref": "rllib", "zero_mean": False}, ["zero_mean"]),
+    "a game left as it is": (RAW, {"preprocessor_pref": None, "framestack": 2}, ["framestack"]),
+    "frames that were flattened": (gym.spaces.Box(0, 255, (84 * 84 * 2,), np.uint8), {"framestack": 2}, []),
+    "frames inside a Dict, channels first": (gym.spaces.Dict({"game": gym.spaces.Box(0, 255, (2, 84, 84), np.uint8)}),
+                                             {"framestack": 2}, []),
     "a head and its distribution": (BOX, {"use_autoregressive": True, "autoregressive_hiddens": [3]}, []),
 }  # fmt: skip
 
@@ -191,6 +216,34 @@ def test_one_warning_says_all_of_them_where_the_user_stands(catalog):
     assert caught[0].filename == __file__
 
 
+def test_the_warning_says_what_a_key_needs(catalog):
+    config = {"zero_mean": False, "post_fcnet_activation": "tanh", "framestack": 2, "max_seq_len": 3}
+    with pytest.warns(UnreadKeysWarning) as caught:
+        catalog.resolve(FRAMES, TWO, config, "torch")
+    (text,) = [str(w.message) for w in caught]
+    assert text.startswith(
+        "model config: nothing that was chosen reads zero_mean (read with preprocessor_pref='rllib'),"
+        " post_fcnet_activation (read with post_fcnet_hiddens), max_seq_len (read by "
+    )
+
+
+def test_a_function_that_says_which_keys_it_ignores(acme):
+    fits = Match(Rank.SPECIFIC, "fits")
+    environ = {"RLCATALOG_PREFER_PLUGINS": "acme"}
+    ignoring = spec(match=lambda r: fits, ignores=lambda r: {"acme_width": "a wider space"} if r.obs.rank == 1 else {})
+    catalog = acme(ignoring, environ=environ)
+    assert unread(catalog, BOX, {"acme_width": 4}) == ["acme_width"]
+    assert unread(catalog, gym.spaces.Box(-1, 1, (3, 3)), {"acme_width": 4}) == []
+    catalog = acme(spec(match=lambda r: fits, ignores=lambda r: ["acme_width"]), environ=environ)
+    with pytest.raises(rlcatalog.errors.PartError, match=r"its ignores function returned .* a dict of config keys"):
+        unread(catalog, BOX, {"acme_width": 4})
+
+
+def test_a_trunk_of_another_package_may_read_sequences(acme):
+    catalog = acme(spec(reads=("fcnet_hiddens",)))
+    assert unread(catalog, BOX, {"custom_model": "acme", "max_seq_len": 3}) == []
+
+
 def test_building_warns_and_a_remembered_lookup_does_not():
     catalog, config = isolated_catalog(*PARTS), {"conv_filters": "nature", "fcnet_hiddens": [6]}
     catalog.explain(BOX, TWO, config, "torch")  # is no reason to be silent later
@@ -231,10 +284,10 @@ def test_what_the_parts_of_an_observation_were_found_for_is_told_by_whoever_asks
 
 def test_every_key_of_the_kernels_is_read_by_the_kernel_or_by_a_built_in_part():
     """None can be set without an effect anywhere: a key that nobody reads is none."""
-    from rlcatalog.config import ARGUMENTS_OF_CUSTOM, READ_BY_KERNEL, READ_WITH_MEMORY
+    from rlcatalog.config import READ_BESIDE, READ_BY_KERNEL, READ_WITH_MEMORY
 
     catalog = isolated_catalog(*PARTS)
     read = {key for component in catalog.components() for key in catalog.config_keys(component)}
     fields = set(KernelConfig.__struct_fields__)
-    assert fields - read - READ_BY_KERNEL - READ_WITH_MEMORY - set(ARGUMENTS_OF_CUSTOM) == set()
-    assert fields >= READ_BY_KERNEL | READ_WITH_MEMORY
+    assert fields - read - READ_BY_KERNEL - READ_WITH_MEMORY == set()
+    assert fields >= READ_BY_KERNEL | READ_WITH_MEMORY | set(READ_BESIDE)

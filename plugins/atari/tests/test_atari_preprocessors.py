@@ -268,12 +268,16 @@ def test_no_space_is_encoded_so_by_default(space):
 
 
 @pytest.mark.parametrize(
-    ("name", "kwargs", "shape"), [("generic_pixel", {}, (12, 12, 1)), ("atari_ram", {"obs_type": "ram"}, (128,))]
+    ("name", "kwargs", "keys", "shape"),
+    [
+        ("generic_pixel", {}, {"dim": 12, "grayscale": True}, (12, 12, 1)),
+        ("atari_ram", {"obs_type": "ram"}, {}, (128,)),
+    ],
 )
-def test_a_policy_uses_the_codec_its_config_names(name, kwargs, shape):
+def test_a_policy_uses_the_codec_its_config_names(name, kwargs, keys, shape):
     """The wrapper keeps its hands off then."""
     env = gymnasium.make("ALE/Breakout-v5", **kwargs)
-    config = {"custom_preprocessor": name, "dim": 12, "grayscale": True}
+    config = {"custom_preprocessor": name, **keys}
     with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
         policy = rlcatalog.build(env=env, config=config)
     assert policy.wrap_env(env) is env

@@ -363,3 +363,20 @@ def test_explaining_imports_neither_emulator_nor_image_library():
         "assert not {'cv2', 'ale_py', 'torch', 'tensorflow'} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# --- keys that did nothing -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "value"), [("framestack", 2), ("dim", 42), ("grayscale", True), ("zero_mean", False)])
+@pytest.mark.parametrize("obs_type", ["rgb", "ram"])
+@pytest.mark.parametrize("preference", ["deepmind", "rllib", None])
+def test_a_key_that_changes_nothing_is_unread(wrapped, preference, obs_type, key, value):
+    """What counts is what the environment emits: a key is unread if, and only if, that is the same without it."""
+    config = {"preprocessor_pref": preference}
+    envs = [wrapped("ALE/Pong-v5", {**config, **more}, obs_type=obs_type) for more in ({}, {key: value})]
+    space = envs[1].observation_space
+    same = envs[0].observation_space == space and np.array_equal(*(env.reset(seed=0)[0] for env in envs))
+    found = rlcatalog.explain(space, envs[1].action_space, {**config, key: value}).as_dict()["unread"]
+    assert (key in found) == same
+    assert set(found) <= {key}

@@ -12,11 +12,11 @@ from rlcatalog_ppo.tf import Adam
 
 SMALL = {"num_envs": 4, "rollout_length": 16, "seed": 0, "entropy_coeff": 0.01}
 OWN = {PPO: {"minibatch_size": 16, "vf_loss_coeff": 0.5}, A2C: {"lambda_": 0.9}, PG: {}}
-NET = {"fcnet_hiddens": [8], "max_seq_len": 5}
+NET = {"fcnet_hiddens": [8]}
 MODELS = {
     "fcnet": NET,
-    "lstm": {**NET, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True},
-    "attention": {**NET, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
+    "lstm": {**NET, "max_seq_len": 5, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True},
+    "attention": {**NET, "max_seq_len": 5, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
                   "attention_memory_inference": 6, "attention_memory_training": 6},
     "autoregressive": {**NET, "use_autoregressive": True},
 }  # fmt: skip

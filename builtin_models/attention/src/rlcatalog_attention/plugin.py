@@ -58,7 +58,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             switch="use_attention",
             describe=describe,
             config="rlcatalog_attention.config:AttentionConfig",
-            reads=("free_log_std",),
+            reads=("free_log_std", "max_seq_len"),
             examples="rlcatalog_attention.examples:examples",
         ),
         # Its sizes are keyword arguments: {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 4}}.
@@ -67,7 +67,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             targets={"torch": "rlcatalog_attention.torch:GTrXLNet", "tf": "rlcatalog_attention.tf:GTrXLNet"},
             summary="the gated transformer by itself, on encoded observations",
             describe=describe_net,
-            reads=("free_log_std",),
+            reads=("free_log_std", "max_seq_len"),
             examples="rlcatalog_attention.examples:net_examples",
         ),
     ]

@@ -85,10 +85,11 @@ def say_unread(catalog: Catalog, found: Resolution) -> None:
     if not found.unread:
         return
     parts = [c for c in catalog.components() if c.shadowed_by is None]
-    readers = {key: [c.name for c in parts if key in catalog.config_keys(c)] for key in found.unread}
-    keys = ", ".join(
-        f"{key} (read by {' and '.join(dict.fromkeys(names))})" if names else key for key, names in readers.items()
-    )
+    notes = {}
+    for key, condition in found.unread.items():
+        readers = dict.fromkeys(c.name for c in parts if key in catalog.config_keys(c))
+        notes[key] = f"read with {condition}" if condition else f"read by {' and '.join(readers)}" if readers else ""
+    keys = ", ".join(f"{key} ({note})" if note else key for key, note in notes.items())
     warn_caller(
         f"model config: nothing that was chosen reads {keys}. Leave out what has no effect here, or choose a part that"
         " reads it; explain() lists the parts and their keys.",

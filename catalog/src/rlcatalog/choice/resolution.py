@@ -14,7 +14,7 @@ from rlcatalog.choice.showing import explanation_sheet
 from rlcatalog.choice.slots import MODEL_SLOTS
 from rlcatalog.choice.summary import Summary, described
 from rlcatalog.choice.unread import unread_keys
-from rlcatalog.config import READ_WITH_MEMORY, ModelConfig
+from rlcatalog.config import READ_BY_KERNEL, READ_WITH_MEMORY, ModelConfig
 from rlcatalog.errors import MissingExtraError
 from rlcatalog.models import output_plan
 from rlcatalog.observations import Preprocessor, Unclaimed, make_filter, model_views
@@ -99,15 +99,18 @@ class Resolution:
         return tuple(component.name for component in chosen if component is not None)
 
     @cached_property
-    def unread(self) -> tuple[str, ...]:
-        """The config keys that differ from their defaults and that nothing reads."""
+    def unread(self) -> dict[str, str]:
+        """The config keys that differ from their defaults and that nothing reads; see `unread_keys`."""
         # A switch that is off was read by the choice itself: the part is not there.
         switches = {getattr(v.component.declaration, "switch", None) for c in self.choices.values() for v in c.verdicts}
         asked = {key: value for key, value in self.config.given.items() if key in self.config.asked}
-        given = {key: value for key, value in asked.items() if key not in switches or value}
+        given = [key for key, value in asked.items() if key not in switches or value]
+        read = READ_BY_KERNEL
         if self.choices["memory"].component is not None:
-            given = {key: value for key, value in given.items() if key not in READ_WITH_MEMORY}
-        return unread_keys(given, self._readers(), self.config_keys) if given else ()
+            read |= READ_WITH_MEMORY
+        elif not self.component("trunk").is_listed:  # it may have a state of its own
+            read |= {"max_seq_len"}
+        return unread_keys(given, read, self._readers(), self.config_keys, self.request) if given else {}
 
     def _readers(self) -> Iterator[Component]:
         yield from (choice.component for choice in self.choices.values() if choice.component is not None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from rlcatalog.config import ARGUMENTS_OF_CUSTOM, READ_BY_KERNEL
-from rlcatalog.plugins import Component
+from rlcatalog.config import READ_BESIDE
+from rlcatalog.plugins import Component, Request
 
 #: The components that were found for parts of the observation, by models that hold others.
 _FOUND: ContextVar[list[Component] | None] = ContextVar("rlcatalog_found", default=None)
@@ -33,22 +33,51 @@ def note_found(component: Component) -> None:
 
 
 def unread_keys(
-    given: Mapping[str, Any], chosen: Iterable[Component], keys_of: Callable[[Component], Iterable[str]]
-) -> tuple[str, ...]:
-    """Return the keys that nobody reads, in the order in which they were given.
+    given: Iterable[str],
+    read: Set[str],
+    chosen: Iterable[Component],
+    keys_of: Callable[[Component], Iterable[str]],
+    request: Request,
+) -> dict[str, str]:
+    """Return the keys that nobody reads, in the order in which they were given: key → what it takes to be read.
 
     A class of the running program that declares neither `config` nor `reads`, as RLlib's custom classes do, counts as
     reading everything.
 
     Args:
         given: The keys whose value is not the default.
+        read: The keys that the kernel and the engines read.
         chosen: The components that were chosen.
         keys_of: Returns the config keys that a component reads.
+        request: What they were chosen for.
+
+    Returns:
+        The text is empty where no chosen component has the key.
     """
-    left = [key for key in given if key not in READ_BY_KERNEL]
+    left = {key: "" for key in given if key not in read}
     for component in chosen:
-        if not left or component.undeclared:
-            return ()
-        own = set(keys_of(component))
-        left = [key for key in left if key not in own]
-    return tuple(key for key in left if not any(given.get(name) for name in ARGUMENTS_OF_CUSTOM.get(key, ())))
+        if component.undeclared:
+            return {}
+        ignored = _ignored(component, request)
+        for key in left.keys() & set(keys_of(component)):
+            if key in ignored:
+                left[key] = ignored[key]
+            else:
+                del left[key]
+    for key, others in READ_BESIDE.items():
+        if key in given and not any(request.config[other] for other in others):
+            left[key] = " or ".join(others)
+    return {key: left[key] for key in given if key in left}
+
+
+def _ignored(component: Component, request: Request) -> Mapping[str, str]:
+    if component.declaration.ignores is None:
+        return {}
+    found: Mapping[str, str] = component.ask("ignores", request, returns=_reasons)
+    return found
+
+
+def _reasons(answer: Any) -> dict[str, str]:
+    if not isinstance(answer, Mapping) or not all(type(part) is str for item in answer.items() for part in item):
+        raise TypeError("a dict of config keys and what it takes to read them was expected")
+    return dict(answer)

@@ -78,10 +78,17 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
 READ_BY_KERNEL = frozenset(
     {
         "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter", "action_mask_key",
-        "check_observations", "action_bounds", "_disable_action_flattening", "max_seq_len",
+        "check_observations", "action_bounds", "_disable_action_flattening", "custom_model_config",
     }
 )  # fmt: skip
 #: The keys that the kernel reads where a memory was chosen.
-READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory"})
-#: Keys that hold arguments of a custom class, and the keys that name one; without any, nobody reads them.
-ARGUMENTS_OF_CUSTOM = {"custom_model_config": ("custom_model", "custom_preprocessor")}
+READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "max_seq_len"})
+#: Keys that have no effect without one of others, and those.
+READ_BESIDE = {
+    "custom_model_config": ("custom_model", "custom_preprocessor"),
+    "post_fcnet_activation": ("post_fcnet_hiddens",),
+    "post_fcnet_weights_initializer": ("post_fcnet_hiddens",),
+    "post_fcnet_weights_initializer_config": ("post_fcnet_hiddens",),
+    "post_fcnet_bias_initializer": ("post_fcnet_hiddens",),
+    "post_fcnet_bias_initializer_config": ("post_fcnet_hiddens",),
+}

@@ -85,6 +85,8 @@ class Declaration:
         config: Import path of the msgspec struct with the config keys this component owns, or None.
         reads: Names of config keys that the component honours beside its own: the kernel's shared ones, or another
             package's. Keys that nobody declares are refused when the plugin is loaded.
+        ignores: The config keys, among those it reads, that have no effect for a request: key → what it takes, such as
+            `"preprocessor_pref='rllib'"`. Those that no other part reads are reported. None: it reads them all.
         overrides: `"distribution/name"` of the component this one replaces under the same name, or None.
         extends: `"distribution/name"` of the component that this one's targets are added to, for frameworks that it has
             no code for, or None; nothing else of this declaration is then read.
@@ -98,7 +100,7 @@ class Declaration:
     #: Whether targets are classes that users name, which `rlcatalog.torch` and its like show.
     shows_classes: ClassVar[bool] = True
     #: The fields that hold functions.
-    functions: ClassVar[tuple[str, ...]] = ("match",)
+    functions: ClassVar[tuple[str, ...]] = ("match", "ignores")
 
     name: str
     targets: Mapping[str, str]
@@ -106,6 +108,7 @@ class Declaration:
     match: Callable[[Request], Match | NoMatch] | None = None
     config: str | None = None
     reads: tuple[str, ...] = ()
+    ignores: Callable[[Request], Mapping[str, str]] | None = None
     overrides: str | None = None
     extends: str | None = None
     examples: str | None = None
@@ -243,7 +246,7 @@ class ModelSpec(Declaration):
     """
 
     kind: ClassVar[str] = "model"
-    functions = ("match", "claims", "describe", "pinned_keys")
+    functions = ("match", "ignores", "claims", "describe", "pinned_keys")
 
     slot: str = "trunk"
     switch: str | None = None

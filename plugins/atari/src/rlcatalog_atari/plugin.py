@@ -18,6 +18,20 @@ def match(request: Request) -> Match | NoMatch:
     return Match(Rank.SPECIFIC, f"the environment is ale_py's AtariEnv and preprocessor_pref is {preference!r}")
 
 
+def ignores(request: Request) -> dict[str, str]:
+    """Return the wrapper's keys that did nothing for the environment: all where it cannot have been wrapped."""
+    from rlcatalog_atari.recognition import ignored_keys
+
+    return ignored_keys(request.obs, request.config)
+
+
+def ignores_stacking(request: Request) -> dict[str, str]:
+    """Return the wrapper's keys that the pixel codec has no use for."""
+    return dict.fromkeys(
+        ("framestack", "atari_terminal_on_life_loss"), "Atari environments without custom_preprocessor"
+    )
+
+
 @hookimpl
 def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:
     return [
@@ -28,6 +42,7 @@ def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:
             match=match,
             config=_CONFIG,
             reads=("custom_preprocessor",),
+            ignores=ignores,
             examples="rlcatalog_atari.examples:environments",
         )
     ]
@@ -42,13 +57,13 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             "uint8 images: cropped, resized and scaled floats, on request",
             config=_CONFIG,
             reads=("check_observations",),
+            ignores=ignores_stacking,
             examples="rlcatalog_atari.examples:pixels",
         ),
         PreprocessorSpec(
             "atari_ram",
             {"numpy": "rlcatalog_atari.preprocessors:AtariRamPreprocessor"},
             "vectors of bytes: floats from -1 to 1, on request",
-            config=_CONFIG,
             reads=("check_observations",),
             examples="rlcatalog_atari.examples:memory",
         ),

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from rlcatalog import SpaceInfo
+from rlcatalog.config import read_config
+from rlcatalog_atari.config import AtariConfig
 
 DEFAULT_PREFERENCE = "deepmind"
 
 _ATARI = "ale_py.env.AtariEnv"
+#: How many bytes of RAM the console has.
+_RAM_SIZE = 128
 _OBSERVATION_WRAPPER = "gymnasium.core.ObservationWrapper"
 
 #: Wrappers of gymnasium that prepare Atari observations, or part of it, and are no ObservationWrapper.
@@ -41,6 +48,36 @@ def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
     if preference == "deepmind" and len(space.shape) == 1:
         return "RAM observations have no frames to stack (preprocessor_pref 'rllib' scales them)"
     return None
+
+
+def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the wrapper's keys that had no effect on observations: key → what it takes.
+
+    Whether an environment was wrapped is told by what it emits; where that is not clear, it counts as wrapped.
+
+    Args:
+        obs: The observation space that a model is built for.
+        config: The model config; missing keys have their defaults.
+    """
+    settings = read_config(config, AtariConfig)
+    preference = settings.preprocessor_pref
+    if preference == "rllib" and obs.shape == (_RAM_SIZE,):
+        return dict.fromkeys(("framestack", "dim", "grayscale", "zero_mean"), "an Atari environment that emits pixels")
+    games = "an Atari environment that wrap_env prepares"
+    shown = [leaf.shape for leaf in obs.walk() if _may_show_frames(leaf.shape or (), settings.dim)]
+    if preference is None or not shown:
+        return {name: games for name in AtariConfig.__struct_fields__ if name != "preprocessor_pref"}  # a preference
+    if preference == "rllib":
+        return {"framestack": "preprocessor_pref='deepmind'"}
+    ignored = dict.fromkeys(("grayscale", "zero_mean"), "preprocessor_pref='rllib'")
+    if all(math.prod(shape or ()) % (settings.dim**2 * settings.frames) for shape in shown):
+        ignored["framestack"] = games
+    return ignored
+
+
+def _may_show_frames(shape: tuple[int, ...], dim: int) -> bool:
+    """Whether a part of an observation may hold prepared frames, if only flattened, stacked or transposed since."""
+    return shape.count(dim) > 1 or (len(shape) == 1 and shape[0] % dim**2 == 0)
 
 
 def _classes(thing: Any) -> set[str]:
