@@ -255,8 +255,6 @@ def test_shared_layers_and_trunks_are_as_before():
 
 
 def test_what_is_refused_says_why():
-    with pytest.raises(ConfigError, match="no_final_linear"):
-        rlcatalog.explain(OBS, TWO, {**LSTM, **APART, "no_final_linear": True})
     made = rlcatalog.build(OBS, TWO, LSTM, "torch").model
     with pytest.raises(ConfigError, match=r"use_lstm with vf_share_layers=False: .*Let the catalog build the model"):
         type(made)(OBS, TWO, 2, {**LSTM, **APART}, "direct", trunk=made.trunk)

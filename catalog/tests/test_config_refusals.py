@@ -242,7 +242,7 @@ cases = [
     lambda: rlcatalog.build(box, two, {"fcnet_hiddens": [0]}),
     lambda: rlcatalog.build(box, two, {"fcnet_activation": "rlu"}),
     lambda: rlcatalog.build(box, two, {"vf_share_layers": 1}, "tf"),
-    lambda: rlcatalog.build(box, two, {"use_lstm": True, "no_final_linear": True}),
+    lambda: rlcatalog.build(box, two, {"use_lstm": True, "lstm_cell_size": 0}),
     lambda: rlcatalog.build(box, two, {"squash_to_range": True}),
     lambda: rlcatalog.build(box, two, {"custom_model": "fcnett"}),
     lambda: rlcatalog.build(box, two, {"custom_model": dict}),

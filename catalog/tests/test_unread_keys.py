@@ -124,6 +124,8 @@ CASES = {
     "dense layers on an image": (IMAGE, {"fcnet_hiddens": [4], "conv_activation": "tanh"}, ["fcnet_hiddens"]),
     "a memory that is not switched on": (BOX, {"lstm_cell_size": 4}, ["lstm_cell_size"]),
     "one that is": (BOX, {"lstm_cell_size": 4, "use_lstm": True, "_time_major": True}, []),
+    "under a memory": (BOX, {"use_lstm": True, "no_final_linear": True, "max_seq_len": 5}, ["no_final_linear"]),
+    "under none": (BOX, {"no_final_linear": True}, []),
     "in the order given": (BOX, {"dim": 42, "lstm_cell_size": 4, "attention_dim": 8, "conv_flatten": True},
                            ["dim", "lstm_cell_size", "attention_dim", "conv_flatten"]),
     "at its default": (BOX, {"lstm_cell_size": 256, "conv_filters": None}, []),
@@ -259,8 +261,8 @@ def test_building_warns_and_a_remembered_lookup_does_not():
 def test_a_lookup_that_fails_says_nothing(catalog):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(rlcatalog.errors.ConfigError, match="no_final_linear"):
-            catalog.resolve(BOX, TWO, {"use_lstm": True, "no_final_linear": True, "conv_filters": "nature"}, "torch")
+        with pytest.raises(rlcatalog.errors.ConfigError, match="free_log_std trains the second half"):
+            catalog.resolve(BOX, gym.spaces.Discrete(3), {"free_log_std": True, "conv_filters": "nature"}, "torch")
 
 
 def test_a_lookup_that_leaves_out_a_broken_part_warns_once(acme):

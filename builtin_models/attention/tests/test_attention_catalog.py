@@ -15,7 +15,14 @@ from seed_models import DuelingQModel, TorchRNN
 import rlcatalog
 from rlcatalog import Match, ModelCatalog, ModelSpec, Rank
 from rlcatalog.catalog import default_catalog
-from rlcatalog.errors import AmbiguousChoiceError, ConfigError, NotServedError, PluginWarning, StaleOutputError
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    ConfigError,
+    NotServedError,
+    PluginWarning,
+    StaleOutputError,
+    UnreadKeysWarning,
+)
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog
 from rlcatalog.tf import AttentionWrapper as TFWrapper, GTrXLNet as TFNet
 from rlcatalog.torch import AttentionWrapper as TorchWrapper, FullyConnectedNetwork, GTrXLNet as TorchNet
@@ -58,7 +65,6 @@ def test_it_is_explained():
 
 
 REFUSED = {
-    "no_final_linear": (True, "use_attention with no_final_linear"),
     "attention_num_heads": (0, "'attention_num_heads'"),
     "attention_memory_training": (-1, "'attention_memory_training'"),
     "attention_dim": (6.5, "'attention_dim'"),
@@ -74,11 +80,22 @@ def test_what_has_no_place_is_refused_before_anything_is_built(key):
         ModelCatalog.get_model_v2(BOX, TWO, 3, {**SMALL, "free_log_std": True}, "torch")
 
 
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_no_final_linear_has_no_effect_and_one_warning(framework):
+    plain = rlcatalog.build(BOX, TWO, SMALL, framework)
+    with pytest.warns(UnreadKeysWarning, match="no_final_linear"):
+        policy = rlcatalog.build(BOX, TWO, {**SMALL, "no_final_linear": True}, framework)
+    policy.model.set_weights(plain.model.get_weights())
+    obs = np.random.default_rng(0).normal(size=(3, *BOX.shape)).astype(np.float32)
+    for one, other in zip(plain.act(obs, explore=False)[2:5], policy.act(obs, explore=False)[2:5], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_refusing_imports_no_framework():
     code = (
         "import sys, gymnasium as gym, rlcatalog\n"
         "try: rlcatalog.build(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2),"
-        " {'use_attention': True, 'no_final_linear': True})\n"
+        " {'use_attention': True, 'attention_num_heads': 0})\n"
         "except ValueError: print(sorted({'torch', 'tensorflow'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -184,7 +201,6 @@ def test_the_net_by_itself_refuses_what_it_has_no_place_for(cls):
     for config, message in (
         ({"post_fcnet_hiddens": [8]}, "GTrXLNet with post_fcnet_hiddens: it has no dense layers"),
         ({"vf_share_layers": False}, "GTrXLNet with vf_share_layers=False"),
-        ({"no_final_linear": True}, "GTrXLNet with no_final_linear"),
     ):
         with pytest.raises(ConfigError, match=message):
             cls(BOX, TWO, 2, config, "net")

@@ -16,7 +16,7 @@ from torch import nn
 import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import action_codec
-from rlcatalog.errors import ConfigError, ConfigTypeError, ModelContractError, NotServedError
+from rlcatalog.errors import ConfigError, ConfigTypeError, ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.tf import LSTMWrapper as TFWrapper, TFModelV2
 from rlcatalog.torch import FullyConnectedNetwork, LSTMWrapper, TorchModelV2
 
@@ -68,7 +68,6 @@ def test_the_classes_stand_under_their_names():
 @pytest.mark.parametrize(
     ("key", "value", "kind", "message"),
     [
-        ("no_final_linear", True, ConfigError, r"use_lstm with no_final_linear: the hidden layers stand before the"),
         ("lstm_cell_size", 0, ConfigError, r"'lstm_cell_size' \(width of the LSTM's cell and output\).*>= 1"),
         ("lstm_cell_size", "5", ConfigTypeError, r"'lstm_cell_size'.*expected 'int', got 'str'; found '5'"),
         ("lstm_bias_initializer", "orthogonal", ConfigError, r"'orthogonal' needs a matrix and a bias is a vector"),
@@ -93,6 +92,18 @@ def test_free_log_std_is_honoured(framework, lstm):
     step = policy.act(np.zeros((3, 3), np.float32))
     assert weights["outputs.logits.weight"].shape == (2, 5)
     lstm.close(step.dist_inputs[:, 2:], np.tile(weights["outputs.free_log_std.log_std"], (3, 1)))
+
+
+def test_no_final_linear_has_no_effect_and_one_warning(framework, lstm):
+    plain = lstm.policy(framework)
+    with pytest.warns(UnreadKeysWarning, match="no_final_linear"):
+        policy = lstm.policy(framework, {"no_final_linear": True})
+    weights = plain.model.get_weights()
+    policy.model.set_weights(weights)
+    assert weights["outputs.logits.weight"].shape == (policy.resolution.num_outputs, 5)
+    obs = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
+    for one, other in zip(plain.act(obs, explore=False)[2:5], policy.act(obs, explore=False)[2:5], strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_the_old_key_for_both_still_means_both():

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import rlcatalog
-from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError
+from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.tf import tf
 from rlcatalog.torch import TorchModelV2
 from rlcatalog_compat import load_rllib_weights
@@ -99,10 +99,19 @@ def test_a_net_acts_as_rllibs(net, framework):
     assert np.ptp(step.dist_inputs, axis=0).min() > 1e-3 or "free" in net  # it depends on what it sees
 
 
+def built(config, framework):
+    """Build a policy; `no_final_linear`, which does nothing under a memory, here as in RLlib, is one warning."""
+    if not config.get("no_final_linear"):
+        return rlcatalog.build(VECTOR, FOUR, config, framework)
+    with pytest.warns(UnreadKeysWarning, match="no_final_linear"):
+        return rlcatalog.build(VECTOR, FOUR, config, framework)
+
+
+@pytest.mark.parametrize("more", [{}, {"no_final_linear": True}], ids=["", "no_final_linear"])
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_an_lstm_acts_as_rllibs_over_steps(framework):
-    model, weights = theirs(VECTOR, LSTM)
-    policy = rlcatalog.build(VECTOR, FOUR, LSTM, framework)
+def test_an_lstm_acts_as_rllibs_over_steps(framework, more):
+    model, weights = theirs(VECTOR, {**LSTM, **more})
+    policy = built({**LSTM, **more}, framework)
     load_rllib_weights(policy, weights)
     rng, state = np.random.default_rng(0), None
     memory = [torch.zeros(2, 6), torch.zeros(2, 6)]
@@ -119,10 +128,12 @@ def test_an_lstm_acts_as_rllibs_over_steps(framework):
             np.testing.assert_allclose(ours, part.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("more", [{}, {"no_final_linear": True}], ids=["", "no_final_linear"])
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_attention_acts_as_rllibs_once_its_memory_is_full(framework):
-    model, weights = theirs(VECTOR, {**ATTENTION, "vf_share_layers": False})  # whose layers for a value nobody reads
-    policy = rlcatalog.build(VECTOR, FOUR, ATTENTION, framework)
+def test_attention_acts_as_rllibs_once_its_memory_is_full(framework, more):
+    # With layers for a value that nobody reads.
+    model, weights = theirs(VECTOR, {**ATTENTION, **more, "vf_share_layers": False})
+    policy = built({**ATTENTION, **more}, framework)
     with pytest.warns(CatalogWarning, match="in the first 8 steps of every episode"):  # test_rllib_attention.py
         load_rllib_weights(policy, weights)
     rng = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from rlcatalog.choice.showing import explanation_sheet
 from rlcatalog.choice.slots import MODEL_SLOTS
 from rlcatalog.choice.summary import Summary, described
 from rlcatalog.choice.unread import unread_keys
-from rlcatalog.config import READ_BY_KERNEL, READ_WITH_MEMORY, ModelConfig
+from rlcatalog.config import IDLE_WITH_MEMORY, READ_BY_KERNEL, READ_WITH_MEMORY, ModelConfig
 from rlcatalog.errors import MissingExtraError
 from rlcatalog.models import output_plan
 from rlcatalog.observations import Preprocessor, Unclaimed, make_filter, model_views
@@ -105,12 +105,12 @@ class Resolution:
         switches = {getattr(v.component.declaration, "switch", None) for c in self.choices.values() for v in c.verdicts}
         asked = {key: value for key, value in self.config.given.items() if key in self.config.asked}
         given = [key for key, value in asked.items() if key not in switches or value]
-        read = READ_BY_KERNEL
+        read, idle = READ_BY_KERNEL, {}
         if self.choices["memory"].component is not None:
-            read |= READ_WITH_MEMORY
+            read, idle = read | READ_WITH_MEMORY, IDLE_WITH_MEMORY
         elif not self.component("trunk").is_listed:  # it may have a state of its own
             read |= {"max_seq_len"}
-        return unread_keys(given, read, self._readers(), self.config_keys, self.request) if given else {}
+        return unread_keys(given, read, idle, self._readers(), self.config_keys, self.request) if given else {}
 
     def _readers(self) -> Iterator[Component]:
         yield from (choice.component for choice in self.choices.values() if choice.component is not None)

@@ -35,6 +35,7 @@ def note_found(component: Component) -> None:
 def unread_keys(
     given: Iterable[str],
     read: Set[str],
+    idle: Mapping[str, str],
     chosen: Iterable[Component],
     keys_of: Callable[[Component], Iterable[str]],
     request: Request,
@@ -47,6 +48,7 @@ def unread_keys(
     Args:
         given: The keys whose value is not the default.
         read: The keys that the kernel and the engines read.
+        idle: Keys that have no effect whatever part reads them: key → what it takes.
         chosen: The components that were chosen.
         keys_of: Returns the config keys that a component reads.
         request: What they were chosen for.
@@ -67,6 +69,7 @@ def unread_keys(
     for key, others in READ_BESIDE.items():
         if key in given and not any(request.config[other] for other in others):
             left[key] = " or ".join(others)
+    left |= {key: idle[key] for key in given if key in idle}
     return {key: left[key] for key in given if key in left}
 
 

@@ -1,6 +1,7 @@
 from .deprecation import warn_caller as warn_caller, warn_deprecated as warn_deprecated
 from .flat import FlatConfig as FlatConfig, ReadOnlyConfig as ReadOnlyConfig, read_config as read_config
 from .kernel_keys import (
+    IDLE_WITH_MEMORY as IDLE_WITH_MEMORY,
     READ_BESIDE as READ_BESIDE,
     READ_BY_KERNEL as READ_BY_KERNEL,
     READ_WITH_MEMORY as READ_WITH_MEMORY,

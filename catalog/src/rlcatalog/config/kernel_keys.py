@@ -49,7 +49,11 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         bool, Meta(description="second half of the outputs is a trained vector that does not depend on the state")
     ] = False
     no_final_linear: Annotated[
-        bool, Meta(description="the last hidden layer is the output: num_outputs wide, with its activation")
+        bool,
+        Meta(
+            description="the last hidden layer is the output: num_outputs wide, with its activation; without effect"
+            " under a memory"
+        ),
     ] = False
     post_fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of the dense layers after"
                                   " the trunk's own")] = []  # fmt: skip
@@ -83,6 +87,8 @@ READ_BY_KERNEL = frozenset(
 )  # fmt: skip
 #: The keys that the kernel reads where a memory was chosen.
 READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "max_seq_len"})
+#: Keys of a trunk that have no effect under a memory, and what it takes for them to have one.
+IDLE_WITH_MEMORY = {"no_final_linear": "no memory"}
 #: Keys that have no effect without one of others, and those.
 READ_BESIDE = {
     "custom_model_config": ("custom_model", "custom_preprocessor"),

@@ -69,7 +69,8 @@ class Past:
 def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | None, key: str) -> OutputPlan:
     """Return the end of a memory: logits and value both read its output.
 
-    With `vf_share_layers=False` the kernel builds a memory twice, each with `num_outputs=None`.
+    With `vf_share_layers=False` the kernel builds a memory twice, each with `num_outputs=None`. As in RLlib,
+    `no_final_linear` has no effect here: a memory has no hidden layer that could be the output.
 
     Args:
         config: The flat model config.
@@ -78,19 +79,12 @@ def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | Non
         key: The config key that asked for the memory, for messages.
 
     Raises:
-        ConfigError: `no_final_linear`, or `vf_share_layers=False` where the memory is not built as a trunk: a memory
-            has no place for them.
+        ConfigError: `vf_share_layers=False` where the memory is not built as a trunk: a memory has no place for it.
     """
-    shared = read_config(config, KernelConfig)
-    if not shared.vf_share_layers and num_outputs is not None:
+    if not read_config(config, KernelConfig).vf_share_layers and num_outputs is not None:
         raise ConfigError(
             f"{key} with vf_share_layers=False: the value reads the memory's output, as the logits do. Let the catalog"
             " build the model (rlcatalog.build, ModelCatalog.get_model_v2), which gives the value a memory of its own;"
             " or leave vf_share_layers out."
-        )
-    if shared.no_final_linear:
-        raise ConfigError(
-            f"{key} with no_final_linear: the hidden layers stand before the memory, so the memory's output needs the"
-            " final linear layer. Leave no_final_linear out."
         )
     return output_plan(config, width, [], num_outputs)
