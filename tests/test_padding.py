@@ -10,6 +10,7 @@ from gymnasium import spaces
 from torch import nn
 
 import rlcatalog
+from rlcatalog.errors import ModelContractError
 from rlcatalog.tf import RecurrentNetwork as TFRecurrentNetwork, TFModelV2
 from rlcatalog.torch import RecurrentNetwork, TorchModelV2
 from rlcatalog.torch.nn import features_of
@@ -222,6 +223,61 @@ def test_a_users_recurrent_model_sees_no_row_that_was_never_observed(framework):
         one = scored(policy, part_of(batch, lengths, s))
         np.testing.assert_allclose(logp[first : first + lengths[s]], one[0], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(value[first : first + lengths[s]], one[1], rtol=1e-4, atol=1e-5)
+
+
+class TorchTimeMajor(TorchOwnLSTM):
+    """It sees sequences as `[T, B, ...]`; its values are those of its base."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.lstm.batch_first = False
+
+    def value_function(self):
+        return super().value_function() + 1
+
+
+class TFTimeMajor(TFOwnRNN):
+    def forward_rnn(self, inputs, state, seq_lens):
+        x, h = self.rnn(tf.transpose(inputs, [1, 0, 2]), initial_state=state[0])
+        self._x = tf.transpose(x, [1, 0, 2])
+        return self.logits(self._x), [h]
+
+    def value_function(self):
+        return super().value_function() + 1
+
+
+TIME_MAJOR = {"torch": TorchTimeMajor, "tf": TFTimeMajor}
+
+
+@FRAMEWORKS
+@pytest.mark.parametrize("lengths", [[4, 4, 4], [5, 1, 2]])
+def test_a_time_major_model_gives_each_row_its_own_value(framework, lengths):
+    """Of sequences side by side, against each sequence by itself."""
+    policy = rlcatalog.build(BOX, TWO, {"custom_model": TIME_MAJOR[framework], "_time_major": True}, framework)
+    batch = batch_of(policy, lengths)
+    assert policy.act(batch["obs"][:3]).value.shape == (3,)
+    weights = np.linspace(-1, 1, sum(lengths), dtype=np.float32)
+    whole, gradients, parts = scored(policy, batch), weighted(policy, batch, weights), []
+    for s in range(3):
+        part, rows = part_of(batch, lengths, s), slice(sum(lengths[:s]), sum(lengths[: s + 1]))
+        for together, alone in zip(whole[:2], scored(policy, part)[:2], strict=True):
+            np.testing.assert_allclose(together[rows], alone, rtol=1e-4, atol=1e-5)
+        parts.append(weighted(policy, part, weights[rows]))
+    for name, gradient in gradients.items():
+        np.testing.assert_allclose(gradient, sum(part[name] for part in parts), rtol=1e-3, atol=1e-4)
+
+
+@FRAMEWORKS
+def test_outputs_that_are_not_time_major_are_refused(framework):
+    class Turned(TIME_MAJOR[framework]):
+        def forward_rnn(self, inputs, state, seq_lens):
+            x, state = super().forward_rnn(inputs, state, seq_lens)
+            return x.transpose(0, 1) if framework == "torch" else tf.transpose(x, [1, 0, 2]), state
+
+    policy = rlcatalog.build(BOX, TWO, {"custom_model": Turned, "_time_major": True}, framework)
+    text = r"Turned.forward_rnn\(\) must return outputs \[T, B, n\].*expected \(5, 3, n\), found \(3, 5, 2\)"
+    with pytest.raises(ModelContractError, match=text):
+        policy.evaluate(batch_of(policy, [5, 1, 2]))
 
 
 class TorchOwnMemory(TorchModelV2):

@@ -29,4 +29,5 @@ from .model import (
 )
 from .past_inputs import Past as Past, memory_outputs as memory_outputs
 from .separate_value import SeparateValue as SeparateValue, ValueSide as ValueSide
+from .time_major import check_time_major as check_time_major, in_row_order as in_row_order
 from .views import ViewRequirement as ViewRequirement

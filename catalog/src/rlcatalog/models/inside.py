@@ -35,6 +35,7 @@ class Inside:
         part: The plugin's part it is, for messages: "model 'glu' of acme-glu 1.0"; empty for a class of the program's.
         unclaimed: Inside a head: what that leaves of the observations it is given.
         asked: Which methods it was asked, of those that count for the model around it; see `counting`.
+        timed: T and B of the last pass, where a recurrent model saw it as `[T, B, ...]`; else None.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Inside:
         "ops",
         "part",
         "preprocessor",
+        "timed",
         "unclaimed",
     )
 
@@ -63,6 +65,7 @@ class Inside:
         self.part = ""
         self.unclaimed: Unclaimed | None = None
         self.asked: set[str] = set()
+        self.timed: tuple[Any, Any] | None = None
 
     def run(self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         """Call `forward`, with the hooks a framework has around it."""
@@ -109,6 +112,10 @@ class Inside:
         """Return a tensor as [B, size]."""
         raise NotImplementedError
 
+    def batch_major(self, rows: Any, steps: Any, sequences: Any) -> Any:
+        """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
+        raise NotImplementedError
+
     def padding(self, model: ModelV2, obs: Any, seq_lens: Any) -> Any:
         """Return where the padding stands in rows that a trunk should not see it in, or None."""
         if list(model.get_initial_state()):
@@ -131,7 +138,7 @@ class Inside:
 
     def _fresh(self) -> dict[str, Any]:
         """Return what a copy begins with."""
-        return {"last_output": None}
+        return {"last_output": None, "timed": None}
 
 
 def is_model(value: Any) -> bool:

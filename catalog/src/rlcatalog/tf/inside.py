@@ -73,6 +73,14 @@ class TFInside(Inside):
         """Return a tensor as [B, size]."""
         return flatten_rows(obs)
 
+    def batch_major(self, rows: Any, steps: Any, sequences: Any) -> Any:
+        """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
+        if not tf.is_tensor(rows) or not rows.shape.rank:
+            return rows  # `check_values` says what is wrong
+        timed = tf.reshape(rows, tf.concat([[steps, sequences], tf.shape(rows)[1:]], axis=0))
+        turned = tf.transpose(timed, [1, 0, *range(2, rows.shape.rank + 1)])
+        return tf.ensure_shape(tf.reshape(turned, tf.shape(rows)), rows.shape)
+
     def padding_of(self, seq_lens: Any, rows: Any) -> Padding | None:
         """Return where the padding stands in rows, or None where there is none."""
         return Padding.of(seq_lens, rows)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from rlcatalog.models import ModelV2
+from rlcatalog.models import ModelV2, check_time_major, in_row_order
 from rlcatalog.tf.dtypes import dtype_of
 from rlcatalog.tf.inside import TFInside, found_in
 from rlcatalog.tf.sequences import steps_of
@@ -88,19 +88,26 @@ def _same_trace(value_function: Callable[..., Any]) -> Callable[..., Any]:
 class RecurrentNetwork(TFModelV2):
     """Base class of recurrent models: implement `forward_rnn` and `get_initial_state`."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(own := cls.__dict__.get("value_function"), types.FunctionType):
+            cls.value_function = in_row_order(own)  # type: ignore[method-assign]
+
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
         """Add the time dimension and call `forward_rnn`."""
         flat = tf.cast(input_dict["obs_flat"], dtype_of(self))
         rows = tf.shape(flat)[0]
         if seq_lens is None:
             seq_lens = tf.ones([rows], tf.int32)
-        sequences = tf.shape(seq_lens)[0]
-        inputs = tf.reshape(flat, [sequences, steps_of(flat, seq_lens), flat.shape[-1]])
+        sequences, steps = tf.shape(seq_lens)[0], steps_of(flat, seq_lens)
+        self._rlcatalog.timed = (steps, sequences) if self.is_time_major() else None
+        inputs = tf.reshape(flat, [sequences, steps, flat.shape[-1]])
         if self.is_time_major():
             inputs = tf.transpose(inputs, [1, 0, 2])
         output, new_state = self.forward_rnn(inputs, state, seq_lens)
         if self.is_time_major():
-            output = tf.transpose(output, [1, 0, 2])
+            check_time_major(self, tuple(output.shape), *inputs.shape[:2])
+            output = tf.transpose(tf.reshape(output, [steps, sequences, output.shape[-1]]), [1, 0, 2])
         return tf.reshape(output, [-1, output.shape[-1]]), list(new_state)
 
     def forward_rnn(self, inputs: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
@@ -112,7 +119,9 @@ class RecurrentNetwork(TFModelV2):
             seq_lens: Sequence lengths `[B]`.
 
         Returns:
-            Outputs `[B, T, num_outputs]` and the new state tensors `[B, ...]`.
+            Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
+            What `value_function` makes of tensors that were kept here is in the same order: its values are turned from
+            `[T, B]` to the order of the batch, as the outputs are.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
 

@@ -63,6 +63,12 @@ class TorchInside(Inside):
         """Return a tensor as [B, size]."""
         return obs.reshape(obs.shape[0], math.prod(obs.shape[1:]))  # -1 fits no empty batch
 
+    def batch_major(self, rows: Any, steps: int, sequences: int) -> Any:
+        """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
+        if not isinstance(rows, torch.Tensor) or rows.shape[:1] != (steps * sequences,):
+            return rows  # `check_values` says what is wrong
+        return rows.reshape(steps, sequences, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
+
     def padding_of(self, seq_lens: Any, rows: torch.Tensor) -> Padding | None:
         """Return where the padding stands in rows, or None where there is none."""
         return Padding.of(seq_lens, rows)

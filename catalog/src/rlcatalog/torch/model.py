@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from abc import ABCMeta
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlcatalog.models import ModelV2
+from rlcatalog.models import ModelV2, check_time_major, in_row_order
 from rlcatalog.torch.dtypes import dtype_of
 from rlcatalog.torch.inside import TorchInside
 from rlcatalog.torch.sequences import sequences_of, steps_of
@@ -107,6 +108,11 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 class RecurrentNetwork(TorchModelV2):
     """Base class of recurrent models: implement `forward_rnn` and `get_initial_state`."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(own := cls.__dict__.get("value_function"), types.FunctionType):
+            cls.value_function = in_row_order(own)  # type: ignore[method-assign]
+
     def forward(
         self, input_dict: dict[str, Any], state: list[torch.Tensor], seq_lens: torch.Tensor | None
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -114,14 +120,17 @@ class RecurrentNetwork(TorchModelV2):
         flat = input_dict["obs_flat"].to(dtype_of(self))
         rows = flat.shape[0]
         sequences = rows if seq_lens is None else sequences_of(seq_lens)
-        flat = flat.reshape(sequences, steps_of(rows, sequences), flat.shape[1])
+        steps = steps_of(rows, sequences)
+        self._rlcatalog.timed = (steps, sequences) if self.is_time_major() else None
+        flat = flat.reshape(sequences, steps, flat.shape[1])
         if self.is_time_major():
             flat = flat.transpose(0, 1)
         if seq_lens is None:
             seq_lens = torch.ones(rows, dtype=torch.int32, device=flat.device)
         output, new_state = self.forward_rnn(flat, state, seq_lens)
         if self.is_time_major():
-            output = output.transpose(0, 1)
+            check_time_major(self, tuple(output.shape), steps, sequences)
+            output = output.reshape(steps, sequences, output.shape[-1]).transpose(0, 1)
         return output.reshape(rows, output.shape[-1]), list(new_state)
 
     def forward_rnn(
@@ -135,6 +144,8 @@ class RecurrentNetwork(TorchModelV2):
             seq_lens: Sequence lengths `[B]`.
 
         Returns:
-            Outputs `[B, T, num_outputs]` and the new state tensors `[B, ...]`.
+            Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
+            What `value_function` makes of tensors that were kept here is in the same order: its values are turned from
+            `[T, B]` to the order of the batch, as the outputs are.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
