@@ -20,6 +20,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "repository",
+    "clean_tree",
 ]
 exclude_patterns = ["_build", "_ext", "jupyter_execute"]
 
@@ -39,6 +40,8 @@ copybutton_exclude = ".linenos, .gp, .go"
 # --- notebooks -------------------------------------------------------------------------------------------------------
 
 nb_execution_mode = "cache"
+#: What a page saves lies in a folder that is removed, not in the repository.
+nb_execution_in_temp = True
 nb_execution_timeout = 120
 nb_execution_raise_on_error = True
 nb_merge_streams = True

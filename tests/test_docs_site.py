@@ -1,6 +1,10 @@
 """The pages of the site: their code runs and prints what they say, and each is in the contents."""
 
+import importlib
 import re
+import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pages
@@ -48,3 +52,48 @@ def test_every_page_of_the_site_is_in_its_contents():
                 assert found, f"{page} lists {entry}"
                 listed |= found
     assert set(SITE) == listed
+
+
+class Builder:
+    """What a Sphinx extension is given: it keeps what is to be called when the build has ended."""
+
+    def __init__(self, folder):
+        self.srcdir, self.ended = folder, []
+
+    def connect(self, event, function):
+        assert event == "build-finished"
+        self.ended.append(function)
+
+    def end(self):
+        for function in self.ended:
+            function(self, None)
+
+
+def test_a_build_of_the_site_that_changes_the_repository_fails(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs/_ext")
+    clean_tree = importlib.import_module("clean_tree")
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for name in ("page.md", "edited.md", ".gitignore"):
+        (docs / name).write_text("_build\n", encoding="utf-8")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    for line in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "first"]):
+        subprocess.run([*git, *line], cwd=tmp_path, check=True)
+    (docs / "edited.md").write_text("by hand, before the build\n", encoding="utf-8")
+    builder = Builder(docs)
+    clean_tree.setup(builder)
+    (docs / "_build").mkdir()
+    (docs / "_build/page.html").touch()
+    builder.end()
+    (docs / "vault").mkdir()
+    (docs / "vault/policy.json").touch()
+    (docs / "page.md").write_text("rewritten\n", encoding="utf-8")
+    with pytest.raises(RuntimeError, match=r"the build changed docs/page\.md, docs/vault/policy\.json\. Let the page"):
+        builder.end()
+
+
+def test_pages_write_into_a_folder_that_is_removed(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    conf = runpy.run_path(str(ROOT / "docs/conf.py"))
+    assert conf["nb_execution_in_temp"]
+    assert "clean_tree" in conf["extensions"]
