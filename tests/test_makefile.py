@@ -143,6 +143,33 @@ def test_the_first_target_is_the_demo():
     assert make("-n", "demo").stdout == make("-n").stdout
 
 
+def test_the_first_screen_of_the_readme_has_the_two_commands_that_set_up_everything():
+    """`tools/dist.py` runs the first of them in a bare clone."""
+    first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:45]
+    assert [line.split("#")[0].split() for line in first_screen if line.startswith("$ make")] == [
+        ["$", "make", "demo"],
+        ["$", "make", "test"],
+    ]
+    for verb in ("demo", "test"):  # from no environment at all
+        lines = make("-n", "-W", "Makefile", verb, "VENV=nowhere").stdout
+        assert "-m venv nowhere" in lines
+
+
+def test_the_release_runs_the_demo_from_a_bare_clone(repository, tool, tmp_path, monkeypatch):
+    dist, clone = tool("dist"), tmp_path / "new"
+    (tmp_path / "Makefile").write_text("demo:\n\tprintf '%s' \"$(STEPS) $(SEED)\" > made\n", encoding="utf-8")
+    repository("add", "Makefile")
+    repository("commit", "--quiet", "-m", "second")
+    (tmp_path / "not_committed").touch()
+    monkeypatch.setattr(dist, "ROOT", tmp_path)
+    monkeypatch.setenv("MAKEFLAGS", "SEED=7")  # of the `make dist` that runs it
+    clone.mkdir()
+    dist.try_clone(clone)
+    (made,) = clone.rglob("made")
+    assert made.read_text(encoding="utf-8") == "2000 "
+    assert not list(clone.rglob("not_committed"))
+
+
 # --- quick -----------------------------------------------------------------------------------------------------------
 
 

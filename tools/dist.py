@@ -2,7 +2,7 @@
 
 Every package becomes a wheel and a source archive; twine reads them as the index would. Then `rlcatalog-all[torch]` is
 installed from the wheels into an empty environment, with third parties at the versions of `requirements/demo.txt`, and
-the README's tour is run there.
+the README's tour is run there. Last, `make demo` runs in a bare clone.
 """
 
 from __future__ import annotations
@@ -60,8 +60,15 @@ def tried(folder: Path) -> None:
         _run(str(programs / "rlcatalog"), *arguments, cwd=folder)
 
 
+def try_clone(folder: Path) -> None:
+    """Clone what is committed into a folder and run the README's first command there, which sets up its own `.venv`."""
+    _run("git", "clone", "--quiet", str(ROOT), "clone", cwd=folder)
+    _run("make", "demo", "STEPS=2000", cwd=folder / "clone")
+
+
 def _run(*command: str, cwd: Path) -> None:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("RLCATALOG_", "PYTHON"))}
+    outer = ("RLCATALOG_", "PYTHON", "MAKE", "MFLAGS")  # of whoever runs this
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
     done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -75,6 +82,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         print("rlcatalog-all[torch] is installed into an empty environment, and the tour is run there")
         tried(Path(folder))
+        print("make demo sets up a bare clone and runs there")
+        try_clone(Path(folder))
     print("all of it works")
 
 
