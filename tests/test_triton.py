@@ -15,10 +15,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
-import gymnasium
-import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
@@ -78,6 +75,23 @@ def test_whoever_imported_tensorflow_first_is_warned_once_and_goes_on():
     assert (done.returncode, done.stdout) == (0, "['LoadOrderWarning'] True\n"), done.stderr
 
 
+@needs_triton
+def test_rllib_imported_first_is_warned_of_and_goes_on():
+    pytest.importorskip("ray", reason="Ray is not installed")
+    done = run(
+        "import warnings\n"
+        "from ray.rllib.algorithms.ppo import PPOConfig\n"
+        "import rlcatalog_rllib\n"
+        "with warnings.catch_warnings(record=True) as seen:\n"
+        "    warnings.simplefilter('always')\n"
+        "    rlcatalog_rllib.spec\n"
+        f"{ADAM}\n"
+        "torch.use_deterministic_algorithms(True)\n"  # as Ray does, where there is a seed
+        "print([w.category.__name__ for w in seen if 'Order' in w.category.__name__])"
+    )
+    assert (done.returncode, done.stdout) == (0, "['LoadOrderWarning']\n"), done.stderr
+
+
 # --- what is imported first, seen with empty packages ----------------------------------------------------------------
 
 #: Imports each module by name, and says whether triton was there when it asked for TensorFlow or Keras.
@@ -88,6 +102,7 @@ found = {}
 for name in json.loads(sys.argv[1]):
     for module in [m for m in sys.modules if m == "triton" or m.startswith(("rlcatalog.tf", "rlcatalog_"))]:
         del sys.modules[module]
+    sys.meta_path = [finder for finder in sys.meta_path if "load_order" not in type(finder).__module__]
     sys.asked = []
     try:
         importlib.import_module(name)
@@ -154,15 +169,18 @@ def test_a_strangers_target_has_triton_first(impostors):
     assert (done.returncode, done.stdout) == (0, "False [True]\n"), done.stderr
 
 
-@pytest.mark.parametrize("door", [
-    "from rlcatalog_rllib import spec",
-    "from rlcatalog_sb3 import CatalogMaskablePolicy",
-    "from rlcatalog_sb3.cli import train_sb3; train_sb3('CartPole-v1')",
-    "from rlcatalog_rllib.cli import train_rllib; train_rllib('CartPole-v1')",
-])  # fmt: skip
-def test_bridges_to_what_imports_tensorflow_have_triton_first(door, impostors):
-    done = run(f"import sys; sys.asked = []\ntry:\n    {door}\nexcept ImportError: print(sys.asked)", impostors)
-    assert (done.returncode, done.stdout) == (0, "[True]\n"), done.stderr
+@pytest.mark.parametrize("bridge", ["rllib", "sb3"])
+def test_bridges_to_what_imports_tensorflow_have_triton_first(bridge, impostors):
+    """Every module of theirs, each imported first in its process as one that is unpickled is."""
+    names = [dotted(path) for path in sources() if f"rlcatalog_{bridge}" in path.parts]
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, json.dumps(names)],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(impostors)}, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    order = json.loads(done.stdout)
+    assert [name for name in names if False in order[name]] == []
+    assert sum(order[name] != [] for name in names) > 5
 
 
 def test_our_own_code_takes_tensorflow_from_the_kernel():
@@ -189,25 +207,57 @@ def test_triton_is_left_alone_where_tensorflow_is_not_wanted(code, impostors):
     assert (done.returncode, done.stdout) == (0, "False []\n"), done.stderr
 
 
-@pytest.mark.parametrize(("missing", "loaded"), [("triton", []), ("tensorflow", []), ("", ["triton"])])
-def test_triton_is_loaded_where_both_are_installed(missing, loaded, monkeypatch):
-    calls = []
-    monkeypatch.delitem(sys.modules, "triton", raising=False)
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else name)
-    monkeypatch.setattr(importlib, "import_module", calls.append)
-    load_order.before_tensorflow()
-    assert calls == loaded
+# --- one library before another ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("present", ["triton", "tensorflow"])
-def test_nothing_is_loaded_where_one_is_there_already(present, monkeypatch):
-    monkeypatch.delitem(sys.modules, "triton", raising=False)
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    monkeypatch.setitem(sys.modules, present, SimpleNamespace(executing_eagerly=lambda: True))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(importlib, "import_module", lambda name: pytest.fail(f"imported {name}"))
-    load_order.before_tensorflow()
+@pytest.fixture
+def libraries(tmp_path):
+    """A folder with two modules that note when they run."""
+    for name in ("early", "late"):
+        (tmp_path / f"{name}.py").write_text(f"import sys; sys.ran.append({name!r})\n", encoding="utf-8")
+    return tmp_path
+
+
+ORDER = """
+import importlib.util, sys
+sys.ran = []
+from rlcatalog.frameworks import load_first
+for _ in range(2):
+    load_first("early", before="late")
+finders = len(sys.meta_path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "ran"),
+    [
+        ("", []),
+        ("importlib.util.find_spec('late')", []),
+        ("import early", ["early"]),
+        ("import late", ["early", "late"]),
+        ("import early, late, early", ["early", "late"]),
+        ("import late; importlib.reload(late)", ["early", "late", "late"]),
+        ("import late; load_first('early', before='late'); import late", ["early", "late"]),
+        ("assert importlib.util.find_spec('late').loader.get_source('late')", []),
+    ],
+)
+def test_a_library_is_loaded_before_the_other_and_with_it_alone(code, ran, libraries):
+    done = run(f"{ORDER}{code}\nprint(sys.ran)", libraries)
+    assert (done.returncode, done.stdout) == (0, f"{ran}\n"), done.stderr
+
+
+@pytest.mark.parametrize("missing", ["early", "late"])
+def test_a_missing_library_changes_nothing(missing, libraries):
+    (libraries / f"{missing}.py").unlink()
+    code = "try:\n    import late\nexcept ModuleNotFoundError as error: print(error)\nprint(sys.ran)"
+    done = run(ORDER + code, libraries)
+    expected = {"early": "['late']\n", "late": "No module named 'late'\n[]\n"}
+    assert (done.returncode, done.stdout) == (0, expected[missing]), done.stderr
+
+
+def test_asking_twice_for_one_order_changes_nothing(libraries):
+    done = run(f"{ORDER}load_first('early', before='late')\nprint(len(sys.meta_path) - finders)", libraries)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
 def test_a_triton_that_cannot_be_imported_does_no_harm(tmp_path):
@@ -223,8 +273,8 @@ def test_a_triton_that_cannot_be_imported_does_no_harm(tmp_path):
 @pytest.fixture
 def too_late(monkeypatch):
     """TensorFlow came first, as far as the kernel sees; what is imported stays as it is."""
-    monkeypatch.setattr(load_order, "tensorflow_came_first", lambda: True)
-    monkeypatch.setattr(load_order, "_import_triton", lambda: None)
+    monkeypatch.setattr(load_order, "came_first", lambda early, late: True)
+    monkeypatch.setattr(load_order, "_import", lambda module: None)
     load_order._warn.cache_clear()
     yield
     load_order._warn.cache_clear()
@@ -248,21 +298,15 @@ def sb3_features():
     make_sb3("DQN", "MlpPolicy", features_extractor_class=CatalogExtractor)
 
 
-def rllib_module():
-    from rlcatalog_rllib import spec
-
-    spec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), gymnasium.spaces.Discrete(2)).build()
-
-
 def ppo():
     from rlcatalog_ppo import PPO
 
     PPO("CartPole-v1")
 
 
-@pytest.mark.parametrize("make", [ppo, sb3_policy, sb3_features, rllib_module])
+@pytest.mark.parametrize("make", [ppo, sb3_policy, sb3_features])
 def test_a_warning_comes_before_the_optimizer(make, too_late):
-    with pytest.warns(LoadOrderWarning, match="import rlcatalog.tf or triton before tensorflow"):
+    with pytest.warns(LoadOrderWarning, match="put `import triton` in front of what imports tensorflow"):
         make()
 
 
@@ -280,9 +324,9 @@ def test_it_is_too_late_when_tensorflow_is_there_and_triton_is_not(triton, tenso
         else:
             monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    assert load_order.tensorflow_came_first() is late
+    assert load_order.came_first("tensorflow", "triton") is late
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert load_order.tensorflow_came_first() is False
+    assert load_order.came_first("tensorflow", "triton") is False
 
 
 # --- what the page says ----------------------------------------------------------------------------------------------

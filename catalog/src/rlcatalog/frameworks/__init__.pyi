@@ -1,6 +1,7 @@
 from .load_order import (
     before_tensorflow as before_tensorflow,
     before_torch_optimizers as before_torch_optimizers,
+    load_first as load_first,
 )
 from .ops import NUMPY_OPS as NUMPY_OPS, TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
 from .table import (

@@ -11,29 +11,108 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.util
 import os
 import sys
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 from rlcatalog.errors import LoadOrderWarning, NotServedError
 
 
-def before_tensorflow() -> None:
-    """Import triton where it is installed and TensorFlow is about to be imported; to be called before that.
+def load_first(module: str, *, before: str) -> None:
+    """Import `module` whenever anything in this process imports `before`, and ahead of it.
 
-    Where TensorFlow was imported before, it turns eager execution on if somebody has turned it off: nothing of ours
-    works without it. Else it does nothing where triton is missing or was imported. Importing triton takes about 0.3 s.
+    Nothing is imported now. A `module` that is missing, or that cannot be imported, does no harm. Where `before` was
+    imported already it is too late for this: see `load_apart`.
+
+    Args:
+        module: The module to import first.
+        before: The top-level module to import it ahead of.
+
+    Example:
+        >>> load_first("triton", before="tensorflow")
+    """
+    finder = _LoadFirst(module, before)
+    if finder not in sys.meta_path:
+        sys.meta_path.insert(0, finder)
+
+
+@dataclass(frozen=True)
+class _LoadFirst(MetaPathFinder):
+    """Finder that has the loader of one module import another module first; Python's finders find both."""
+
+    module: str
+    before: str
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of `before`; None for every other module."""
+        if fullname != self.before:
+            return None
+        others = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            self._prepend(spec.loader)
+        return spec
+
+    def _prepend(self, loader: Loader) -> None:
+        """Import `module` when the loader executes; a search for the spec alone imports nothing."""
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            _import(self.module)
+            execute(module)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+
+
+def load_apart(module: str, *, after: str) -> None:
+    """Import `module`, and warn, where `after` was imported before it.
+
+    The module's shared libraries then look for their symbols in themselves first, not in those of `after`. That needs
+    a C library that can do so, such as glibc; elsewhere the module is left alone. Does nothing where `after` was not
+    imported, or `module` is missing or was imported.
+    """
+    if not came_first(after, module):
+        return
+    _warn(module, after)
+    deep = getattr(os, "RTLD_DEEPBIND", None)
+    if deep is not None:
+        flags = sys.getdlopenflags()
+        sys.setdlopenflags(os.RTLD_NOW | deep)
+        try:
+            _import(module)
+        finally:
+            sys.setdlopenflags(flags)
+
+
+def came_first(early: str, late: str) -> bool:
+    """Whether `early` is imported and `late`, though installed, is not."""
+    return early in sys.modules and late not in sys.modules and importlib.util.find_spec(late) is not None
+
+
+def before_tensorflow() -> None:
+    """Have triton imported ahead of TensorFlow; to be called before TensorFlow is imported.
+
+    Where TensorFlow was imported before, turn eager execution on if it was turned off: nothing of ours works without
+    it.
 
     Raises:
         NotServedError: Eager execution is off, and TensorFlow has been used without it.
     """
-    if (tensorflow := sys.modules.get("tensorflow")) is not None:
-        if not tensorflow.executing_eagerly():  # or a function is being traced, and it is on already
-            _turn_eager_on(tensorflow)
-    elif _is_waiting("triton") and importlib.util.find_spec("tensorflow") is not None:
-        _import_triton()
+    load_first("triton", before="tensorflow")
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and not tensorflow.executing_eagerly():  # or a function is being traced, and it is on
+        _turn_eager_on(tensorflow)
 
 
 def _turn_eager_on(tensorflow: Any) -> None:
@@ -49,45 +128,23 @@ def _turn_eager_on(tensorflow: Any) -> None:
 def before_torch_optimizers() -> None:
     """Warn where TensorFlow was imported before triton; to be called before PyTorch's optimisers are touched.
 
-    triton is then loaded so that it looks for its LLVM in itself first. The C library must be able to do that (glibc
-    is), and nobody promises that it helps with every version; hence the warning.
+    triton is then loaded apart from TensorFlow: see `load_apart`.
     """
-    if not tensorflow_came_first():
-        return
-    _warn()
-    deep = getattr(os, "RTLD_DEEPBIND", None)
-    if deep is not None:
-        flags = sys.getdlopenflags()
-        sys.setdlopenflags(os.RTLD_NOW | deep)
-        try:
-            _import_triton()
-        finally:
-            sys.setdlopenflags(flags)
+    load_apart("triton", after="tensorflow")
 
 
-def tensorflow_came_first() -> bool:
-    """Whether TensorFlow is loaded and triton, though installed, is not: importing it now would end the process."""
-    return "tensorflow" in sys.modules and _is_waiting("triton")
-
-
-def _is_waiting(module: str) -> bool:
-    """Whether a module is installed and was not imported yet."""
-    return module not in sys.modules and importlib.util.find_spec(module) is not None
-
-
-def _import_triton() -> None:
-    # A triton that cannot be imported does no harm: PyTorch goes on without it.
+def _import(module: str) -> None:
+    # One that cannot be imported does no harm: whoever needs it says so, and PyTorch goes on without triton.
     with contextlib.suppress(Exception):
-        importlib.import_module("triton")
+        importlib.import_module(module)
 
 
 @functools.cache
-def _warn() -> None:
+def _warn(module: str, after: str) -> None:
     warnings.warn(
-        "TensorFlow was imported before triton, which PyTorch's optimisers import: with both in one process that order"
-        " ends it with a segmentation fault. triton is loaded apart from TensorFlow here, where the system can, which"
-        " has been seen to help. To be safe, import rlcatalog.tf or triton before tensorflow and before"
-        " whatever imports it, such as ray.rllib; or install PyTorch's CPU build, which needs no triton.",
+        f"{after} was imported before {module}. Both in one process, in that order, can end it with a segmentation"
+        f" fault. {module} is loaded apart from {after} here, where the system can, which has been seen to help."
+        f" To be safe, put `import {module}` in front of what imports {after}.",
         LoadOrderWarning,
-        stacklevel=3,
+        stacklevel=4,
     )

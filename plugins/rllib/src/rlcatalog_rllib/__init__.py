@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.frameworks import before_tensorflow
+from rlcatalog.frameworks import load_first
 
 if TYPE_CHECKING:
     from rlcatalog_rllib.actor_critic import CatalogRLModule
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rlcatalog_rllib.q_learning import CatalogQModule
     from rlcatalog_rllib.soft_actor_critic import CatalogSACModule
     from rlcatalog_rllib.testing import outputs
+
+# Ray RLlib imports TensorFlow where it is installed, in the driver's process as in Ray's workers.
+load_first("triton", before="tensorflow")
 
 _LAZY = {
     "AdaptActions": "connectors",
@@ -48,15 +51,26 @@ __all__ = [
     "export",
     "module_to_env",
     "outputs",
+    "prepare_worker",
     "spec",
     "to_policy",
 ]
 
 
+def prepare_worker() -> None:
+    """Order the imports of a Ray worker: triton before TensorFlow. Importing this package has done so.
+
+    The first that a remote learner or a trial of Ray Tune imports is RLlib, and with it TensorFlow. Ray's setup hook
+    comes before.
+
+    Example:
+        >>> ray.init(runtime_env={"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"})
+    """
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    before_tensorflow()  # RLlib imports TensorFlow where it is installed
     value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     globals()[name] = value
     return value

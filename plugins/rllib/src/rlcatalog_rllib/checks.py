@@ -8,7 +8,6 @@ from typing import Any
 
 from rlcatalog import Catalog
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import before_tensorflow
 from rlcatalog.testing import (
     Example,
     ExampleEnv,
@@ -48,7 +47,6 @@ def rllib_moves_every_weight(part: Part) -> None:
 
 def _runner(example: Example, catalog: Catalog) -> tuple[Any, Any]:
     """Return a small config of PPO's for an example, and an environment runner of this process."""
-    before_tensorflow()  # RLlib imports TensorFlow where it is installed
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
     from ray.tune.registry import register_env

@@ -197,7 +197,8 @@ def _train(config: Any, folder: Path, kept: Run, resumed: Resumed[Run] | None) -
 
     ours = not ray.is_initialized()
     if ours:
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        hook = {"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"}
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, runtime_env=hook)
     trained = None
     try:
         with interruptible(later=True) as interrupts:  # within Ray, whose own handlers would end the process at once

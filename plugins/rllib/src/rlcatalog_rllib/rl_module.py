@@ -24,6 +24,10 @@ from rlcatalog_rllib.recipe import Recipe, build_policy
 from rlcatalog_rllib.refusals import check_served
 from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, original_space
 
+# A learner's process, or a trial's, imports RLlib and TensorFlow before it reads a config and with it this module. The
+# first that needs triton is Ray's seeding of PyTorch, which follows.
+before_torch_optimizers()
+
 
 @dataclass
 class Rows:
@@ -62,7 +66,6 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
     def setup(self) -> None:
         """Build the parts; called by Ray."""
-        before_torch_optimizers()  # the learner makes one for this module
         recipe = Recipe.of(self.model_config)
         self.policy = build_policy(recipe, original_space(self.observation_space), self.action_space)
         check_served(self.policy)

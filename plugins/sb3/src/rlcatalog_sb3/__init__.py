@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.frameworks import before_tensorflow
+from rlcatalog.frameworks import load_first
 from rlcatalog_sb3.naming import enter_names
+
+# Stable-Baselines3 imports TensorBoard where it is installed, and TensorBoard imports TensorFlow.
+load_first("triton", before="tensorflow")
 
 _LAZY = {
     "CatalogExtractor": "features",
@@ -48,7 +51,6 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    before_tensorflow()  # Stable-Baselines3 imports TensorBoard where it is installed, and TensorBoard TensorFlow
     value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     globals()[name] = value
     enter_names(importing=True)

@@ -39,7 +39,6 @@ from rlcatalog.cli import (
 )
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError
-from rlcatalog.frameworks import before_tensorflow
 
 COMMAND = "train-sb3"
 
@@ -140,7 +139,6 @@ def _resume(run: Resumed[Run]) -> None:
 
 
 def _environments(env_id: str, kept: Run, envs: int, seed: int) -> Any:
-    before_tensorflow()  # see rlcatalog_sb3
     import torch
     from stable_baselines3.common.env_util import make_vec_env
 
