@@ -1,4 +1,5 @@
 from .actor import Actor as Actor, ActorState as ActorState
+from .agreement import disagreement as disagreement
 from .checking import observations as observations
 from .contract import Exported as Exported, Runner as Runner
 from .exporting import export as export

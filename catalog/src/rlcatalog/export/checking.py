@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.actions import mask_entry
 from rlcatalog.errors import NotServedError
+from rlcatalog.export.agreement import action_disagreement, disagreement
 from rlcatalog.observations import stack
 from rlcatalog.policy import Policy, Step
 from rlcatalog.spaces import SpaceInfo
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: How far what the file computes may lie from what the policy does, absolutely and in parts of it.
-TOLERANCE = 2e-5
 _BATCHES, _STEPS = (1, 3, 8), 4
 #: Numbers without bounds are drawn up to here, as environments emit them.
 _LARGEST = 10.0
@@ -60,7 +59,7 @@ def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, exp
         feeds, _ = actor.feeds(given)
         columns = None if mask is None else actor.masks.matrix(mask, rows)
         found = actor.act_on(feeds, rows, other, reward, columns, explore, noise)
-        if said := _apart(step, found):
+        if said := _apart(policy, step, found):
             return f"{said} in step {t} of {rows} episodes ({'drawn' if explore else 'the most likely action'})"
         state, other = step.state, found.state
         if t == 1:  # some episodes begin anew
@@ -69,39 +68,11 @@ def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, exp
     return ""
 
 
-def _apart(step: Step, found: Step) -> str:
-    """Say which of two steps' numbers lie apart; nothing where none do."""
-    for name in ("dist_inputs", "raw_action", "logp", "value"):
-        here, there = getattr(step, name), getattr(found, name)
-        if (here is None) != (there is None):
-            return f"{name} is {here} in the policy and {there} in the file"
-        if here is not None and (said := _far(here, there)):
-            return f"{name}: {said}"
-    for here, there in zip(_leaves(step.action), _leaves(found.action), strict=True):
-        if here.dtype != there.dtype or (said := _far(here, there)):
-            return f"action: {said or f'{there.dtype} instead of {here.dtype}'}"
-    return ""
-
-
-def _far(here: Array, there: Array) -> str:
-    if here.shape != there.shape:
-        return f"shape {there.shape} instead of {here.shape}"
-    one, other = here.astype(np.float64), there.astype(np.float64)
-    near = np.isclose(other, one, rtol=TOLERANCE, atol=TOLERANCE)
-    if near.all():
-        return ""
-    at = tuple(np.argwhere(~near)[0])
-    return f"{other[at]!r} instead of {one[at]!r}"
-
-
-def _leaves(action: Any) -> Iterator[Array]:
-    if isinstance(action, dict):
-        action = tuple(action.values())
-    if isinstance(action, tuple):
-        for part in action:
-            yield from _leaves(part)
-    else:
-        yield np.asarray(action)
+def _apart(policy: Policy, step: Step, found: Step) -> str:
+    """Say how two steps differ; nothing where they agree."""
+    names = ("dist_inputs", "raw_action", "logp", "value")
+    outputs = ({name: getattr(one, name) for name in names} for one in (step, found))
+    return disagreement(policy, *outputs) or action_disagreement(policy, step.action, found.action)
 
 
 def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[Any, Array | None]:
@@ -120,14 +91,15 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     if policy.masks.size:
         mask = policy.masks.random(rows, rng, forbidden=0.4)
     if policy.masks.key is not None:
-        place = info.children[info.keys.index(policy.masks.key)]
+        place = mask_entry(info, policy.masks.key)
+        assert place is not None
         plain = place.shape == (policy.masks.size,) and policy.masks.single
         if not plain:
             assert mask is not None
             mask = np.ones_like(mask)
         for i, one in enumerate(singles):
             own = mask[i].astype(place.dtype) if plain and mask is not None else _ones(place)
-            singles[i] = {**one, policy.masks.key: own}
+            singles[i] = policy.masks.put(one, own)
     return stack(info, singles), mask
 
 

@@ -95,6 +95,9 @@ class Engine(Acting, Protocol):
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Return the evaluation of a training batch, with the entropy or without."""
 
+    def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
+        """Return the log density `[B]` of raw actions `[B, width]` under parameters that `act` returned."""
+
     def to(self, device: str) -> None:
         """Move model and computation to a device."""
 

@@ -217,6 +217,14 @@ class TFEngine:
                     self.conformity.check_rows(found, rows, method)
             return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
+    def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
+        """Return the log density `[B]` of raw actions under stored parameters."""
+        with tf.device(self.device):
+            params, raw = tf.constant(dist_inputs), tf.constant(raw_action)
+            raw = floats_as(raw[:, 0] if self.scalar else raw, params.dtype)
+            stored: Any = self.policy.stored_dist
+            return stored(params, self.model).logp(raw).numpy()  # type: ignore[no-any-return]
+
     def _kl(self, batch: Mapping[str, Any], dist: Any, raw: Any) -> Any:
         if batch.get("dist_inputs") is None:
             return None

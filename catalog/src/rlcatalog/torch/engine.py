@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlcatalog.actions import ActionDistribution, entropy_of, params_given
 from rlcatalog.policy import Evaluation, Policy, lengths_of, memory_of, views_of
-from rlcatalog.torch.dtypes import HALF, dtype_of, widened
+from rlcatalog.torch.dtypes import HALF, dtype_of, floats_as, widened
 from rlcatalog.torch.outputs import flat_sample, values_of
 from rlcatalog.torch.sequences import Padding
 
@@ -171,6 +171,14 @@ class TorchEngine:
         if flat_sample(drawn).requires_grad:
             self.conformity.has_gradient("sample")
         self._examined = True
+
+    def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
+        """Return the log density `[B]` of raw actions under stored parameters."""
+        with torch.inference_mode():
+            params, raw = (torch.from_numpy(np.array(one)).to(self.device) for one in (dist_inputs, raw_action))
+            raw = floats_as(raw[:, 0] if self.scalar else raw, params.dtype)
+            stored: Any = self.policy.stored_dist
+            return _copied(stored(params, self.model).logp(raw))
 
     def _kl(self, batch: Mapping[str, Any], dist: Any, raw: torch.Tensor) -> torch.Tensor | None:
         if batch.get("dist_inputs") is None:

@@ -10,14 +10,12 @@ import numpy as np
 
 from rlcatalog import Policy
 from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, reason
-from rlcatalog.export import observations
+from rlcatalog.export import disagreement, observations
 from rlcatalog_onnx.frozen.noise import Noise
 from rlcatalog_onnx.frozen.torch.programs import Program, weights_of
 
 Array = np.ndarray[Any, Any]
 
-#: How far what a graph computes may lie from what PyTorch does, absolutely and in parts of it.
-TOLERANCE = 2e-5
 #: Most numbers of rows that graphs are kept for; of others the policy itself acts.
 _MOST = 16
 
@@ -116,21 +114,30 @@ class FrozenTorch:
     def _compared(self, program: Program, given: Mapping[str, Any], found: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return what a graph found, unless the policy finds something else."""
         right = program.run_policy(given)
-        if all(map(_near, (found[2], found[3], *found[4]), (right[2], right[3], *right[4]))):
+        expected, actual = _outputs(right), _outputs(found)
+        said = disagreement(self._policy, {name: expected[name] for name in expected if name not in _DRAWN}, actual)
+        if not said:
             # A random number on the edge between two actions may fall to either side; not twice in a row.
-            self._doubts = 0 if _near(found[0], right[0]) and _near(found[1], right[1]) else self._doubts + 1
+            said = disagreement(self._policy, {name: expected[name] for name in _DRAWN}, actual)
+            self._doubts = self._doubts + 1 if said else 0
             if self._doubts < 2:
                 return found
         self.reason = (
-            "freeze: the recorded graph no longer does what the policy does; the policy itself acts from now on. A"
-            " model may have numbers that are no parameters or buffers; or update() was not called."
+            f"freeze: the recorded graph no longer does what the policy does: {said} in step {program.steps}; the policy"
+            " itself acts from now on. Call update() after each change of the weights. What a model or a distribution"
+            " keeps beside its parameters and buffers, such as a number that it counts in Python, is not recorded."
         )
         warnings.warn(self.reason, CatalogWarning, stacklevel=6)
         self._programs = dict.fromkeys(self._programs)
         return right
 
 
-def _near(found: Array | None, right: Array | None) -> bool:
-    if found is None or right is None:
-        return found is right
-    return found.shape == right.shape and np.allclose(found, right, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+#: What depends on random numbers.
+_DRAWN = ("raw_action", "logp")
+
+
+def _outputs(acted: tuple[Any, ...]) -> dict[str, Array | None]:
+    """Return what an engine's `act` returned, by name."""
+    raw, logp, value, dist_inputs, memory = acted
+    named = {"dist_inputs": dist_inputs, "raw_action": raw, "logp": logp, "value": value}
+    return named | {f"memory_{i}": part for i, part in enumerate(memory)}

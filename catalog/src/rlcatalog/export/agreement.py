@@ -1,0 +1,115 @@
+"""Agreement of one step that was computed twice, by a policy and by a graph of it: within what rounding explains.
+
+Parameters, raw actions, values and states are compared number by number. A log density is not: near a bound, and where a
+distribution is narrow, the last digit of an action moves it by more than any fixed tolerance. It must be the one that the
+policy's own distribution gives the graph's own action under the graph's own parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.actions import ActionCodec
+
+if TYPE_CHECKING:
+    from rlcatalog.policy import Policy
+
+Array = np.ndarray[Any, Any]
+
+#: How far a number may lie from the policy's, absolutely (in units of a bounded action's bounds) and in parts of it.
+TOLERANCE = 2e-5
+#: How many units in the last place of its parameters a log density may be off: what a few dozen operations lose.
+_UNITS = 8
+_TRIES = 4
+#: Parameters beyond it stand for infinity, such as the logits of forbidden actions.
+_LARGEST = 1e30
+
+
+def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: Mapping[str, Array | None]) -> str:
+    """Return how outputs of a graph differ from those of its policy, in words; nothing where they agree.
+
+    Args:
+        policy: The policy.
+        expected: What the policy computes, arrays by name; those that are compared.
+        actual: What the graph computes, by the same names; `raw_action` and `dist_inputs` among them where `logp` is
+            compared.
+    """
+    for name, one in expected.items():
+        other = actual[name]
+        if one is None or other is None:
+            if one is not other:
+                return f"{name} is {'missing' if other is None else 'there'}, and not so in the policy"
+            continue
+        if one.shape != other.shape:
+            return f"{name} has shape {other.shape} instead of {one.shape}"
+        near = _near(one, other, _raw_units(policy.action_codec) if name == "raw_action" else 1.0)
+        if name == "logp" and not near.all():
+            one = _density(policy, actual)
+            near |= abs(other - one) <= TOLERANCE * (1 + abs(one)) + _UNITS * _rounding(policy, actual, one)
+        if not near.all():
+            at = tuple(int(i) for i in np.argwhere(~near)[0])
+            return f"{name}{list(at)} is {float(other[at]):.9g} instead of {float(one[at]):.9g}"
+    return ""
+
+
+def action_disagreement(policy: Policy, expected: Any, actual: Any) -> str:
+    """Return how a graph's actions for the environment differ from the policy's; see `disagreement`."""
+    leaves = [
+        codec.leaf_actions(one) for codec, one in ((policy.action_codec, expected), (policy.action_codec, actual))
+    ]
+    for (leaf, one), (_, other) in zip(*leaves, strict=True):
+        if (one.dtype, one.shape) != (other.dtype, other.shape):
+            return f"{leaf.info.path} has {other.dtype}{list(other.shape)} instead of {one.dtype}{list(one.shape)}"
+        near = _near(one, other, np.maximum(_bound_of(leaf), 1.0))
+        if not near.all():
+            at = tuple(int(i) for i in np.argwhere(~near)[0])
+            return f"{leaf.info.path}{list(at)} is {float(other[at]):.9g} instead of {float(one[at]):.9g}"
+    return ""
+
+
+def _raw_units(codec: ActionCodec) -> Array:
+    """Return the unit `[width]` in which raw actions are compared: the larger bound where they lie between two, else 1.
+
+    They are sums with their bounds, so that the last digits that count are those of the bounds.
+    """
+    units = [
+        _bound_of(leaf).reshape(-1) if leaf.raw_kind == "bounded" else np.ones(leaf.width) for leaf in codec.leaves
+    ]
+    return np.concatenate(units) if units else np.ones(0)
+
+
+def _bound_of(leaf: ActionCodec) -> Array:
+    """Return the larger of each value's bounds, 1 where there are none."""
+    low, high = leaf.info.low, leaf.info.high
+    if low is None or high is None:
+        return np.ones(leaf.info.shape or ())
+    larger = np.maximum(abs(np.asarray(low, np.float64)), abs(np.asarray(high, np.float64)))
+    return np.where(np.isfinite(larger), larger, 1.0)
+
+
+def _near(one: Array, other: Array, scale: Any) -> Array:
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # the difference of infinities
+        near = abs(other - one) <= TOLERANCE * (scale + abs(one))
+    found: Array = near | (one == other) | (np.isnan(one) & np.isnan(other))
+    return found
+
+
+def _density(policy: Policy, actual: Mapping[str, Any]) -> Array:
+    """Return the policy's log density of a graph's actions under the graph's parameters."""
+    params, raw = actual["dist_inputs"], actual["raw_action"]
+    return policy.engine.log_density(params, raw).astype(np.float64)
+
+
+def _rounding(policy: Policy, actual: Mapping[str, Any], density: Array) -> Array:
+    """Return how far a log density moves where each parameter moves by a unit in its last place, up or down."""
+    params, raw = actual["dist_inputs"], actual["raw_action"]
+    unit = np.where(abs(params) < _LARGEST, np.finfo(params.dtype).eps * np.maximum(abs(params), 1), 0)
+    rng, moves = np.random.default_rng(0), np.zeros_like(density)
+    for _ in range(_TRIES):
+        moved = (params + unit * rng.choice([-1, 1], params.shape)).astype(params.dtype)
+        moves = np.fmax(moves, abs(policy.engine.log_density(moved, raw) - density))
+    return moves
