@@ -1,4 +1,4 @@
-"""What is compared where a policy is exported or frozen: rounding near a bound is none of a file's faults, a fault is."""
+"""What is compared where a policy is exported or frozen: rounding near a bound passes, a fault is found."""
 
 from __future__ import annotations
 
@@ -124,9 +124,7 @@ def test_a_frozen_policy_says_what_differed():
     frozen = policy.freeze(2)
     obs = np.zeros((2, 2), np.float32)
     policy.model.set_weights({name: array + 0.5 for name, array in policy.model.get_weights().items()})
-    with pytest.warns(
-        CatalogWarning, match=r"policy does: (dist_inputs\[0, 0\]|value\[0\]) is .* instead of .* in step 1;"
-    ):
+    with pytest.warns(CatalogWarning, match=r"does: (dist_inputs\[0, 0\]|value\[0\]) is .* instead of .* in step 1;"):
         frozen.act(obs)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

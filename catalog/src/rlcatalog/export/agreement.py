@@ -1,8 +1,8 @@
 """Agreement of one step that was computed twice, by a policy and by a graph of it: within what rounding explains.
 
-Parameters, raw actions, values and states are compared number by number. A log density is not: near a bound, and where a
-distribution is narrow, the last digit of an action moves it by more than any fixed tolerance. It must be the one that the
-policy's own distribution gives the graph's own action under the graph's own parameters.
+Parameters, raw actions, values and states are compared number by number. Log densities need another rule: near a bound,
+and where a distribution is narrow, the last digit of an action moves them by more than any fixed tolerance. A graph's
+must be the one that the policy's own distribution gives the graph's action under the graph's parameters.
 """
 
 from __future__ import annotations

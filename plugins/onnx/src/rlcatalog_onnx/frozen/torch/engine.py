@@ -123,8 +123,8 @@ class FrozenTorch:
             if self._doubts < 2:
                 return found
         self.reason = (
-            f"freeze: the recorded graph no longer does what the policy does: {said} in step {program.steps}; the policy"
-            " itself acts from now on. Call update() after each change of the weights. What a model or a distribution"
+            f"freeze: the recorded graph no longer does what the policy does: {said} in step {program.steps}; the"
+            " policy itself acts from now on. Call update() after each change of the weights. What a model or a distribution"
             " keeps beside its parameters and buffers, such as a number that it counts in Python, is not recorded."
         )
         warnings.warn(self.reason, CatalogWarning, stacklevel=6)
