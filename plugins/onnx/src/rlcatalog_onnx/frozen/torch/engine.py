@@ -124,8 +124,8 @@ class FrozenTorch:
                 return found
         self.reason = (
             f"freeze: the recorded graph no longer does what the policy does: {said} in step {program.steps}; the"
-            " policy itself acts from now on. Call update() after each change of the weights. What a model or a distribution"
-            " keeps beside its parameters and buffers, such as a number that it counts in Python, is not recorded."
+            " policy itself acts from now on. Call update() after each change of the weights. What a model or a"
+            " distribution keeps beside its parameters and buffers, such as a counter in Python, is not recorded."
         )
         warnings.warn(self.reason, CatalogWarning, stacklevel=6)
         self._programs = dict.fromkeys(self._programs)
