@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def print_of(policy: Any) -> str:
     ).hexdigest()
 
 
-def counted(at: int, then: Any) -> None:
+def counted(at: int, then: Any, names: Sequence[str] = CALLS) -> None:
     """Let `then(name, function, args)` take the place of the system call number `at`, and writes be short ones."""
     calls = iter(range(10**9))
 
@@ -58,7 +59,7 @@ def counted(at: int, then: Any) -> None:
 
         return call
 
-    for name in CALLS:
+    for name in names:
         setattr(os, name, watched(name, getattr(os, name)))
 
 

@@ -122,7 +122,7 @@ def blamed(what: str | Path) -> Iterator[None]:
     """
     try:
         yield
-    except CatalogError:
+    except (CatalogError, Warning):
         raise
     except Exception as error:  # of a framework, an environment or a callback that is given what it did not write
         raise SavedPolicyError(f"{what}: its saved state does not fit: {reason(error)}.") from error
