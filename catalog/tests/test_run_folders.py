@@ -60,6 +60,19 @@ def test_a_policy_that_is_a_link_is_unlinked_and_what_it_points_at_stays(tmp_pat
     assert (tmp_path / "other/policy.json").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["checkpoints", "tensorboard", "wandb", "best", "policy", "learning_curve.png"])
+def test_overwriting_follows_no_links(tmp_path, name):
+    outside, run = tmp_path / "outside", tmp_path / "run"
+    (outside / "step-000000001").mkdir(parents=True)
+    for inside in ("events.out.tfevents.1.2", "run-1", "policy.json"):
+        (outside / inside).write_text("mine")
+    run.mkdir()
+    (run / name).symlink_to(outside)
+    with run_folder(run, overwrite=True):
+        assert os.listdir(run) == []
+    assert len(os.listdir(outside)) == 4
+
+
 def test_a_folder_in_which_nothing_was_written_does_not_stay(tmp_path):
     with pytest.raises(ZeroDivisionError), run_folder(tmp_path / "run"):
         raise ZeroDivisionError

@@ -179,9 +179,9 @@ def _run(
             run_folder(folder, overwrite, resume=resumed is not None),
             recorded(folder, engine="rllib", packages=("ray",), resumed=resumed is not None),
         ):
-            if resumed is None and (folder / CHECKPOINT / "rllib_checkpoint.json").is_file():  # of one replaced
-                shutil.rmtree(folder / CHECKPOINT)
-            if resumed is not None:
+            if resumed is None:
+                _forget(folder / CHECKPOINT)
+            else:
                 prune_checkpoints(folder, kept.keep_checkpoints, resumed.steps)
             write_config(folder, env_id, about)
             _train(config, folder, kept, resumed)
@@ -189,6 +189,14 @@ def _run(
         print(f"{interrupt}: stopped. Go on with: rlcatalog {COMMAND} --resume {folder}", file=sys.stderr)
         raise typer.Exit(interrupt.exit_status) from None
     print(f"policy: {folder / POLICY}")
+
+
+def _forget(checkpoint: Path) -> None:
+    """Remove Ray's checkpoint of a run that was replaced; of a link, the link alone."""
+    if checkpoint.is_symlink():
+        checkpoint.unlink()
+    elif (checkpoint / "rllib_checkpoint.json").is_file():
+        shutil.rmtree(checkpoint)
 
 
 def _train(config: Any, folder: Path, kept: Run, resumed: Resumed[Run] | None) -> None:
