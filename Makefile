@@ -53,8 +53,8 @@ quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since mai
 test-one: $(NEEDS)  ## the tests of one package, P=FOLDER; PyTorch alone will do
 	$(BIN)/python -m pytest -m "not learn and not attack" $(P) $(PYTEST_ARGS)
 
-attack: $(VENV)/.dev  ## attacks by broken plugins, damaged files, odd input and threads, in full; half an hour on two cores
-	$(BIN)/python -m pytest -m attack -n 2 --dist load tests/attacks $(PYTEST_ARGS)
+attack: $(VENV)/.dev  ## attacks and large grids of which `make test` runs a part, in full; half an hour on two cores
+	$(BIN)/python -m pytest -m attack -n 2 --dist load $(PYTEST_ARGS)
 
 learn: $(VENV)/.dev  ## long learning runs, medians over seeds from SEED on; under an hour on two cores
 	SEED=$(SEED) $(BIN)/python -m pytest -m learn -n 2 --dist loadgroup $(PYTEST_ARGS)

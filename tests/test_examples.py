@@ -1,7 +1,6 @@
 """Every example runs, in a process of its own; the list is what lies in the folder."""
 
 import importlib.util
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -57,27 +56,12 @@ def test_every_example_is_run():
 CASES = {f"{name} {' '.join(run)}".strip(): (name, run) for name, runs in RUNS.items() for run in runs}
 
 
-@pytest.fixture(scope="session")
-def runs(request, tmp_path_factory):
-    """Start the examples that are asked for, two at a time; case → its run to come."""
-    asked = [item.callspec.params["case"] for item in request.session.items if item.path == Path(__file__)
-             and hasattr(item, "callspec")]  # fmt: skip
-
-    def run(case):
-        name, arguments = CASES[case]
-        return warm.run([str(EXAMPLES / name), *arguments], tmp_path_factory.mktemp("example"))
-
-    with ThreadPoolExecutor(2) as pool:
-        yield {case: pool.submit(run, case) for case in asked}
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_example(case, runs):
-    run = runs[case].result()
+def test_example(case, tmp_path):
     name, arguments = CASES[case]
     if NEEDS.get(name) and importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
+    run = warm.run([str(EXAMPLES / name), *arguments], tmp_path)
     assert run.returncode == 0, run.stderr
     usual = "1024 steps, mean return" if "--iterations" in arguments else "values after ten steps: ["
     assert SAYS.get(name, usual) in run.stdout

@@ -25,7 +25,14 @@ import rlcatalog
 pytestmark = pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning")
 
 SUPPORT = Path(__file__).resolve().parent / "support"
-NAMES = list(cases())
+#: Exported by `make attack`; what each holds is exported from the other framework in `make test`.
+LONG = {
+    "gumbel softmax, images", "dirichlet, text", "parts, lstm", "slates, nature, sequences", "impala, lstm",
+    "gtrxl, simplex", "memory of a game", "pixels of a game", "a user's codec", "beta, nested, tf",
+    "choices, attention, tf", "bernoulli, lstm, tf", "autoregressive, tf",
+}  # fmt: skip
+SHORT = [name for name in cases() if name not in LONG]
+NAMES = [*SHORT, *(pytest.param(name, marks=pytest.mark.attack) for name in sorted(LONG))]
 
 
 LOGITS = np.array([2.0, 0.0, -1.0, 0.5], np.float32)
@@ -52,11 +59,26 @@ def _faster():
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory):
-    """Export all cases, and act from the files in one child process; case → expected, found; and the interfaces."""
-    folder = tmp_path_factory.mktemp("exported")
+def short(tmp_path_factory):
+    return exported(SHORT, tmp_path_factory.mktemp("exported"))
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    return exported(LONG, tmp_path_factory.mktemp("exported"))
+
+
+@pytest.fixture
+def everything(name, request):
+    """What `exported` returns for a case and those beside it."""
+    return request.getfixturevalue("long" if name in LONG else "short")
+
+
+def exported(names, folder):
+    """Export cases, and act from the files in one child process; case → expected, found; and the interfaces."""
     given, expected, interfaces, unharmed = {}, {}, {}, {}
-    for i, (name, case) in enumerate(cases().items()):
+    for i, name in enumerate(names):
+        case = cases()[name]
         policy = built(case)
         kept = {key: array.copy() for key, array in (policy.model.get_weights() | policy.random_state()).items()}
         path = folder / f"{i}.onnx"
@@ -94,8 +116,8 @@ def test_no_built_in_part_is_left_out(kind):
     """A new part wants a case."""
     used = {
         component.address
-        for case in cases().values()
-        if not case.prepared
+        for name, case in cases().items()
+        if not case.prepared and name not in LONG
         for resolution in [rlcatalog.default_catalog().resolve(case.obs, case.action, case.config, case.framework)]
         for component in parts_of(resolution)
     }
@@ -110,8 +132,8 @@ def parts_of(resolution):
     yield from (node.component for node in resolution.actions.walk())
 
 
-def test_the_frameworks_were_not_imported(everything):
-    assert everything[1]["imported"] == []
+def test_the_frameworks_were_not_imported(short):
+    assert short[1]["imported"] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -119,17 +141,18 @@ def test_exporting_leaves_the_policy_as_it_was(everything, name):
     assert everything[3][name]
 
 
-def test_actions_are_drawn_as_often_as_their_probabilities_say(everything):
+def test_actions_are_drawn_as_often_as_their_probabilities_say(short):
     """Chi-square over 20,000 draws; one in ten thousand seeds would fail."""
-    drawn = np.concatenate(everything[1]["drawn"]).ravel()
+    drawn = np.concatenate(short[1]["drawn"]).ravel()
     weights = np.exp(LOGITS.astype(np.float64))
     probabilities = weights / weights.sum()
     counts = np.bincount(drawn, minlength=4)
     assert chisquare(counts, probabilities * len(drawn)).pvalue > 1e-4
 
 
-def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_says_so(everything):
-    interfaces = everything[2]
+@pytest.mark.parametrize("group", ["short", pytest.param("long", marks=pytest.mark.attack)])
+def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_says_so(group, request):
+    interfaces = request.getfixturevalue(group)[2]
     encoded = {name: [p.path for p in i.inputs if p.encoded] for name, i in interfaces.items()}
     assert {name: paths for name, paths in encoded.items() if paths} == {
         f"{name}{framework}": paths
@@ -142,6 +165,7 @@ def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_s
             ("memory of a game", ["obs"]),
             ("pixels of a game", ["obs"]),
         )
+        if f"{name}{framework}" in interfaces
     }
 
 

@@ -43,7 +43,12 @@ MEMORIES = {
 
 @pytest.mark.parametrize(
     ("framework", "make", "steps"),
-    [("torch", ParametricCartPole, 100_000), ("tf", ParametricCartPole, 20_000), ("torch", MaskedTaxi, 20_000)],
+    [
+        ("torch", ParametricCartPole, 20_000),
+        ("tf", ParametricCartPole, 20_000),
+        ("torch", MaskedTaxi, 20_000),
+        pytest.param("torch", ParametricCartPole, 100_000, marks=pytest.mark.attack),
+    ],
 )
 def test_no_forbidden_action_is_taken(framework, make, steps):
     """The environments raise on one."""

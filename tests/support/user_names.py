@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -61,7 +62,8 @@ CONTRACT = _words(
 )
 
 
-def harvested() -> set[str]:
+@functools.cache
+def harvested() -> frozenset[str]:
     """Return what docs, examples and the packages here set on `self`."""
     found: set[str] = set()
     for folder in ("docs", "examples", "plugins", "builtin_models"):
@@ -70,7 +72,7 @@ def harvested() -> set[str]:
                 found |= set(re.findall(r"\bself\.(\w+)\b[^=\n(]*=[^=]", path.read_text(encoding="utf-8")))
             elif path.suffix == ".py" and ".venv" not in path.parts:
                 found |= set(_stored(ast.parse(path.read_text(encoding="utf-8"))))
-    return found
+    return frozenset(found)
 
 
 def _stored(tree: ast.AST) -> list[str]:
