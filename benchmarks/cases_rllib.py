@@ -48,7 +48,6 @@ def speed(algo: Any, iterations: int) -> float:
 def run(rounds: int = 7, iterations: int = 2) -> list[Figure]:
     """Print the ratios of steps per second, round by round in turns; larger is faster."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("RLLIB_TEST_NO_TF_IMPORT", "1")  # workers start twice as fast
     import ray
     import torch
 

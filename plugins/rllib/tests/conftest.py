@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 
 import pytest
-
-# Workers start twice as fast without TensorFlow, which Ray imports where it finds it.
-os.environ.setdefault("RLLIB_TEST_NO_TF_IMPORT", "1")
 
 _NAMES = itertools.count()
 
@@ -103,7 +99,7 @@ def bench():
 def local_ray():
     """One Ray on this machine, for all tests that need processes."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
-    workers = {"OMP_NUM_THREADS": "1", "RLLIB_TEST_NO_TF_IMPORT": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    workers = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     ray.init(
         num_cpus=4, include_dashboard=False, object_store_memory=150 * 2**20, log_to_driver=False,
         logging_level="ERROR", runtime_env={"env_vars": workers},

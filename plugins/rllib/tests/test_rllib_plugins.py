@@ -66,7 +66,7 @@ def run(tmp_path_factory):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: compass-agents\nVersion: 3.1\n")
     (info / "entry_points.txt").write_text("[rlcatalog.plugins]\ncompass = compass_agents.plugin\n")
-    environ = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "RLLIB_TEST_NO_TF_IMPORT": "1"}
+    environ = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder / "checkpoint")],
         env=environ, capture_output=True, text=True, check=False, timeout=150,

@@ -89,7 +89,7 @@ def test_a_registered_name_reaches_runners_and_comes_back_where_its_module_is_mi
     again = PPO.from_checkpoint(path)
     np.testing.assert_array_equal(rlcatalog_rllib.to_policy(again).act(obs, explore=False).value, value)
     again.stop()
-    environ = {**os.environ, "PYTHONPATH": "", "RLLIB_TEST_NO_TF_IMPORT": "1", "OMP_NUM_THREADS": "1"}
+    environ = {**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
     module = os.path.join(path, "learner_group", "learner", "rl_module", "default_policy")
     done = subprocess.run([sys.executable, "-c", RESTORE, module], env=environ, capture_output=True, text=True,
                           check=False, timeout=100)  # fmt: skip

@@ -14,7 +14,7 @@ from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.errors import CatalogError, UnreadKeysWarning
 from rlcatalog_rllib.agents import AgentsToModule, ModuleToAgents, spaces_of_agents, spaces_of_modules
 from rlcatalog_rllib.connectors import EnvToModule, ModuleToEnv, behind, module_to_env
-from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner
+from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner, check_runners
 from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env
 from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
 from rlcatalog_rllib.rays_config import (
@@ -153,12 +153,22 @@ def _set_up(
     config.rl_module(rl_module_spec=spec, model_config={"max_seq_len": longest, **theirs})
     if config.env_runner_cls is None and config.output is None:
         config.env_runners(env_runner_cls=runner)
+    config.callbacks(
+        on_algorithm_init=_with_check(config.callbacks_on_algorithm_init),
+        on_env_runners_recreated=_with_check(config.callbacks_on_env_runners_recreated),
+    )
     to_module, to_env = connectors
     return config.env_runners(
         env_to_module_connector=to_module,
         module_to_env_connector=to_env,
         add_default_connectors_to_module_to_env_pipeline=False,
     )
+
+
+def _with_check(callbacks: Any) -> list[Any]:
+    """Return the user's callbacks for an event, and after them the check of remote runners."""
+    given = callbacks if isinstance(callbacks, list) else [] if callbacks is None else [callbacks]
+    return [*(callback for callback in given if callback is not check_runners), check_runners]
 
 
 @contextmanager
