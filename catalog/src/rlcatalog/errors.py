@@ -180,7 +180,11 @@ class NotServedError(CatalogError, NotImplementedError):
 
 
 class WorkerError(CatalogError, RuntimeError):
-    """An environment in a process of its own raised something, or its process ended."""
+    """A process that steps environments ended."""
+
+
+class EnvironmentFaultError(CatalogError, RuntimeError):
+    """An environment raised something, or returned something else than Gymnasium's interface and its spaces say."""
 
 
 class SavedPolicyError(CatalogError, ValueError):

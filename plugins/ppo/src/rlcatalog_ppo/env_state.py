@@ -4,8 +4,8 @@ Three ways, the first that an environment allows:
 
 1. It says its state itself: `get_state()` and `set_state(state)` of the innermost environment (or those of an Atari
    game), and of every wrapper around it; Gymnasium's usual wrappers are known.
-2. Its episode is played again: the state of its generator at the last reset and the actions since. What is observed
-   then, and the generator, must be what they were.
+2. Its last whole episode and the one in progress are played again: the state of its generator at the first one's reset,
+   and the actions since. Rewards, ends, the last observation, the last info and the generator must be what they were.
 3. Neither: its next episode begins, and a warning says so.
 """
 
@@ -22,6 +22,8 @@ import gymnasium
 import numpy as np
 from gymnasium import wrappers
 
+from rlcatalog.errors import EnvironmentFaultError, reason
+from rlcatalog_ppo.env_returns import FLAGS, NUMBERS, ReturnChecker
 from rlcatalog_ppo.trees import take_apart
 
 #: What changes in a wrapper from step to step.
@@ -38,73 +40,150 @@ _CHANGES: dict[type, tuple[str, ...]] = {
     wrappers.RescaleAction: (),
     wrappers.FlattenObservation: (),
 }
+_PLAIN = (bool, int, float, str, list, deque)
 #: The longest episode that is played again; it would take minutes, and its actions much memory.
 _LONGEST = 200_000
-_PLAIN = (bool, int, float, str, list, deque)
+
+
+class _Episode:
+    """An episode as it can be played again.
+
+    Args:
+        env: The environment, before the reset.
+        seed: What the reset is given.
+        options: What the reset is given.
+
+    Attributes:
+        begun: The state of the generator before the reset, and what the reset was given.
+        actions: The actions so far.
+        rewards: What they were paid.
+        ended: Whether the last of them terminated the episode, and whether it was truncated.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], seed: int | None, options: Mapping[str, Any] | None) -> None:
+        self.begun = {"generator": _generator(env), "seed": seed, "options": deepcopy(options)}
+        self.actions: list[Any] = []
+        self.rewards: list[Any] = []
+        self.ended = (False, False)
+
+    def record(self, space: gymnasium.Space[Any]) -> dict[str, Any]:
+        """Return the episode as JSON holds it: how it is played again, and a fingerprint of what comes of that."""
+        record = {"begun": self.begun, "actions": space.to_jsonable(self.actions)}
+        json.dumps(record)
+        return {**record, "outcome": self.outcome()}
+
+    def outcome(self) -> str:
+        """Return a fingerprint of rewards and end."""
+        return fingerprint((np.array(self.rewards, np.float64), self.ended))
 
 
 class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """The outermost wrapper: it can say where its environment stands, and go there.
+    """The outermost wrapper: it names what is wrong with its environment, and can say where that stands, and go there.
 
     It also hands out a copy of an episode's last observation, which a reset may write over before anyone has read it.
+    Infos stay inside: nothing here reads them, and those of several environments need not go together.
 
     Args:
         env: The environment.
         index: Its place among those stepped side by side.
+        count: How many these are.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], index: int = 0) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], index: int = 0, count: int = 1) -> None:
         super().__init__(env)
         self.metadata = dict(env.metadata)  # vector environments write their mode into it
-        self.index = index
+        self.index, self.count = index, count
         self._levels = _levels(env)
-        #: How the episode began, and the actions since; None where it is too long to be played again.
-        self._begun: dict[str, Any] | None = None
-        self._actions: list[Any] | None = None
+        self._returns = ReturnChecker(env.observation_space)
+        self._fits = self._returns.fits
+        #: The episode in progress, and the one before it; None where it says its state itself, or is too long.
+        self._episode: _Episode | None = None
+        self._former: _Episode | None = None
+        self._steps = 0
         self._obs: Any = None
+        self._info: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode.
+
+        Raises:
+            EnvironmentFaultError: The environment raised, or returned something else than it should.
+        """
         if self._levels is None:
-            self._begun = {"generator": _generator(self.env), "seed": seed, "options": deepcopy(options)}
-            self._actions = []
-        obs, info = self.env.reset(seed=seed, options=options)
-        self._obs = obs
-        return obs, info
+            self._former, self._episode = self._episode, _Episode(self.env, seed, options)
+        self._steps = 0
+        try:
+            returned = self.env.reset(seed=seed, options=options)
+        except (Exception, SystemExit) as error:
+            raise self._fault(f"raised {reason(error)}") from error
+        self._obs, self._info = self._checked(self._returns.of_reset, returned)
+        return self._obs, {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a step."""
-        if self._actions is not None:
-            self._actions.append(_kept(action))
-            if len(self._actions) > _LONGEST:
-                self._actions = None
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self._obs = obs = deepcopy(obs) if terminated or truncated else obs
-        return obs, reward, terminated, truncated, info
+        """Take a step.
+
+        Raises:
+            EnvironmentFaultError: The environment raised, or returned something else than it should.
+        """
+        episode = self._episode
+        if episode is not None:
+            episode.actions.append(action if isinstance(action, np.generic) else _kept(action))
+        self._steps += 1
+        try:
+            returned = self.env.step(action)
+        except (Exception, SystemExit) as error:
+            raise self._fault(f"raised {reason(error)}") from error
+        try:
+            obs, reward, terminated, truncated, self._info = returned
+            usual = (
+                type(reward) in NUMBERS and type(terminated) in FLAGS and type(truncated) in FLAGS
+                and type(self._info) is dict and self._fits(obs)
+            )  # fmt: skip
+        except (TypeError, ValueError):
+            usual = False
+        if not usual:
+            obs, reward, terminated, truncated, self._info = self._checked(self._returns.of_step, returned)
+        over = terminated or truncated
+        self._obs = obs = deepcopy(obs) if over else obs
+        if episode is not None:
+            episode.rewards.append(reward)
+            if over:
+                episode.ended = bool(terminated), bool(truncated)
+            elif self._steps > _LONGEST:
+                self._episode = None
+        return obs, reward, terminated, truncated, {}
+
+    def _checked(self, parts_of: Callable[[Any], Any], returned: Any) -> Any:
+        try:
+            return parts_of(returned)
+        except ValueError as error:
+            raise self._fault(str(error)) from None
+
+    def _fault(self, what: str) -> EnvironmentFaultError:
+        where = f"step {self._steps} of its episode" if self._steps else "reset"
+        return EnvironmentFaultError(f"environment {self.index} of {self.count}: {where} {what}")
 
     def where(self) -> dict[str, Any]:
         """Return where the environment stands: a structure for `trees.take_apart`."""
-        found: dict[str, Any] = {"generator": _generator(self.env)}
+        place: dict[str, Any] = {"generator": _generator(self.env)}
         if self._levels is not None:
             try:
                 states = [get() for get, _ in self._levels]
                 take_apart(states, {})
-                return {**found, "levels": deepcopy(states)}
+                return {**place, "levels": deepcopy(states)}
             except Exception as error:  # of the environment's own code, or what cannot be written down
-                return {**found, "why": f"its state cannot be kept: {type(error).__name__}: {error}"}
+                return {**place, "why": f"its state cannot be kept: {type(error).__name__}: {error}"}
         if _is_game(self.env.unwrapped):  # its chance is not that of its generator
-            return {
-                **found,
-                "why": "a wrapper around the game has no get_state() and set_state(state)",
-            }
-        if self._begun is None or self._actions is None:
-            return {**found, "why": f"its episode is longer than {_LONGEST} steps"}
+            return {**place, "why": "a wrapper around the game has no get_state() and set_state(state)"}
+        if self._episode is None:
+            return {**place, "why": f"its episode is longer than {_LONGEST} steps"}
         try:
-            actions = self.action_space.to_jsonable(list(self._actions))
-            json.dumps([actions, self._begun["options"]])
+            place |= self._episode.record(self.action_space)
+            if self._former is not None and self._steps + len(self._former.actions) <= _LONGEST:
+                place["before"] = self._former.record(self.action_space)
         except Exception as error:
-            return {**found, "why": f"its actions cannot be kept: {type(error).__name__}: {error}"}
-        return {**found, "begun": self._begun, "actions": actions, "seen": fingerprint(self._obs)}
+            return {"generator": place["generator"], "why": f"its actions cannot be kept: {reason(error)}"}
+        return {**place, "seen": fingerprint(self._obs), "infos": _comparable(self._info)}
 
     def go_to(self, places: Sequence[Mapping[str, Any]]) -> str | None:
         """Go where an environment of this kind stood.
@@ -121,6 +200,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         except Exception as error:
             failed = f"{type(error).__name__}: {error}"
         if failed is not None:
+            self._episode = self._former = None  # they do not lead to the episode that is to begin
             _set_generator(self.env, place["generator"])
         return failed
 
@@ -134,26 +214,64 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
                 put(deepcopy(state))
             _set_generator(self.env, place["generator"])
             return None
-        begun = place["begun"]
-        _set_generator(self.env, begun["generator"])
-        self.reset(seed=begun["seed"], options=begun["options"])
-        if self._begun is None:
+        if self._levels is not None:
             return "its wrappers are others than they were"
-        self._begun["generator"] = begun["generator"]
-        for action in self.action_space.from_jsonable(place["actions"]):
-            self.step(action)
-        if fingerprint(self._obs) != place["seen"]:
-            return "played again, its episode shows another observation"
+        return self._play_again(place)
+
+    def _play_again(self, place: Mapping[str, Any]) -> str | None:
+        """Play the recorded episodes, the one before first; return what is not as it was, if anything."""
+        self._episode = self._former = None
+        records = [place["before"], place] if place.get("before") is not None else [place]
+        _set_generator(self.env, records[0]["begun"]["generator"])
+        for record in records:
+            begun = record["begun"]
+            if _generator(self.env) != begun["generator"]:
+                return "played again, its last episode leaves its generator in another state"
+            self.reset(seed=begun["seed"], options=begun["options"])
+            if different := self._repeat(record):
+                return f"played again, its episode {different}"
         if _generator(self.env) != place["generator"]:
             return "played again, its episode leaves its generator in another state"
-        return None
+        infos = _comparable(self._info)
+        kept = place.get("infos", infos)  # neither outcomes nor infos were kept in 0.1.0
+        names = sorted(name for name in infos.keys() | kept.keys() if infos.get(name) != kept.get(name))
+        return f"played again, its episode shows other infos: {', '.join(names)}" if names else None
+
+    def _repeat(self, record: Mapping[str, Any]) -> str | None:
+        """Take the actions of an episode that has begun; return what is not as it was, if anything."""
+        episode, actions = self._episode, self.action_space.from_jsonable(record["actions"])
+        assert episode is not None
+        for number, action in enumerate(actions, 1):
+            self.step(action)
+            if any(episode.ended) and number < len(actions):
+                return f"ends after {number} of {len(actions)} steps"
+        if "seen" in record and fingerprint(self._obs) != record["seen"]:
+            return "shows another observation"
+        outcome = episode.outcome()
+        return None if outcome == record.get("outcome", outcome) else "pays other rewards, or ends otherwise"
 
 
 def _kept(action: Any) -> Any:
-    """Return an action that the caller may write over; numbers need no copy."""
-    if isinstance(action, np.generic):
-        return action
+    """Return an action that the caller may write over."""
     return action.copy() if isinstance(action, np.ndarray) else deepcopy(action)
+
+
+def _comparable(info: Mapping[Any, Any]) -> dict[str, str]:
+    """Return fingerprints of an info's entries, as far as the same steps must show the same.
+
+    A single float may be a time, and an object may differ from run to run: both are left out, at any depth.
+    """
+    return {str(key): fingerprint(_without_times(part)) for key, part in info.items()}
+
+
+def _without_times(part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {key: _without_times(value) for key, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [_without_times(value) for value in part]
+    if isinstance(part, np.ndarray | np.generic):
+        return part if part.dtype.kind in "biuSU" or (part.ndim and part.dtype.kind in "fc") else None
+    return part if isinstance(part, bool | int | str | bytes) else None
 
 
 def fingerprint(tree: Any) -> str:

@@ -90,7 +90,7 @@ def vector(
         how: `"sync"`: in turn, in this process; `"async"`: at once, each in a process of its own.
     """
     # Observations are encoded at once, so the environments may write the next ones over them.
-    makes = [partial(_resumable, one, i) for i, one in enumerate((first or make, *[make] * (n - 1)))]
+    makes = [partial(_resumable, one, i, n) for i, one in enumerate((first or make, *[make] * (n - 1)))]
     if how == "async":
         from rlcatalog_ppo.workers import Workers
 
@@ -98,8 +98,8 @@ def vector(
     return SyncVectorEnv(makes, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
-def _resumable(make: Callable[[], Any], index: int) -> Resumable:
-    return Resumable(make(), index)
+def _resumable(make: Callable[[], Any], index: int, count: int) -> Resumable:
+    return Resumable(make(), index, count)
 
 
 def unwritten_spaces(manifest: Manifest, make: Callable[[], Any]) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.errors import NonFiniteError
+from rlcatalog import Policy
+from rlcatalog.errors import NonFiniteError, ObservationError
+from rlcatalog.observations import rows
 
 Array = np.ndarray[Any, Any]
 
@@ -31,5 +33,27 @@ class Naming:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if isinstance(error, NonFiniteError) and error.row is not None:
             i = error.row if self._rows is None else int(self._rows[error.row])
-            where = f"environment {i} of {len(self._lengths)}, after {self._lengths[i]} steps of its episode"
-            raise NonFiniteError(f"{where}: {error}", i) from error
+            raise NonFiniteError(f"{self._where(i)}: {error}", i) from error
+
+    def encode(self, policy: Policy, observed: Any, update: bool | Array = False) -> Array:
+        """Return the encoded observations of all environments (see `Policy.preprocess`).
+
+        Raises:
+            ObservationError, NonFiniteError: One is none; the message names its environment.
+        """
+        try:
+            with self:
+                return policy.preprocess(observed, update=update)
+        except ObservationError as error:
+            raise self._of_one(error, policy, observed) from error
+
+    def _of_one(self, error: ObservationError, policy: Policy, observed: Any) -> ObservationError:
+        for i, obs in enumerate(rows(policy.resolution.request.obs, observed)):
+            try:
+                policy.preprocess([obs])
+            except ObservationError as its_own:
+                return ObservationError(f"{self._where(i)}: {its_own}")
+        return error
+
+    def _where(self, i: int) -> str:
+        return f"environment {i} of {len(self._lengths)}, after {self._lengths[i]} steps of its episode"

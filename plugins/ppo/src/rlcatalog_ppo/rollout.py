@@ -194,8 +194,7 @@ class Collector:
         self._has_custom_loss = has_custom_loss(policy.model)
         self._ahead = Ahead(policy, everything=postprocess is not None or self._has_custom_loss)
         obs, _ = envs.reset(seed=seed)
-        with self._naming:
-            self._encoded = policy.preprocess(obs, update=True)
+        self._encoded = self._naming.encode(policy, obs, update=True)
         self._mask = policy.action_mask(obs)
         self._state, self._rewards = policy.initial_state(n), np.zeros(n, np.float32)
         #: Where the next step does nothing but begin an episode.
@@ -276,8 +275,7 @@ class Collector:
             rows: Booleans `[N]`.
         """
         observed, _ = self.envs.reset(options={"reset_mask": rows})
-        with self._naming:
-            encoded = self.policy.preprocess(observed, update=rows)
+        encoded = self._naming.encode(self.policy, observed, update=rows)
         self._encoded = np.where(rows.reshape(-1, *[1] * (encoded.ndim - 1)), encoded, self._encoded)
         mask = self.policy.action_mask(observed, idle=~rows)
         if mask is not None and self._mask is not None:
@@ -352,8 +350,7 @@ class Collector:
             places = np.flatnonzero(wanted)
             with Naming(self._lengths, places):
                 return self.policy.preprocess([info["final_obs"][i] for i in places])
-        with self._naming:
-            return self.policy.preprocess(observed)[wanted]
+        return self._naming.encode(self.policy, observed)[wanted]
 
     def _bootstrap(self, last: Array, state: State | None, cut: Array) -> Array | float:
         if not len(last) or not self._values:
@@ -376,14 +373,12 @@ class Collector:
         policy = self.policy
         if self.autoreset != "next_step" or not ended.any():
             self._idle = np.zeros(len(ended), bool)
-            with self._naming:
-                self._encoded = policy.preprocess(observed, update=True)
+            self._encoded = self._naming.encode(policy, observed, update=True)
             self._mask = policy.action_mask(observed)
             return
         # The actions chosen now do nothing in episodes that are over: they are chosen for what was seen before.
         before, self._idle = self._encoded, ended
-        with self._naming:
-            self._encoded = policy.preprocess(observed, update=~ended)
+        self._encoded = self._naming.encode(policy, observed, update=~ended)
         self._encoded[ended] = before[ended]
         self._mask = policy.action_mask(observed, idle=ended)
 

@@ -17,7 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from rlcatalog.errors import ConfigError, WorkerError, reason
+from rlcatalog.errors import ConfigError, EnvironmentFaultError, WorkerError, reason
 
 #: The info under which a worker says what went wrong: an exception would not travel if it cannot be pickled.
 _FAULT = "rlcatalog_fault"
@@ -106,7 +106,7 @@ class Workers(AsyncVectorEnv):
     def _check(self, infos: Mapping[str, Any]) -> None:
         if _FAULT in infos:
             i = int(np.flatnonzero(infos[f"_{_FAULT}"])[0])
-            raise WorkerError(f"environment {i} of {self.num_envs}: {infos[_FAULT][i]}")
+            raise EnvironmentFaultError(infos[_FAULT][i])
 
     def _ended(self) -> WorkerError:
         """Return the error for processes that are gone, after all others are ended."""
@@ -124,33 +124,30 @@ class Workers(AsyncVectorEnv):
 
 
 class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Says in its infos what the environment raised.
+    """Says in its infos what is wrong with the environment.
 
     Args:
-        env: The environment.
+        env: The environment, which raises nothing else than an `EnvironmentFaultError`.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        self._steps, self._last = 0, None
+        self._last: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
-        self._steps = 0
         try:
             self._last, info = self.env.reset(seed=seed, options=options)
-        except Exception as error:
-            return self._seen(), {_FAULT: f"reset raised {_told(error)}"}
+        except EnvironmentFaultError as error:
+            return self._seen(), {_FAULT: _told(error)}
         return self._last, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step."""
-        self._steps += 1
         try:
             self._last, reward, terminated, truncated, info = self.env.step(action)
-        except Exception as error:
-            fault = {_FAULT: f"step {self._steps} of its episode raised {_told(error)}"}
-            return self._seen(), 0.0, False, False, fault
+        except EnvironmentFaultError as error:
+            return self._seen(), 0.0, False, False, {_FAULT: _told(error)}
         return self._last, reward, terminated, truncated, info
 
     def _seen(self) -> Any:
@@ -166,8 +163,11 @@ def _made(make: Callable[[], Any], parent: int) -> Any:
     return _Reports(make())
 
 
-def _told(error: Exception) -> str:
-    return f"{reason(error)}\n{''.join(traceback.format_exception(error)).rstrip()}"
+def _told(error: EnvironmentFaultError) -> str:
+    """Return the message, with the traceback of what the environment raised."""
+    if error.__cause__ is None:
+        return str(error)
+    return f"{error}\n{''.join(traceback.format_exception(error.__cause__)).rstrip()}"
 
 
 def _how(exitcode: int | None) -> str:

@@ -1,0 +1,180 @@
+"""Checks of what an environment returns from `reset` and `step`.
+
+What is right, as it nearly always is, is known by types and shapes alone; only the rest is looked at closely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rlcatalog import SpaceInfo
+from rlcatalog.errors import shown
+
+#: Types of rewards and flags that need no closer look.
+NUMBERS = frozenset({float, np.float64, np.float32})
+FLAGS = frozenset({bool, np.bool_})
+#: Kinds of spaces whose observations are put into arrays of their dtype and shape; others' are for their preprocessors.
+_ARRAYS = frozenset({"box", "discrete", "multi_discrete", "multi_binary"})
+
+
+class ReturnChecker:
+    """Takes apart what one environment returns, and says what is wrong with it.
+
+    Args:
+        space: Its observation space.
+
+    Attributes:
+        fits: A quick test that observations in their usual form pass; others need a closer look.
+    """
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self._info = SpaceInfo.read(space, "observation")
+        self.fits = _matcher(self._info)
+
+    def of_reset(self, returned: Any) -> tuple[Any, Any]:
+        """Return observation and info.
+
+        Raises:
+            ValueError: They are none; the message says what was returned, and what is expected.
+        """
+        try:
+            obs, info = returned
+        except (TypeError, ValueError):
+            raise ValueError(f"returned {_described(returned)}; expected (observation, info)") from None
+        if fault := self._observation_fault(obs) or _info_fault(info):
+            raise ValueError(fault)
+        return obs, info
+
+    def of_step(self, returned: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """Return observation, reward, whether the episode terminated, whether it was truncated, and info.
+
+        Raises:
+            ValueError: They are none; the message says what was returned, and what is expected.
+        """
+        try:
+            obs, reward, terminated, truncated, info = returned
+        except (TypeError, ValueError):
+            old = isinstance(returned, tuple) and len(returned) == 4
+            hint = ". Gym's older interface had one done; say whether it terminated or was truncated" if old else ""
+            raise ValueError(
+                f"returned {_described(returned)}; expected (observation, reward, terminated, truncated, info){hint}"
+            ) from None
+        faults = (
+            _reward_fault(reward), _flag_fault("terminated", terminated), _flag_fault("truncated", truncated),
+            self._observation_fault(obs), _info_fault(info),
+        )  # fmt: skip
+        for fault in filter(None, faults):
+            raise ValueError(fault)
+        return obs, reward, terminated, truncated, info
+
+    def _observation_fault(self, obs: Any) -> str | None:
+        return None if self.fits(obs) else _explained(self._info, obs)
+
+
+def _reward_fault(reward: Any) -> str | None:
+    if type(reward) in NUMBERS:
+        return None
+    try:
+        if isinstance(reward, int) or (not isinstance(reward, str | bytes) and np.ndim(reward) == 0):
+            float(reward)
+            return None
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return f"returned the reward {shown(reward, 80)}; expected a number"
+
+
+def _flag_fault(name: str, flag: Any) -> str | None:
+    """Return what is wrong with a flag: it is a boolean, or a whole number that stands for one, of rank 0."""
+    if type(flag) in FLAGS:
+        return None
+    try:
+        array = np.asarray(flag)
+        if array.ndim == 0 and array.dtype.kind in "biu" and array.item() in (0, 1):
+            return None
+    except (TypeError, ValueError):
+        pass
+    return f"returned {name}={shown(flag, 80)}; expected True or False"
+
+
+def _info_fault(info: Any) -> str | None:
+    return None if isinstance(info, Mapping) else f"returned info={shown(info, 80)}; expected a dict"
+
+
+# --- observations -----------------------------------------------------------------------------------------------------
+
+
+def _matcher(info: SpaceInfo) -> Callable[[Any], bool]:
+    """Return the quick test of the observations of a space."""
+    if info.is_composite:
+        kind: type[Any] = dict if info.kind == "dict" else tuple
+        names = info.keys or range(len(info.children))
+        return _composite_matcher(
+            kind, [(name, _matcher(part)) for name, part in zip(names, info.children, strict=True)]
+        )
+    if info.kind not in _ARRAYS:
+        return lambda obs: True
+    shape, dtype = info.shape, np.dtype(info.dtype)
+    if shape == ():
+        scalars = frozenset({dtype.type, int} if dtype.kind in "iu" else {dtype.type})
+        return lambda obs: type(obs) in scalars
+    return lambda obs: type(obs) is np.ndarray and obs.dtype is dtype and obs.shape == shape
+
+
+def _composite_matcher(kind: type[Any], parts: list[tuple[Any, Callable[[Any], bool]]]) -> Callable[[Any], bool]:
+    def fits(obs: Any) -> bool:
+        if not isinstance(obs, kind) or len(obs) != len(parts):
+            return False
+        for name, part_fits in parts:
+            try:
+                if not part_fits(obs[name]):
+                    return False
+            except KeyError:
+                return False
+        return True
+
+    return fits
+
+
+def _explained(info: SpaceInfo, obs: Any) -> str | None:
+    """Return what is wrong with an observation; None where it can be written into an array of the space's dtype."""
+    if info.kind == "dict":
+        if not isinstance(obs, Mapping) or set(obs) != set(info.keys):
+            found = f"the keys {shown(list(obs), 80)}" if isinstance(obs, Mapping) else _described(obs)
+            return _observed(info, f"a dict with the keys {shown(list(info.keys), 80)}", found)
+        parts: Any = [obs[key] for key in info.keys]
+    elif info.kind == "tuple":
+        if not isinstance(obs, tuple | list) or len(obs) != len(info.children):
+            return _observed(info, f"a tuple of {len(info.children)}", _described(obs))
+        parts = obs
+    else:
+        return _leaf_fault(info, obs)
+    faults = (_explained(child, part) for child, part in zip(info.children, parts, strict=True))
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def _leaf_fault(info: SpaceInfo, obs: Any) -> str | None:
+    if info.kind not in _ARRAYS:
+        return None
+    expected = f"{info.dtype} of shape {info.shape}"
+    try:
+        array = np.asarray(obs)
+    except (TypeError, ValueError):  # lists of different lengths
+        return _observed(info, expected, _described(obs))
+    if array.shape == info.shape and np.can_cast(array.dtype, np.dtype(info.dtype), "same_kind"):
+        return None
+    found = f"{array.dtype} of shape {array.shape}" if array.dtype.kind in "biufc" else _described(obs)
+    return _observed(info, expected, found)
+
+
+def _observed(info: SpaceInfo, expected: str, found: str) -> str:
+    return f"returned another {info.path} than its space says: expected {expected}; found {found}"
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    return f"{len(value)} values: {shown(value, 80)}" if isinstance(value, tuple | list) else shown(value, 80)
