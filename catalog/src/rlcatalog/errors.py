@@ -43,6 +43,10 @@ class UnreadKeysWarning(CatalogWarning):
     """
 
 
+class UnusedMaskWarning(CatalogWarning):
+    """An entry of the observation is named as an action mask is, and is not used as one."""
+
+
 class LoadOrderWarning(CatalogWarning, RuntimeWarning):
     """TensorFlow was imported before triton, which may end the process at PyTorch's optimisers."""
 

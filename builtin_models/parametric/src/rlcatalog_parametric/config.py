@@ -81,6 +81,8 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
         ConfigError: What stands under the embeddings' key is no list of embeddings, one per action.
     """
     mask = mask_key(obs, action, read_config(config, KernelConfig).action_mask_key)
+    if mask not in obs.keys:  # a path: the head takes whole entries
+        mask = None
     key = embeddings_key(obs, action, config, mask)
     n = int(action.n or 0) if action.kind == "discrete" else 0
     if key is None:

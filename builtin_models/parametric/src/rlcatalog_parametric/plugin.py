@@ -17,7 +17,7 @@ def match(request: Request) -> Match | NoMatch:
     key = embeddings_key(request.obs, request.action, config, request.mask_key)
     found = [f"embeddings of the actions in obs[{key!r}]"] if key is not None else []
     if request.mask_key is not None:
-        found.append(f"an action mask in obs[{request.mask_key!r}]")
+        found.append(f"an action mask in obs{''.join(f'[{step!r}]' for step in request.mask_key.split('.'))}")
     if wanted is None:
         if not found:
             return NoMatch("the observation has neither an action mask nor embeddings of the actions")

@@ -16,4 +16,10 @@ from .lowering import (
     carried as carried,
     lowered_actions as lowered_actions,
 )
-from .masks import ActionMasks as ActionMasks, mask_key as mask_key
+from .masks import (
+    ActionMasks as ActionMasks,
+    mask_entry as mask_entry,
+    mask_key as mask_key,
+    mask_steps as mask_steps,
+    unused_masks as unused_masks,
+)

@@ -7,7 +7,7 @@ and Dict those of the children side by side; none for anything else that the ker
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ class ActionMasks:
     Args:
         action: The action space.
         key: Key of Dict observations under which the mask stands, or None where observations hold none.
+        steps: The keys that lead to it, where `key` is a path; see `mask_steps`.
 
     Attributes:
         size: Number of columns.
@@ -32,8 +33,9 @@ class ActionMasks:
         single: Whether there is one choice alone.
     """
 
-    def __init__(self, action: SpaceInfo, key: str | None = None) -> None:
+    def __init__(self, action: SpaceInfo, key: str | None = None, steps: Sequence[str] = ()) -> None:
         self.action, self.key = action, key
+        self.steps = tuple(steps) if steps or key is None else (key,)
         self._codec = action_codec(action)
         self.choices = tuple(self._codec.choices)
         counts = np.array([count for _, count in self.choices], np.int64)
@@ -72,18 +74,27 @@ class ActionMasks:
         if self.key is None:
             return None
         try:
-            found = [one[self.key] for one in obs] if isinstance(obs, list) else obs[self.key]
+            found = [self._in(one) for one in obs] if isinstance(obs, list) else self._in(obs)
         except (KeyError, TypeError, IndexError) as error:
             raise ObservationError(f"obs: expected a dict with the action mask under {self.key!r}.") from error
         return self.matrix(found, idle=idle)
 
+    def _in(self, obs: Any) -> Any:
+        for step in self.steps:
+            obs = obs[step]
+        return obs
+
     def without(self, obs: Any) -> Any:
-        """Return a batch of observations without their masks."""
+        """Return a batch of observations without their masks, as `SpaceInfo.without` leaves their space."""
         if self.key is None:
             return obs
         if isinstance(obs, list):
-            return [{key: value for key, value in one.items() if key != self.key} for one in obs]
-        return {key: value for key, value in obs.items() if key != self.key}
+            return [_without(one, self.steps) for one in obs]
+        return _without(obs, self.steps)
+
+    def put(self, obs: Mapping[str, Any], mask: Any) -> dict[str, Any]:
+        """Return an observation, or a batch, with another mask in it."""
+        return _with(obs, self.steps, mask)
 
     def matrix(self, mask: Any, batch_size: int | None = None, idle: Array | None = None) -> Array:
         """Return masks in Gymnasium's format, batched, as one boolean matrix `[B, size]`.
@@ -117,16 +128,40 @@ class ActionMasks:
         return matrix
 
 
+def mask_steps(obs: SpaceInfo, key: str) -> tuple[str, ...]:
+    """Return the keys that lead to an action mask: `("part", "mask")` for the path `"part.mask"`.
+
+    Args:
+        obs: The observation space; a key of its own with a dot in it is no path.
+        key: The model config's `action_mask_key`.
+    """
+    return (key,) if key in obs.keys else tuple(key.split("."))
+
+
+def mask_entry(obs: SpaceInfo, key: str) -> SpaceInfo | None:
+    """Return what stands in an observation space under a key, or a path of keys; None where nothing does."""
+    found = obs
+    for step in mask_steps(obs, key):
+        if found.kind != "dict" or step not in found.keys:
+            return None
+        found = found.children[found.keys.index(step)]
+    return found
+
+
 def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
     """Return the key of an observation space under which the action mask stands, or None where there is none.
+
+    Args:
+        obs: The observation space.
+        action: The action space.
+        key: The key, or a path of keys, `"part.mask"`.
 
     Raises:
         ConfigError: There is such a key, and what stands there is no mask of the action space.
     """
-    masks = ActionMasks(action)
-    if obs.kind != "dict" or key not in obs.keys or not masks.size:
+    masks, leaf = ActionMasks(action), mask_entry(obs, key)
+    if leaf is None or not masks.size:
         return None
-    leaf = obs.children[obs.keys.index(key)]
     # Ones in the form a vector environment would return them: they must be accepted as a mask that allows everything.
     try:
         masks.matrix(_ones(leaf), 1)
@@ -136,6 +171,37 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
             " something else, set the model config key 'action_mask_key' to another key."
         ) from error
     return key
+
+
+def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str) -> tuple[str, ...]:
+    """Return the paths of entries named as an action mask is, in an observation space where none is used.
+
+    Raises:
+        ConfigError: The key is a path that leads nowhere.
+    """
+    if "." in key and ActionMasks(action).size and mask_entry(obs, key) is None:
+        raise ConfigError(
+            f"model config key 'action_mask_key': {key!r} leads to no entry of {obs.path}, {obs.describe()}. Write the"
+            " keys of nested Dicts with dots between them."
+        )
+    name = f"[{key.rpartition('.')[2]!r}]"
+    return tuple(node.path for node in obs.walk() if node.path.endswith(name))
+
+
+def _without(obs: Mapping[str, Any], steps: Sequence[str]) -> dict[str, Any]:
+    inner = obs[steps[0]] if len(steps) > 1 and steps[0] in obs else {}
+    rest = _without(inner, steps[1:]) if inner else {}
+    return _replaced(obs, steps[0], [rest] if rest else [])
+
+
+def _with(obs: Mapping[str, Any], steps: Sequence[str], mask: Any) -> dict[str, Any]:
+    inner = mask if len(steps) == 1 else _with(obs[steps[0]], steps[1:], mask)
+    return _replaced(obs, steps[0], [inner])
+
+
+def _replaced(obs: Mapping[str, Any], key: str, values: Sequence[Any]) -> dict[str, Any]:
+    """Return a dict with another value under a key, or with none."""
+    return {k: values[0] if k == key else value for k, value in obs.items() if k != key or values}
 
 
 def _ones(info: SpaceInfo) -> Any:

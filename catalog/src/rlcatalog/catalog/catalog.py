@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog.building import make_preprocessor, model_parts
-from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution, say_unread
+from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution, say_unread, say_unused_masks
 from rlcatalog.catalog.registering import Registrations
 from rlcatalog.choice import (
     Explanation,
@@ -129,6 +129,7 @@ class Catalog(Registrations):
         Warns:
             UnreadKeysWarning: Keys differ from their defaults, and nothing that was chosen reads them; once for all of
                 them, and not again where the answer comes from memory.
+            UnusedMaskWarning: An entry of the observation is named as an action mask is, and is not used as one.
         """
         if defaults:
             return _unless_refused(
@@ -146,6 +147,8 @@ class Catalog(Registrations):
             found = find_resolution(self, obs_space, action_space, config, framework, None, defaults)
             if found.unread:
                 say_when_found(partial(say_unread, self, found))
+            if found.unused_masks:
+                say_when_found(partial(say_unused_masks, found))
             return found
 
         asked = config if defaults is None else (config, defaults)

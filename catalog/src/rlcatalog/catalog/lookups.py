@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.actions import mask_key
+from rlcatalog.actions import ActionMasks, mask_key, mask_steps, unused_masks
 from rlcatalog.choice import (
     NamedDistributions,
     Pins,
@@ -16,7 +16,7 @@ from rlcatalog.choice import (
     plan_actions,
 )
 from rlcatalog.config import FlatConfig, warn_caller
-from rlcatalog.errors import UnreadKeysWarning, UnsupportedSpaceError
+from rlcatalog.errors import UnreadKeysWarning, UnsupportedSpaceError, UnusedMaskWarning
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.plugins import Request
 from rlcatalog.spaces import SpaceInfo
@@ -43,7 +43,8 @@ def find_resolution(
     whole, action = SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action")
     key = mask_key(whole, action, values["action_mask_key"])
     # A custom model sees what the environment emits; any other finds the mask in its output, not in its input.
-    seen = whole if key is None or custom_model is not None else whole.without(key)
+    steps = () if key is None else mask_steps(whole, key)
+    seen = whole if key is None or custom_model is not None else whole.without(*steps)
     request = Request(seen, action, values.read_only(), framework, catalog=catalog, mask_key=key)
     choices = {"preprocessor": slots.preprocessor(request, pins), "filter": slots.filter(request, pins)}
     preprocessor = catalog.preprocessor_for(request.obs, values, pins=pins)
@@ -61,7 +62,8 @@ def find_resolution(
     parts, unclaimed = slots.model(request, custom_model, pins)
     found = Resolution(
         request, parsed, framework, choices | parts, preprocessor, actions, catalog.config_keys, pins, key, unclaimed,
-        catalog.registry.active("env_wrapper"),
+        catalog.registry.active("env_wrapper"), steps,
+        unused_masks(whole, action, values["action_mask_key"]) if key is None else (),
     )  # fmt: skip
     with noting_found() as inner:
         _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
@@ -94,6 +96,20 @@ def say_unread(catalog: Catalog, found: Resolution) -> None:
         f"model config: nothing that was chosen reads {keys}. Leave out what has no effect here, or choose a part that"
         " reads it; explain() lists the parts and their keys.",
         UnreadKeysWarning,
+    )
+
+
+def say_unused_masks(found: Resolution) -> None:
+    """Warn of entries of the observation that are named as an action mask is, and are none."""
+    key, action = found.config.values["action_mask_key"], found.request.action
+    assert action is not None
+    way = f"If it is one, write the path of its Dicts into the model config: action_mask_key='part.{key}'."
+    if not ActionMasks(action).size:
+        way = f"{action.describe()} has no values that a mask could forbid."
+    warn_caller(
+        f"{' and '.join(found.unused_masks)} is named as an action mask and not used as one: the model sees it as a"
+        f" feature. {way} If it is none, set action_mask_key to another name.",
+        UnusedMaskWarning,
     )
 
 

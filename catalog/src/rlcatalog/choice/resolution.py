@@ -8,6 +8,7 @@ from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+from rlcatalog.actions import mask_entry
 from rlcatalog.choice.action_plan import ActionPlan
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.showing import explanation_sheet
@@ -37,10 +38,12 @@ class Resolution:
         actions: The distributions of the action space and of its parts.
         config_keys: Says which config keys a component reads.
         pins: What the lookup repeated, or None where it chose.
-        mask_key: Key of Dict observations under which the action mask stands, or None.
+        mask_key: Key, or path of keys, of Dict observations under which the action mask stands, or None.
         unclaimed: What the head leaves of the observation for trunk and memory; None where that is all of it.
         beside: Components that read keys without filling a slot: nets found for parts of the observation, and the
             environment wrappers, which were there before.
+        mask_steps: The keys that lead to the action mask.
+        unused_masks: Paths of entries that are named as an action mask is, where none is used.
     """
 
     request: Request
@@ -54,6 +57,13 @@ class Resolution:
     mask_key: str | None = None
     unclaimed: Unclaimed | None = None
     beside: list[Component] = field(default_factory=list)
+    mask_steps: tuple[str, ...] = ()
+    unused_masks: tuple[str, ...] = ()
+
+    @property
+    def shows_mask(self) -> bool:
+        """Whether the model is shown the action mask."""
+        return self.mask_key is not None and mask_entry(self.request.obs, self.mask_key) is not None
 
     @property
     def num_outputs(self) -> int:
@@ -251,8 +261,9 @@ class Explanation:
                 for node in child.walk()
             ],
             "unread": list(found.unread),
-            "action_mask": None if found.mask_key is None else f"obs[{found.mask_key!r}]",
-            "model_sees_mask": found.mask_key is not None and found.mask_key in found.request.obs.keys,
+            "action_mask": "obs" + "".join(f"[{step!r}]" for step in found.mask_steps) if found.mask_steps else None,
+            "model_sees_mask": found.shows_mask,
+            "unused_masks": list(found.unused_masks),
             "plan": [
                 {"path": leaf.path, "kind": leaf.kind, "slice": [leaf.start, leaf.stop], "shape": list(leaf.shape)}
                 for leaf in found.preprocessor.leaves()

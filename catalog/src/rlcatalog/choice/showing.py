@@ -103,6 +103,8 @@ def explanation_sheet(found: Mapping[str, Any]) -> Sheet:
     notes = [(f"{slot} reads", ", ".join(names)) for slot, names in keys_read(found).items()]
     if found["unread"]:
         notes.append(("read by nothing", ", ".join(found["unread"])))
+    if found["unused_masks"]:
+        notes.append(("not used as action masks", ", ".join(found["unused_masks"])))
     if "frozen" in found:
         notes.append(("frozen", found["frozen"]))
     return Sheet("What the catalog chooses", facts, tables, notes)

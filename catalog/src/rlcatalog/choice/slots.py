@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rlcatalog.actions import mask_entry
 from rlcatalog.choice.in_process import in_process_preprocessor
 from rlcatalog.choice.selection import Choice, choose, repeat
 from rlcatalog.choice.unread import note_found
@@ -172,7 +173,8 @@ def unclaimed_by(head: Component | None, request: Request) -> Unclaimed | None:
         return None
     claimed = head.ask("claims", replace(request), returns=lambda answer: _claimed(answer, request))
     # A mask is no part of what is encoded, but the observation is a Dict because of it: one entry is seen as itself.
-    alone = request.mask_key is not None and request.mask_key not in request.obs.keys and len(request.obs.keys) == 1
+    hidden = request.mask_key is not None and mask_entry(request.obs, request.mask_key) is None
+    alone = hidden and len(request.obs.keys) == 1
     if not claimed and not alone:
         return None
     if request.preprocessor is None:

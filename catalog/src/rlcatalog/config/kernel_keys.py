@@ -25,9 +25,9 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     observation_filter: Annotated[str, Meta(description="name of the filter between preprocessor and model")] = (
         "NoFilter"
     )
-    action_mask_key: Annotated[str, Meta(description="key of Dict observations under which the action mask stands")] = (
-        "action_mask"
-    )
+    action_mask_key: Annotated[
+        str, Meta(description='key of Dict observations where the action mask stands; "part.mask" of nested ones')
+    ] = "action_mask"
     _disable_preprocessor_api: Annotated[
         bool, Meta(description="Discrete and MultiDiscrete observations reach the model as integers, not as one-hots")
     ] = False

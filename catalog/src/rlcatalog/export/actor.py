@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlcatalog import provided
-from rlcatalog.actions import ActionCodec, ActionMasks, action_codec
+from rlcatalog.actions import ActionCodec, ActionMasks, action_codec, mask_steps
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError, SavedPolicyError
 from rlcatalog.export.contract import Runner
 from rlcatalog.export.formats import runner_for
@@ -88,8 +88,10 @@ class Actor:
         self.action_space = _space(interface.action_space, action_space, "action_space", where)
         action = SpaceInfo.read(self.action_space, "action")
         self.action_codec = action_codec(action, interface.action_bounds, interface.raw_kinds)
-        self.masks = ActionMasks(action, interface.mask_key)
-        self._observations = Observations(catalog, interface, SpaceInfo.read(self.observation_space))
+        observed = SpaceInfo.read(self.observation_space)
+        steps = () if interface.mask_key is None else mask_steps(observed, interface.mask_key)
+        self.masks = ActionMasks(action, interface.mask_key, steps)
+        self._observations = Observations(catalog, interface, observed, self.masks)
         self.rng = np.random.default_rng(seed)
         self._masked = interface.input("mask") is not None
         self._rewarded = interface.input("prev_reward") is not None

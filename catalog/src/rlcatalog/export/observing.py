@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import Pins
 from rlcatalog.errors import ActionMaskError, ObservationError
 from rlcatalog.export.interface import Interface, Port
@@ -29,6 +30,7 @@ class Observations:
         catalog: Where codecs are found.
         interface: The interface.
         info: The observation space.
+        masks: What reads the action masks in it.
 
     Attributes:
         preprocessor: The codec of the policy's observations, which checks them.
@@ -37,11 +39,12 @@ class Observations:
         MissingPluginError: The package of a codec is not usable here.
     """
 
-    def __init__(self, catalog: Catalog, interface: Interface, info: SpaceInfo) -> None:
+    def __init__(self, catalog: Catalog, interface: Interface, info: SpaceInfo, masks: ActionMasks) -> None:
         self._ports = [port for port in interface.inputs if port.role == "observation"]
         self._filtered = interface.observation == "filtered"
-        self._key = interface.mask_key if interface.mask_apart else None
-        seen = info.without(self._key) if self._key is not None else info
+        #: What takes the masks out of observations, where the model is not shown them.
+        self._apart = masks if interface.mask_apart else None
+        seen = info if self._apart is None else info.without(*masks.steps)
         pins = Pins(preprocessors=interface.preprocessors)
         pins.check(catalog.registry)
         with warnings.catch_warnings():
@@ -68,8 +71,8 @@ class Observations:
         """
         if self._filtered:
             return self._given(obs)
-        if self._key is not None:
-            obs = _without(obs, self._key)
+        if self._apart is not None:
+            obs = self._apart.without(obs)
         if not isinstance(obs, list):
             found = self._at_a_glance(obs)
             if found is not None:
@@ -78,7 +81,7 @@ class Observations:
 
     def hinted(self, error: ActionMaskError, obs: Any) -> Exception:
         """Return the error of a batch's masks, with a hint where it is one observation."""
-        return hinted(error, self.preprocessor, obs if self._key is None else _without(obs, self._key))
+        return hinted(error, self.preprocessor, obs if self._apart is None else self._apart.without(obs))
 
     def _at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
         """Return the inputs where they are arrays of the right form; None: there must be a closer look."""
@@ -164,9 +167,3 @@ def _limits(port: Port, part: ObservationInput) -> tuple[Array, Array] | None:
     counts = np.asarray(info.n if info.nvec is None else info.nvec, np.int64)
     start = np.asarray(info.start, np.int64)
     return start, start + counts - 1
-
-
-def _without(obs: Any, key: str) -> Any:
-    if isinstance(obs, list):
-        return [{name: value for name, value in one.items() if name != key} for one in obs]
-    return {name: value for name, value in obs.items() if name != key}

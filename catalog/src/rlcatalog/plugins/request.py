@@ -30,8 +30,8 @@ class Request:
         env: The environment, for environment wrappers.
         preprocessor: What encoded the observations, where it is known.
         catalog: The catalog that asks, for models that hold others (see `Catalog.trunk`).
-        mask_key: Key of the environment's Dict observations under which an action mask stands, or None. `obs` has it
-            only where models are shown the mask.
+        mask_key: Key, or path of keys, of the environment's Dict observations under which an action mask stands, or
+            None. `obs` has it only where models are shown the mask.
     """
 
     obs: SpaceInfo

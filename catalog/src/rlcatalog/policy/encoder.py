@@ -47,8 +47,8 @@ class Encoder:
         request = resolution.request
         assert request.action is not None
         self.preprocessor = catalog.preprocessor_for(request.obs, resolution.config.values, pins=resolution.pins)
-        self.masks = ActionMasks(request.action, resolution.mask_key)
-        self.mask_apart = resolution.mask_key is not None and resolution.mask_key not in request.obs.keys
+        self.masks = ActionMasks(request.action, resolution.mask_key, resolution.mask_steps)
+        self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
 
     def seen(self, obs: Any) -> Any:
         """Return what the preprocessor takes of an observation, or of a batch: all, or all but the action mask."""

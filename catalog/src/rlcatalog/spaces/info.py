@@ -144,11 +144,22 @@ class SpaceInfo:
         """Whether the space is of the class with this qualified name (`"package.module.Class"`), or of a subclass."""
         return qualified_name in self.classes
 
-    def without(self, key: str) -> SpaceInfo:
-        """Return a Dict without one of its keys."""
+    def without(self, key: str, *inner: str) -> SpaceInfo:
+        """Return a Dict without one of its keys.
+
+        Args:
+            key: The key.
+            *inner: Keys that lead on, to what is left out of the Dict under `key`; that goes where nothing is left.
+        """
         from gymnasium.spaces import Dict
 
-        kept = [(name, child) for name, child in zip(self.keys, self.children, strict=True) if name != key]
+        entries = dict(zip(self.keys, self.children, strict=True))
+        rest = entries[key].without(*inner) if inner else None
+        kept = [
+            (name, child if name != key or rest is None else rest)
+            for name, child in entries.items()
+            if name != key or (rest is not None and rest.keys)
+        ]
         return replace(
             self,
             keys=tuple(name for name, _ in kept),

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rlcatalog.actions import mask_steps
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import CatalogError, CatalogWarning
 from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec
+from rlcatalog.spaces import SpaceInfo
 
 
 @dataclass(frozen=True)
@@ -191,9 +193,15 @@ def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]
     example.obs.seed(seed)
     found = [example.obs.sample() for _ in range(rows)]
     key = example.config.get("action_mask_key", "action_mask")
-    if isinstance(example.obs, spaces.Dict) and key in example.obs.spaces:
-        found = [{**sample, key: _ones(sample[key])} for sample in found]
-    return found
+    return [_allowing(sample, mask_steps(SpaceInfo.read(example.obs), key)) for sample in found]
+
+
+def _allowing(sample: Any, steps: Sequence[str]) -> Any:
+    """Return an observation with a mask that allows everything in place of its own, if it has one."""
+    if not isinstance(sample, Mapping) or steps[0] not in sample:
+        return sample
+    inner = sample[steps[0]]
+    return {**sample, steps[0]: _ones(inner) if len(steps) == 1 else _allowing(inner, steps[1:])}
 
 
 def _ones(mask: Any) -> Any:

@@ -85,9 +85,9 @@ class LoweredPolicy(tf.Module):  # type: ignore[misc]
         """Run the policy on two batches, and return the interface that follows."""
         found: dict[str, tuple[str, tuple[int, ...]]] = {}
         widths: list[list[int]] = []
-        generator, key = np.random.default_rng(0), self.policy.masks.key
+        generator, steps = np.random.default_rng(0), self.policy.masks.steps
         for rows in _TRIED:
-            given = {port.name: tf.constant(_example(port, rows, generator, key)) for port in self._whole.inputs}
+            given = {port.name: tf.constant(_example(port, rows, generator, steps)) for port in self._whole.inputs}
             noise = Noise(rows)
             outputs = self._run(given, noise)
             widths.append(noise.widths)
@@ -162,12 +162,12 @@ def _operations(graph: Any) -> Iterator[Any]:
         yield from getattr(function, "graph", graph).get_operations()
 
 
-def _example(port: Port, rows: int, generator: np.random.Generator, mask_key: str | None) -> Array:
+def _example(port: Port, rows: int, generator: np.random.Generator, mask_steps: tuple[str, ...]) -> Array:
     """Return an array as an input: zeros that no model stumbles over, or numbers from the open interval (0, 1)."""
     if port.role == "deterministic":
         return np.array(False)
     shape, dtype = (rows, *port.shape), np.dtype(port.dtype)
-    if port.role == "mask" or (mask_key is not None and port.steps[:1] == (mask_key,)):
+    if port.role == "mask" or (mask_steps and port.steps[: len(mask_steps)] == mask_steps):
         return np.ones(shape, dtype)
     if port.role == "noise" or dtype.kind == "f":
         return (0.25 + 0.5 * generator.random(shape)).astype(dtype)

@@ -51,14 +51,13 @@ class LoweredPolicy(nn.Module):
         self.model: Any = model.eval()
         self._replaced = replaced or {}
         self._whole = Whole(self.policy, OPS)
-        self._key = self.policy.masks.key
         self._widths: list[int] | None = None
         self.suspects = Suspects()
         self._names: tuple[str, ...] = ()
         try:
             self.interface = self._tried()
         except NotServedError:
-            if not self._whole.masked or self._key is not None:
+            if not self._whole.masked or self.policy.masks.key is not None:
                 raise
             self._whole = Whole(self.policy, OPS, masked=False)  # its distribution takes no masks
             self.interface = self._tried()
@@ -74,7 +73,7 @@ class LoweredPolicy(nn.Module):
     def examples(self, rows: int, seed: int = 0) -> tuple[Tensor, ...]:
         """Return inputs of the right shapes and dtypes for a batch."""
         generator = np.random.default_rng(seed)
-        return tuple(_example(port, rows, generator, self._key) for port in self.interface.inputs)
+        return tuple(_example(port, rows, generator, self.policy.masks.steps) for port in self.interface.inputs)
 
     def _run(self, given: Mapping[str, Tensor], drawing: Drawing) -> dict[str, Tensor]:
         model, policy = self.model, self.policy
@@ -111,7 +110,9 @@ class LoweredPolicy(nn.Module):
         generator = np.random.default_rng(0)
         with torch.inference_mode(False), torch.no_grad():
             for rows in _TRIED:
-                given = {port.name: _example(port, rows, generator, self._key) for port in self._whole.inputs}
+                given = {
+                    port.name: _example(port, rows, generator, self.policy.masks.steps) for port in self._whole.inputs
+                }
                 drawing = Drawing(rows, replaced=self._replaced)
                 outputs = self._run(given, drawing)
                 widths.append(drawing.widths)
@@ -164,12 +165,12 @@ def _tree(value: Any, dtype: torch.dtype) -> Any:
     return tuple(_tree(part, dtype) for part in value) if isinstance(value, tuple) else floats_as(value, dtype)
 
 
-def _example(port: Port, rows: int, generator: np.random.Generator, mask_key: str | None) -> Tensor:
+def _example(port: Port, rows: int, generator: np.random.Generator, mask_steps: tuple[str, ...]) -> Tensor:
     """Return a tensor as an input: zeros that no model stumbles over, or numbers from the open interval (0, 1)."""
     if port.role == "deterministic":
         return torch.tensor(False)
     shape, dtype = (rows, *port.shape), np.dtype(port.dtype)
-    if port.role == "mask" or (mask_key is not None and port.steps[:1] == (mask_key,)):
+    if port.role == "mask" or (mask_steps and port.steps[: len(mask_steps)] == mask_steps):
         return torch.ones(shape, dtype=getattr(torch, dtype.name))
     if port.role == "noise" or dtype.kind == "f":
         return torch.from_numpy((0.25 + 0.5 * generator.random(shape)).astype(dtype))

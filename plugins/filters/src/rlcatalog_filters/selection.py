@@ -17,13 +17,14 @@ def leaves_to_filter(
     Args:
         leaves: The leaves of a preprocessor's plan.
         config: Says what to include and to exclude.
-        action_mask_key: Key of Dict observations under which the action mask stands, at any depth.
+        action_mask_key: Key of Dict observations under which the action mask stands, at any depth; or a path, `"a.b"`.
         claimed: Paths that a head reads itself: what they say of actions must not change; only `filter_include` does.
 
     Raises:
         ConfigError: A path in the config matches no leaf, or asks for an action mask alone.
     """
-    masks = [leaf for leaf in leaves if _holds(f"[{action_mask_key!r}]", leaf.path)]
+    path = "".join(f"[{step!r}]" for step in action_mask_key.split("."))
+    masks = [leaf for leaf in leaves if _holds(f"[{action_mask_key!r}]", leaf.path) or _holds(path, leaf.path)]
     if config.filter_include is None:
         chosen = [leaf for leaf in leaves if leaf.numeric and not any(_below(path, leaf.path) for path in claimed)]
     else:
