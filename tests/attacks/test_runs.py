@@ -48,6 +48,13 @@ def test_a_flipped_bit_of_a_checkpoint_is_noticed(tmp_path, framework, times):
     assert found["kinds"]["refused"] > 0.9 * times  # spaces between words may become other spaces
 
 
+@pytest.mark.parametrize("times", [30, pytest.param(500, marks=full)])
+def test_crafted_configs_records_and_metrics_end_no_command_in_a_raw_error(tmp_path, times):
+    found = attack("summaries", tmp_path, times, 6)
+    assert found["wrong"] == []
+    assert found["kinds"] == {"ended": times}
+
+
 @pytest.mark.parametrize(("every", "first"), [(40, 7), pytest.param(1, 0, marks=full)])
 def test_nothing_is_written_or_waited_for_outside_a_runs_folder(tmp_path, every, first):
     found = attack("links", tmp_path, every, first)

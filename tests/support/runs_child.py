@@ -38,7 +38,7 @@ SMALL = ["--set", "num_envs=2", "--set", "rollout_length=16", "--set", "minibatc
 REMEMBERING = ["--model", "use_lstm=true", "--model", "lstm_cell_size=3", "--model", "max_seq_len=4",
                "--model", "observation_filter=MeanStdFilter"]  # fmt: skip
 #: Seconds that a process may take, and bytes of address space beside what it has.
-PATIENCE, ROOM = 60, 4 << 30
+PATIENCE, ROOM = 200, 4 << 30
 NONSENSE = [None, True, -1, 0, 0.5, 10**9, 10**30, 1e308, "", "x", "evil_module:x", [], [[]], [0] * 1000, {}, {"a": 1},
             {"$float": "nan"}, {"$float": "x"}, {"$array": "nowhere"}, {"$tuple": []}, {"$bytes": "eA=="},
             2**63]  # fmt: skip
@@ -256,6 +256,45 @@ def flipped(folder: Path, framework: str, times: int, seed: int) -> dict[str, An
     return counts(found)
 
 
+# --- crafted configs, records and metrics ----------------------------------------------------------------------------
+
+TEXTS = ["$\\frac$", "$", "\ud800", "\x1b[31m", "x" * 10_000, "a:b", "\n", "9" * 400, "torch", "PG", "CartPole-v1",
+         "9999-12-31T23:59:59-23:00"]  # fmt: skip
+
+
+def summaries(folder: Path, times: int, seed: int) -> dict[str, Any]:
+    """Read runs whose config, record or metrics are crafted, in every way that reads them."""
+    true, run, rng = train(folder / "true"), folder / "run", random.Random(seed)
+    found = []
+    for _ in range(times):
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(true, run)
+        name = rng.choice(["config.json", "run.json", "metrics.jsonl", "progress.csv"])
+        if name == "progress.csv":
+            (run / "metrics.jsonl").unlink()  # which is read before it
+        lines = (run / name).read_text(encoding="utf-8")
+        what = rng.choice(["value", "text", "gone", "bytes"])
+        if what == "bytes" or name == "progress.csv":
+            data = bytearray(lines.encode())
+            for _ in range(rng.randrange(1, 4)):
+                data[rng.randrange(len(data))] = rng.choice(b'\0\n\r",:{}[]9-eN\xff')
+            (run / name).write_bytes(data)
+        else:
+            rows = [json.loads(lines)] if name != "metrics.jsonl" else list(map(json.loads, lines.splitlines()))
+            place, holder, key = rng.choice(list(places(rows)))
+            if what == "gone":
+                del holder[key]
+            else:
+                holder[key] = rng.choice(NONSENSE if what == "value" else TEXTS)
+                place = f"{place} = {holder[key]!r:.60}"
+            what = f"{what} {place}"
+            (run / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        command = rng.choice(["runs", "json", "compare", "evaluate", "resume"])
+        ways = commands(run) | {"json": lambda: main(["runs", str(run), "--json"])}
+        found.append((f"{command}: {name}: {what}", outcome(ways[command], folder / "said")))
+    return counts(found)
+
+
 # --- links, pipes and the like ---------------------------------------------------------------------------------------
 
 
@@ -372,7 +411,8 @@ def replaced(folder: Path, seed: int, every: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    ATTACKS = {"checkpoints": checkpoints, "flipped": flipped, "links": links, "replaced": replaced}
+    ATTACKS = {"checkpoints": checkpoints, "flipped": flipped, "summaries": summaries, "links": links,
+               "replaced": replaced}  # fmt: skip
     attack, where, *arguments = sys.argv[1:]
     answer = ATTACKS[attack](Path(where), *(int(text) if text.isdigit() else text for text in arguments))
     sys.stdout.flush()

@@ -194,3 +194,48 @@ def test_a_long_checkpoint_is_not_read(run, monkeypatch):
     monkeypatch.setattr(checkpoints, "_LONGEST", 1_000)
     with pytest.raises(SavedPolicyError, match=r"training\.json: is not read: it has \d+ bytes; 1000 are the most"):
         PPO.restore(run)
+
+
+# --- what `runs` and `compare` read ----------------------------------------------------------------------------------
+
+
+def edited(name, **changes):
+    def edit(run):
+        (run / name).write_text(json.dumps({**json.loads((run / name).read_text()), **changes}))
+
+    return edit
+
+
+def nested(levels):
+    value = 0
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def metrics(**row):
+    return lambda run: (run / "metrics.jsonl").write_text(json.dumps({"timesteps_total": 1.0, **row}) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (edited("config.json", env="$\\frac$"), 0),
+        (edited("config.json", env="\ud800"), 0),
+        (edited("config.json", framework="$\\frac$", model={"$\\frac$": "\ud800"}), 0),
+        (edited("config.json", model={"x": nested(800)}), 1),
+        (edited("run.json", started="9999-12-31T23:59:59-23:00"), 0),
+        (edited("run.json", seconds="x"), 1),
+        (metrics(episode_return_mean=1.7e308), 1),
+        (metrics(timesteps_total=-1), 1),
+    ],
+    ids=range(8),
+)
+def test_crafted_summaries_are_shown_or_named(run, change, status, capsys):
+    change(run)
+    (run / "metrics.jsonl").touch()
+    assert not command("runs", run, "--json")
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["status"] == "damaged") == bool(status)
+    assert command("compare", run, "--out", run.parent / "picture.png") == status
+    assert ("damaged" in capsys.readouterr().err) == bool(status)

@@ -187,11 +187,26 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
         SavedPolicyError: It is something else, larger, cannot be read, or is not JSON.
     """
     try:
-        return json.loads(read_file(path, most).decode())
+        value = json.loads(read_file(path, most).decode())
+        check_levels(value)
+        return value
     except (ValueError, RecursionError) as error:
         if isinstance(error, SavedPolicyError):
             raise
         raise SavedPolicyError(f"{path}: truncated or not JSON: {one_line(str(error))}") from error
+
+
+def check_levels(value: Any, most: int = 100) -> None:
+    """Raise where tables and lists stand in one another more than `most` times: what walks through them would end.
+
+    Raises:
+        ValueError: They do.
+    """
+    if isinstance(value, dict | list):
+        if most == 0:
+            raise ValueError("its tables and lists are too deep")
+        for part in value.values() if isinstance(value, dict) else value:
+            check_levels(part, most - 1)
 
 
 def check_files(folder: Path, skip: Collection[str] = ()) -> None:

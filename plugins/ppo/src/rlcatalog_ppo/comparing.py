@@ -137,11 +137,14 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
             axes.fill_between(group.steps, *group.interval, color=colour, alpha=0.2, linewidth=0)
     several = any(group.interval is not None for group in groups)
     what = "return, mean of the last 100 episodes"
-    axes.set(title=title, xlabel="environment steps", ylabel=what)
+    axes.set_title(one_line(title), parse_math=False)
+    axes.set(xlabel="environment steps", ylabel=what)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_xlim(0, None)
     axes.grid(alpha=0.3)
     below = figure.legend(loc="outside lower center", ncols=1, frameon=False)
+    for text in below.get_texts():
+        text.set_parse_math(False)  # names of settings, and what they are
     if several:
         below.set_title("lines: interquartile mean over runs; bands: its 95 % interval", FontProperties(size="small"))
     picture = io.BytesIO()

@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from rlcatalog.errors import one_line
 from rlcatalog.policy import write_file
 from rlcatalog_ppo.run_summaries import Row
 
@@ -18,7 +19,7 @@ def draw(path: Path, rows: Sequence[Row], title: str) -> None:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     axes.plot([x for x, _ in points], [y for _, y in points], color="#1f6fb2")
-    axes.set_title(title, parse_math=False)
+    axes.set_title(one_line(title), parse_math=False)
     axes.set(xlabel="environment steps", ylabel="mean return, last 100 episodes")
     axes.grid(alpha=0.3)
     picture = io.BytesIO()

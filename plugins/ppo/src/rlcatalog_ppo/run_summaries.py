@@ -5,19 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from rlcatalog.cli import MOST_ROWS, is_held, read_record
 from rlcatalog.errors import SavedPolicyError, one_line
-from rlcatalog.policy import MOST_JSON, read_file
+from rlcatalog.policy import MOST_JSON, check_levels, read_file
 
 CONFIG, RECORD, METRICS, PROGRESS, POLICY = "config.json", "run.json", "metrics.jsonl", "progress.csv", "policy"
 #: A folder with one of these holds a run.
@@ -26,6 +25,10 @@ _RUN = (CONFIG, RECORD, METRICS, PROGRESS)
 _STEPS, _RETURN, _SECONDS = "time/total_timesteps", "rollout/ep_rew_mean", "time/time_elapsed"
 #: Folders inside of folders in which runs are looked for.
 DEPTH = 6
+
+
+#: Larger numbers are no returns, and cannot be drawn.
+_LARGEST = 1e300
 
 
 class Row(msgspec.Struct):
@@ -38,8 +41,8 @@ class Row(msgspec.Struct):
         evaluation: Figures of an evaluation, where there was one.
     """
 
-    timesteps_total: float
-    episode_return_mean: float | None = None
+    timesteps_total: Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
+    episode_return_mean: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] | None = None
     time_total_s: float | None = None
     evaluation: dict[str, Any] | None = None
 
@@ -172,10 +175,9 @@ def _columns(path: Path, text: str) -> list[Row]:
         found = []
         for row in reader:
             if row[_STEPS]:
-                if not math.isfinite(float(row[_STEPS])):
-                    raise ValueError(f"{row[_STEPS]} steps")
                 mean, seconds = (float(row[name]) if row.get(name) else None for name in (_RETURN, _SECONDS))
-                found.append(Row(float(row[_STEPS]), mean, seconds))
+                numbers = {"timesteps_total": float(row[_STEPS]), "episode_return_mean": mean, "time_total_s": seconds}
+                found.append(msgspec.convert(numbers, Row))
     except (ValueError, TypeError, csv.Error) as error:
         raise SavedPolicyError(f"{path}: line {reader.line_num} is damaged: {one_line(str(error))}") from error
     return found
@@ -197,6 +199,7 @@ def _config(folder: Path) -> dict[str, Any]:
         return {}
     try:
         config = json.loads(text)
+        check_levels(config)
     except (ValueError, RecursionError) as error:
         raise SavedPolicyError(f"{folder / CONFIG}: is damaged: {one_line(str(error))}") from error
     if not isinstance(config, dict):
@@ -223,12 +226,18 @@ def _status(folder: Path) -> str:
 
 
 def _started(record: Mapping[str, Any], folder: Path) -> float:
-    with suppress(TypeError, ValueError):
-        return datetime.fromisoformat(record.get("started")).timestamp()  # type: ignore[arg-type]
+    with suppress(TypeError, ValueError, OverflowError):
+        return _year_known(datetime.fromisoformat(record.get("started")).timestamp())  # type: ignore[arg-type]
     for name in _RUN:
-        with suppress(OSError):
-            return (folder / name).lstat().st_mtime
+        with suppress(OSError, ValueError, OverflowError):
+            return _year_known((folder / name).lstat().st_mtime)
     return 0.0
+
+
+def _year_known(seconds: float) -> float:
+    """Return seconds since 1970 if they can be written as a date."""
+    datetime.fromtimestamp(seconds, UTC)
+    return seconds
 
 
 def _table(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
