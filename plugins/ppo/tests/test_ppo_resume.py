@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import random
+import time
 import warnings
 
 import drift_env
@@ -11,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
-from gymnasium.wrappers import FrameStackObservation, TimeLimit
+from gymnasium.wrappers import FrameStackObservation, NormalizeReward, RecordEpisodeStatistics, TimeLimit
 
 import rlcatalog
 from rlcatalog.cli import checkpoints_of
@@ -22,11 +23,13 @@ from rlcatalog_ppo.trees import put_together, take_apart
 
 SMALL = {"num_envs": 3, "rollout_length": 10, "minibatch_size": 16, "num_epochs": 2, "seed": 3, "total_steps": 400,
          "kl_coeff": 0.3}  # fmt: skip
-NET = {"fcnet_hiddens": [8], "max_seq_len": 4}
+NET = {"fcnet_hiddens": [8]}
+REMEMBERS = {**NET, "max_seq_len": 4}
 MODELS = {
     "filter": {**NET, "observation_filter": "MeanStdFilter"},
-    "lstm": {**NET, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
-    "attention": {**NET, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
+    "lstm": {**REMEMBERS, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True,
+             "lstm_use_prev_reward": True},
+    "attention": {**REMEMBERS, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
                   "attention_memory_inference": 4, "attention_memory_training": 4},
     "autoregressive": {**NET, "use_autoregressive": True},
 }  # fmt: skip
@@ -156,6 +159,98 @@ def test_what_is_checked_is_the_observation_and_the_generator():
     drawn["generator"]["state"]["state"] += 2
     assert "generator in another state" in other.go_to([drawn])
     assert other.where()["generator"] == drawn["generator"]  # the next episode is drawn from where it stood
+
+
+class Paid(gym.Wrapper):
+    """Pays by a generator of its own, which shows in the rewards alone."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.own = np.random.default_rng(7)
+
+    def step(self, action):
+        obs, reward, *rest = self.env.step(action)
+        return obs, float(reward + self.own.normal()), *rest
+
+
+class Curriculum(gym.Wrapper):
+    """Ends episodes sooner, the more there were; nothing else shows it."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.episodes = 0
+
+    def reset(self, **arguments):
+        self.episodes += 1
+        return self.env.reset(**arguments)
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward, terminated, truncated or self.unwrapped.t >= max(2, 9 - self.episodes), info
+
+
+class Level(gym.Wrapper):
+    """Counts its steps in the infos alone."""
+
+    steps = 0
+
+    def step(self, action):
+        *rest, info = self.env.step(action)
+        self.steps += 1
+        return *rest, {**info, "place": {"level": self.steps}, "speed": time.perf_counter()}
+
+
+class Clocked(gym.Wrapper):
+    """Shows times and objects in the infos, which differ from run to run by nature."""
+
+    def step(self, action):
+        *rest, info = self.env.step(action)
+        return *rest, {**info, "now": time.time(), "took": {"s": np.float64(time.perf_counter())}, "env": object()}
+
+
+def restored(make, folder, framework="torch"):
+    """Return the reasons why environments began anew, and whether the rest of the run was what it would have been."""
+    whole = PPO(make, {**SMALL, "model": {"fcnet_hiddens": [8]}, "framework": framework})
+    for _ in range(6):
+        whole.train()
+    whole.save_checkpoint(folder)
+    rest = [timeless(whole.train()) for _ in range(2)]
+    gone_on = PPO.restore(folder, make)
+    return list(gone_on.begun_anew.values()), [timeless(gone_on.train()) for _ in range(2)] == rest
+
+
+@pytest.mark.parametrize(("wrap", "reason"), [
+    (Paid, "pays other rewards"), (NormalizeReward, "pays other rewards"), (Curriculum, "pays other rewards, or ends otherwise"),
+    (Level, "shows other infos: place"),
+])  # fmt: skip
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_state_that_a_replay_does_not_bring_back_is_named(framework, wrap, reason, tmp_path):
+    with pytest.warns(ResumeWarning, match=f"3 of 3 environments .* played again, its episode {reason}"):
+        reasons, equal = restored(lambda: wrap(drift_env.Drift()), tmp_path / "checkpoint", framework)
+    assert len(reasons) == 3
+    assert not equal
+
+
+@pytest.mark.parametrize("wrap", [Clocked, RecordEpisodeStatistics])
+def test_times_in_infos_are_no_difference(wrap, tmp_path):
+    assert restored(lambda: wrap(drift_env.Drift()), tmp_path / "checkpoint") == ([], True)
+
+
+def test_the_episode_before_is_played_again_too():
+    """At an episode's start nothing was paid yet: only the one before shows what was lost."""
+    env, other = Resumable(Paid(drift_env.Drift())), Resumable(Paid(drift_env.Drift()))
+    env.reset(seed=5)
+    for _ in range(2):
+        while not any(env.step(np.array([2, 1]))[2:4]):
+            pass
+        env.reset()
+    place = env.where()
+    assert place["actions"] == []
+    assert "pays other rewards" in other.go_to([place])
+    again = Resumable(Paid(drift_env.Drift()))
+    again.env.own = copy.deepcopy(env.env.own)
+    again.env.own.bit_generator.advance(-len(place["before"]["actions"]))
+    assert again.go_to([place]) is None
 
 
 def test_fingerprints_differ_where_observations_do():

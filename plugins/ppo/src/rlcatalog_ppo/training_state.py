@@ -81,6 +81,14 @@ class Begun(msgspec.Struct):
     options: dict[str, Any] | None
 
 
+class Played(msgspec.Struct):
+    """An episode that is to be played again, and a fingerprint of what came of it."""
+
+    begun: Begun
+    actions: list[Any]
+    outcome: str
+
+
 class Place(msgspec.Struct):
     """Where an environment stands (see `Resumable.where`)."""
 
@@ -89,7 +97,10 @@ class Place(msgspec.Struct):
     levels: list[Any] | None = None
     begun: Begun | None = None
     actions: list[Any] | None = None
+    outcome: str | None = None
+    before: Played | None = None
     seen: str | None = None
+    infos: dict[str, str] | None = None
 
 
 class Settings(msgspec.Struct):
