@@ -220,8 +220,8 @@ def restored(make, folder, framework="torch"):
 
 
 @pytest.mark.parametrize(("wrap", "reason"), [
-    (Paid, "pays other rewards"), (NormalizeReward, "pays other rewards"), (Curriculum, "pays other rewards, or ends otherwise"),
-    (Level, "shows other infos: place"),
+    (Paid, "pays other rewards"), (NormalizeReward, "pays other rewards"),
+    (Curriculum, "pays other rewards, or ends otherwise"), (Level, "shows other infos: place"),
 ])  # fmt: skip
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_state_that_a_replay_does_not_bring_back_is_named(framework, wrap, reason, tmp_path):

@@ -304,13 +304,15 @@ class OnPolicy(ABC):
         postprocess_fn: Postprocess | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> Self:
-        """Return an algorithm that goes on from a checkpoint, on the CPU bit by bit if its environments can be set back.
+        """Return an algorithm that goes on from a checkpoint.
+
+        On the CPU, it goes on bit by bit if its environments can be set back.
 
         Args:
             directory: A checkpoint's folder, or a run's, whose last one is taken.
             env: The environment; needed where it was no id of Gymnasium. What was registered by a module must be again.
-            config: Keys of the algorithm that are to be others than before; the model stays as it is. An `env_config` in
-                which a file names something to import is only taken from here.
+            config: Keys of the algorithm that are to be others than before; the model stays as it is. An `env_config`
+                in which a file names something to import is only taken from here.
             catalog: As for the algorithm.
             record: As for the algorithm.
             postprocess_fn: As for the algorithm.
