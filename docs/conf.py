@@ -61,7 +61,7 @@ napoleon_use_ivar = True
 nitpick_ignore_regex = [
     (
         r"py:.*",
-        r"(_io|argparse|collections|contextlib|gymnasium|importlib|keras|np|numpy|os|pathlib|ray|sb3_contrib"
+        r"(_io|argparse|collections|contextlib|gymnasium|importlib|keras|msgspec|np|numpy|os|pathlib|ray|sb3_contrib"
         r"|stable_baselines3|subprocess|tensorflow|threading|torch|typer|types|typing)\..*",
     ),
     # Types that signatures show and no door exports: what they are for, the text beside them says.
