@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import pytest
 
@@ -93,6 +94,14 @@ class Bench:
 def bench():
     """See `Bench`."""
     return Bench()
+
+
+@pytest.fixture(scope="session")
+def import_order():
+    """Return what a process asks itself: which of triton and TensorFlow it has imported, in that order."""
+    for name in ("triton", "tensorflow"):
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    return lambda *_: [name for name in sys.modules if name in ("triton", "tensorflow")]
 
 
 @pytest.fixture(scope="session")

@@ -55,6 +55,12 @@ def test_parts_are_found_in_every_process(algo):
     assert found[0][2] > 400
 
 
+def test_every_environment_runner_imports_triton_before_tensorflow(algo, import_order):
+    orders = algo.env_runner_group.foreach_env_runner(import_order, local_env_runner=False)
+    assert orders == [["triton", "tensorflow"]] * 2
+    assert algo.env_runner_group.num_remote_worker_restarts() == 0
+
+
 def test_a_killed_environment_runner_does_not_end_the_run(algo):
     before = pids(algo)
     os.kill(before[0], signal.SIGKILL)
@@ -151,6 +157,7 @@ def test_an_asynchronous_algorithm_runs(local_ray, bench):
 
 
 def test_several_learners_keep_the_same_weights(local_ray, bench):
+    """Their processes import RLlib, and so TensorFlow, before anything of ours: triton is loaded apart."""
     made = bench.config("CartPole-v1", fragment=40).learners(num_learners=2).build_algo()
     try:
         for _ in range(2):

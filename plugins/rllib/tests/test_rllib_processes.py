@@ -1,6 +1,5 @@
 """Processes that Ray starts, with triton and TensorFlow installed: the order of imports, and those that keep dying."""
 
-import importlib.util
 import os
 import signal
 import sys
@@ -20,9 +19,6 @@ from rlcatalog.errors import WorkerError
 from rlcatalog_rllib.env_runner import check_runners
 from rlcatalog_rllib.worker_deaths import LIMIT, forget_starts, record_start
 
-BOTH = all(importlib.util.find_spec(name) for name in ("triton", "tensorflow"))
-needs_both = pytest.mark.skipif(not BOTH, reason="triton and TensorFlow are not both installed")
-
 
 @pytest.fixture(autouse=True)
 def by_value(request):
@@ -36,59 +32,36 @@ def by_value(request):
     pickler.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def imported(*_):
-    """Return which came first of the libraries that this process has imported."""
-    return [name for name in sys.modules if name in ("triton", "tensorflow")]
-
-
-def small(env="CartPole-v1", *, runners=0, learners=0):
+def small(env="CartPole-v1", *, runners=0):
     """Return a configured PPO that trains on 24 steps an iteration; seeded, for Ray's seeding imports triton."""
     config = PPOConfig().debugging(seed=0, log_level="CRITICAL").reporting(min_time_s_per_iteration=0)
     config.env_runners(num_env_runners=runners, num_envs_per_env_runner=1, rollout_fragment_length=12)
-    config.learners(num_learners=learners).training(train_batch_size_per_learner=24, minibatch_size=12, num_epochs=1)
+    config.training(train_batch_size_per_learner=24, minibatch_size=12, num_epochs=1)
     return rlcatalog_rllib.configure(config, env, model={"fcnet_hiddens": [8]})
 
 
 # --- triton before TensorFlow ----------------------------------------------------------------------------------------
 
 
-@needs_both
-def test_two_env_runners_and_a_remote_learner_train(local_ray):
-    """The learner's process imports RLlib, and so TensorFlow, before anything of ours; its triton is loaded apart."""
-    algo = small(runners=2, learners=1).build_algo()
-    try:
-        for _ in range(2):
-            result = algo.train()
-        assert result["num_env_steps_sampled_lifetime"] == 48
-        assert algo.env_runner_group.num_remote_worker_restarts() == 0
-        orders = algo.env_runner_group.foreach_env_runner(imported, local_env_runner=False)
-        assert orders == [["triton", "tensorflow"]] * 2
-        (learner,) = algo.learner_group.foreach_learner(imported)
-        assert sorted(learner.get()) == ["tensorflow", "triton"]
-    finally:
-        algo.stop()
-
-
-@needs_both
 @pytest.mark.filterwarnings("ignore:.*WARN:UserWarning")  # Gymnasium of what Ray makes of the spaces
 def test_a_trial_of_ray_tune_trains(local_ray, tmp_path):
+    """Its process imports RLlib, and so TensorFlow, before anything of ours: triton is loaded apart."""
     settings = tune.RunConfig(stop={"training_iteration": 2}, storage_path=str(tmp_path), verbose=0)
     (trial,) = tune.Tuner("PPO", param_space=small(), run_config=settings).fit()
     assert trial.error is None
     assert trial.metrics["num_env_steps_sampled_lifetime"] == 48
 
 
-@needs_both
-def test_the_setup_hook_comes_before_rllib(local_ray):
+def test_the_setup_hook_comes_before_rllib(local_ray, import_order):
     """As Ray's hook for a whole job, here set for one actor alone; what the actor imports first is RLlib."""
     from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
     from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 
-    def first(_):
-        return TorchLearner and imported()
+    def first(import_order):
+        return TorchLearner and import_order()
 
     hook = {"env_vars": {WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "rlcatalog_rllib.prepare_worker"}}
-    order = local_ray.get(local_ray.remote(first).options(runtime_env=hook).remote(None))
+    order = local_ray.get(local_ray.remote(first).options(runtime_env=hook).remote(import_order))
     assert order == ["triton", "tensorflow"]
 
 
