@@ -12,6 +12,7 @@ import rlcatalog_compat as ray
 from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError, UnknownConfigKeyError
 from rlcatalog_compat.rllib.agents import a3c, ppo
 from rlcatalog_compat.rllib.algorithms.ppo import PPOConfig
+from rlcatalog_compat.rllib.env import EnvContext
 from rlcatalog_compat.tune.registry import get_trainable_cls, register_env
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -46,6 +47,48 @@ def test_ppo_takes_rllibs_arguments():
         ppo.PPOTrainer("guess", SMALL)
     with pytest.raises(UnknownConfigKeyError, match="learning_rate"):
         ppo.PPOTrainer({**SMALL, "learning_rate": 1}, "guess")
+
+
+@pytest.mark.parametrize(("batch", "fragment", "envs", "steps"), [
+    (100, 16, 2, 128), (100, 16, 8, 128), (100, None, 8, 104), (96, 16, 2, 96), (1, None, 8, 8), (100, "auto", 2, 100),
+])  # fmt: skip
+def test_a_batch_is_rounded_up_to_whole_fragments(batch, fragment, envs, steps):
+    fragments = {} if fragment is None else {"rollout_fragment_length": fragment}
+    trainer = ppo.PPOTrainer(config={**SMALL, "train_batch_size": batch, "num_envs": envs, **fragments}, env=Guess)
+    assert trainer.train()["timesteps_total"] == steps
+    trainer.stop()
+
+
+class Placed(Guess):
+    def __init__(self, context):
+        super().__init__(context)
+        self.context = context
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+@pytest.mark.parametrize("env", ["placed", Placed], ids=["name", "class"])
+def test_environments_are_made_from_a_context(how, env):
+    register_env("placed", lambda context: Placed(context))
+    trainer = ppo.PPOTrainer(config={**SMALL, "env_config": {"n": 3}, "vector": how}, env=env)
+    contexts = trainer._algorithm._envs.get_attr("context")
+    assert [dict(context) for context in contexts] == [{"n": 3}] * 2
+    assert all(isinstance(context, EnvContext) for context in contexts)
+    assert [context.vector_index for context in contexts] == [0, 1]
+    assert [(context.worker_index, context.num_workers) for context in contexts] == [(0, 0)] * 2
+    assert [context.remote for context in contexts] == [how == "async"] * 2
+    trainer.stop()
+
+
+def test_a_context_is_copied_with_other_values():
+    context = EnvContext({"n": {"m": 3}}, worker_index=2, num_workers=4)
+    other = context.copy_with_overrides(vector_index=1, remote=True)
+    other["n"]["m"] = 5
+    assert (other.worker_index, other.vector_index, other.num_workers, other.remote) == (2, 1, 4, True)
+    assert context == {"n": {"m": 3}}
+    assert context.vector_index == 0
+    assert context.copy_with_overrides({"k": 1}) == {"k": 1}
+    context.set_defaults({"n": 0, "seed": 7})
+    assert context == {"n": {"m": 3}, "seed": 7}
 
 
 def test_keys_without_effect_are_named():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import math
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 from rlcatalog import default_catalog
 from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError
 from rlcatalog_compat.acting import act
+from rlcatalog_compat.helpers import EnvContext
 
 _ENVS: dict[str, Callable[..., Any]] = {}
 
@@ -53,16 +55,43 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
     _ENVS[name] = env_creator
 
 
+class _Creator:
+    """Makes an environment as RLlib does: from a context, which is its config and says which copy it is.
+
+    Args:
+        env: A callable that takes the context, or nothing.
+        remote: Whether each environment is in a process of its own.
+    """
+
+    def __init__(self, env: Callable[..., Any], remote: bool) -> None:
+        self._env, self._remote = env, remote
+
+    def __call__(self, config: Any) -> Any:
+        takes_config = importlib.import_module("rlcatalog_ppo.environments").takes_config
+        if not takes_config(self._env, required=not config):
+            return self._env()
+        context = EnvContext(config, vector_index=config.index, remote=self._remote, num_workers=0)
+        return self._env(context)
+
+
+def _environment(env: Any, vector: Any = "sync") -> Any:
+    """Return an environment as rlcatalog_ppo takes it: an id of Gymnasium, or what makes it."""
+    known = _ENVS.get(env, env) if isinstance(env, str) else env
+    return _Creator(known, vector == "async") if callable(known) else known
+
+
 class PPO:
     """PPO under RLlib's constructor: `PPO(config, env)` or `PPO(env=..., config=...)`.
 
     It trains by `rlcatalog_ppo.PPO`, whose attributes it shows as its own.
 
     Args:
-        config: RLlib's config, or its builder. `train_batch_size` is the number of steps per call of `train`; keys
-            about workers, machines and reports have no effect, and one warning names them. `explore` is what
-            `compute_single_action` does unless it is told.
-        env: A Gymnasium id, a name given to `register_env`, or a callable that takes the environment's config.
+        config: RLlib's config, or its builder. A call of `train` takes at least `train_batch_size` steps, in whole
+            fragments of `rollout_fragment_length` steps in each environment; keys about workers, machines and reports
+            have no effect, and one warning names them. `explore` is what `compute_single_action` does unless it is
+            told.
+        env: A Gymnasium id, a name given to `register_env`, or a callable that takes the environment's config, as an
+            `EnvContext`. All environments belong to worker 0, and there are no others.
         logger_creator: Accepted for RLlib's signature.
         **kwargs: Further keys of the config.
 
@@ -82,7 +111,7 @@ class PPO:
         given.pop("env", None)
         explore = given.pop("explore", True)
         self._explore = True if explore is None else bool(explore)
-        self._env = _ENVS.get(env, env) if isinstance(env, str) else env
+        self._env = _environment(env, given.get("vector"))
         self._algorithm = _own_class(self._name)(env=self._env, config=self._own(given))
 
     def _own(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,12 +130,14 @@ class PPO:
         if "vf_share_layers" in found:  # where RLlib 0.8 had it
             found["model"] = {**found.get("model", {}), "vf_share_layers": found.pop("vf_share_layers")}
         steps = found.pop("train_batch_size", None)
+        if found.get("rollout_fragment_length") == "auto":
+            del found["rollout_fragment_length"]
         if found.get("framework") in ("tf2", "tfe"):
             found["framework"] = "tf"
         if steps is not None:
             runners = int(found.get("num_envs") or found.pop("num_envs_per_worker", 0) or 8)
-            found |= {"num_envs": runners, "rollout_length": max(1, int(steps) // runners)}
-            found.pop("rollout_fragment_length", None)
+            unit = runners * int(found.pop("rollout_fragment_length", 1))
+            found |= {"num_envs": runners, "rollout_length": math.ceil(int(steps) / unit) * unit // runners}
         for key in ("minibatch_size", "sgd_minibatch_size"):
             if found.get(key) and steps is not None:
                 found[key] = min(int(found[key]), found["num_envs"] * found["rollout_length"])
@@ -192,7 +223,7 @@ class PPO:
             SavedPolicyError: There is no checkpoint, or it is damaged.
         """
         made = cls.__new__(cls)
-        made._explore, made._env = True, _ENVS.get(env, env) if isinstance(env, str) else env
+        made._explore, made._env = True, _environment(env)
         made._algorithm = _own_class(cls._name).restore(path, env=made._env)
         return made
 

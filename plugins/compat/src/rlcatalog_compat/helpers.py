@@ -41,6 +41,16 @@ class EnvContext(dict[str, Any]):
         self.worker_index, self.vector_index, self.remote = worker_index, vector_index, remote
         self.num_workers, self.recreated_worker = num_workers, recreated_worker
 
+    def copy_with_overrides(self, env_config: Mapping[str, Any] | None = None, **overrides: Any) -> EnvContext:
+        """Return a copy with some attributes, or the whole config, replaced; None leaves what there is."""
+        attributes = {**vars(self), **{name: value for name, value in overrides.items() if value is not None}}
+        return EnvContext(copy.deepcopy(dict(self)) if env_config is None else env_config, **attributes)
+
+    def set_defaults(self, defaults: Mapping[str, Any]) -> None:
+        """Set the keys that are missing."""
+        for key, value in defaults.items():
+            self.setdefault(key, value)
+
 
 def deep_update(
     original: dict[str, Any],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,19 @@ def maker(
     return Maker(env, env_config, model, catalog)
 
 
+class EnvConfig(dict[str, Any]):
+    """An environment's config, as it is passed to a callable.
+
+    Args:
+        config: The config.
+        index: The environment's place among those stepped side by side.
+    """
+
+    def __init__(self, config: Mapping[str, Any], index: int) -> None:
+        super().__init__(config)
+        self.index = index
+
+
 class Maker:
     """Makes one environment; it can be pickled where its parts can, and finds the same environment elsewhere.
 
@@ -48,6 +62,13 @@ class Maker:
         self, env: str | Callable[..., Any], env_config: Mapping[str, Any], model: Mapping[str, Any], catalog: Catalog
     ) -> None:
         self._env, self._config, self._model, self._catalog = env, env_config, model, catalog
+        self._index = 0
+
+    def at(self, index: int) -> Maker:
+        """Return what makes the environment at a place among those stepped side by side."""
+        other = copy(self)
+        other._index = index
+        return other
 
     def __call__(self) -> Any:
         """Return an environment."""
@@ -55,7 +76,8 @@ class Maker:
         if isinstance(env, str):
             made = make_env(env, **config)
         else:
-            made = env(dict(config)) if _takes_config(env, required=not config) else env()
+            takes = takes_config(env, required=not config)
+            made = env(EnvConfig(config, self._index)) if takes else env()
         return self._catalog.wrap_env(made, self._model)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -99,7 +121,7 @@ def vector(
 
 
 def _resumable(make: Callable[[], Any], index: int, count: int) -> Resumable:
-    return Resumable(make(), index, count)
+    return Resumable((make.at(index) if isinstance(make, Maker) else make)(), index, count)
 
 
 def unwritten_spaces(manifest: Manifest, make: Callable[[], Any]) -> dict[str, Any]:
@@ -112,7 +134,7 @@ def unwritten_spaces(manifest: Manifest, make: Callable[[], Any]) -> dict[str, A
     return {name: getattr(env, name) for name in names}
 
 
-def _takes_config(env: Callable[..., Any], required: bool) -> bool:
+def takes_config(env: Callable[..., Any], required: bool) -> bool:
     """Whether the callable has a positional parameter (one without default, where `required`)."""
     try:
         parameters = inspect.signature(env).parameters.values()
