@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 from pathlib import Path
 
@@ -125,8 +126,14 @@ ENGINES = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", CASES)
+def pairs():
+    """Yield each case and engine; of the single files, which take longest, some cases in `make test`."""
+    for case, engine in itertools.product(CASES, ENGINES):
+        long = "single file" in engine and case in ("gaussian", "image", "parametric", "hybrid")
+        yield pytest.param(case, engine, marks=pytest.mark.attack) if long else (case, engine)
+
+
+@pytest.mark.parametrize(("case", "engine"), list(pairs()))
 def test_engines_say_the_same(case, engine):
     reference = rlcatalog.build(*CASES[case], "torch")
     make, framework = ENGINES[engine]

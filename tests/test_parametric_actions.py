@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-import warm
+from command_line import rlcatalog as typed
 from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import SyncVectorEnv
 
@@ -126,7 +126,7 @@ def test_dqn_trains_under_a_mask_alone(framework, dueling):
 
 def rlcatalog_command(*arguments):
     """Run the command line in the examples' folder, as that of the environment says."""
-    found = warm.run(["-m", "rlcatalog", *arguments], EXAMPLES)
+    found = typed(*arguments, cwd=EXAMPLES)
     assert found.returncode == 0, found.stderr
     return found.stdout
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-import warm
+from command_line import rlcatalog
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 from rlcatalog_ppo import PPO
@@ -72,7 +72,7 @@ def test_the_command_line_trains_and_evaluates(tmp_path):
     where, out = "autoregressive_action_dist:Duet-v0", str(tmp_path / "run")
 
     def command(*arguments):
-        found = warm.run(["-m", "rlcatalog", *arguments], examples)
+        found = rlcatalog(*arguments, cwd=examples)
         assert found.returncode == 0, found.stderr
         return found.stdout
 

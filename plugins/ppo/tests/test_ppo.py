@@ -230,7 +230,7 @@ def test_evaluation_counts_long_and_short_episodes_alike():
     assert sorted(returns) == [2.0] * 10 + [20.0] * 10
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
 def test_learns_cartpole_a_little(framework):
     """A short run: the mean return of the last episodes is several times that of a random policy (about 22)."""
     algo = PPO("CartPole-v1", {"seed": 0, "num_epochs": 5, "framework": framework})

@@ -28,8 +28,16 @@ CONFIGS = {
     "A2C normalised": (A2C, {"normalize_advantage": True, "grad_clip": None}),
     "PG": (PG, {"grad_clip": None}),
 }
+#: Each model and each config; `make attack` runs the other pairs.
 CASES = [
-    *((model, config) for model in MODELS for config, (algorithm, _) in CONFIGS.items() if algorithm is PPO),
+    *(
+        (model, config)
+        if model == "fcnet" or config == "clipped"
+        else pytest.param(model, config, marks=pytest.mark.attack)
+        for model in MODELS
+        for config, (algorithm, _) in CONFIGS.items()
+        if algorithm is PPO
+    ),
     ("fcnet", "A2C normalised"),
     ("lstm", "A2C"),
     ("autoregressive", "PG"),

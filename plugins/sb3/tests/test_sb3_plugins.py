@@ -1,12 +1,12 @@
 """A third party's plugin under Stable-Baselines3: installed, named in the config, imported nowhere."""
 
-import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+import warm
 
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 
@@ -20,6 +20,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "example"
 
 TRAINING_SCRIPT = """
     import sys
+    sys.path[:0] = sys.argv[2:]
     from stable_baselines3 import DQN, PPO
     from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, to_policy
 
@@ -48,11 +49,8 @@ def trained(tmp_path_factory):
     (metadata / "entry_points.txt").write_text(
         "[rlcatalog.plugins]\ncompass = compass_agents.plugin\n", encoding="utf-8"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(TRAINING_SCRIPT), str(folder)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(EXAMPLE / "src"), str(folder / "site")])},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    where = map(str, (EXAMPLE / "src", folder / "site"))
+    found = warm.run(["-c", textwrap.dedent(TRAINING_SCRIPT), str(folder), *where], folder)
     assert found.returncode == 0, found.stderr
     return found.stdout, folder
 
@@ -100,11 +98,9 @@ BY_NAME = """
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_policies_are_found_by_name_in_either_order(order):
+def test_policies_are_found_by_name_in_either_order(order, tmp_path):
     pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
-    found = subprocess.run(
-        [sys.executable, "-c", ORDERS[order] + textwrap.dedent(BY_NAME)], capture_output=True, text=True, check=False
-    )
+    found = warm.run(["-c", ORDERS[order] + textwrap.dedent(BY_NAME)], tmp_path)
     assert found.returncode == 0, found.stderr
     plain, memory, masked = "CatalogPolicy", "CatalogRecurrentPolicy", "CatalogMaskablePolicy"
     assert found.stdout.split() == [plain, plain, memory, masked, memory]
@@ -133,8 +129,5 @@ def test_an_sb3_contrib_that_cannot_be_imported_is_no_hindrance(tmp_path):
         from stable_baselines3 import PPO
         print(type(PPO("CatalogPolicy", for_sb3("CartPole-v1"), device="cpu").policy).__name__)
     """
-    found = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    found = warm.run(["-c", textwrap.dedent(script)], tmp_path)
     assert found.stdout.strip() == "CatalogPolicy", found.stderr
