@@ -48,7 +48,7 @@ class UnusedMaskWarning(CatalogWarning):
 
 
 class LoadOrderWarning(CatalogWarning, RuntimeWarning):
-    """TensorFlow was imported before triton, which may end the process at PyTorch's optimisers."""
+    """A library was imported before one that must come first: TensorFlow before triton."""
 
 
 class ResumeWarning(CatalogWarning):
@@ -56,7 +56,7 @@ class ResumeWarning(CatalogWarning):
 
 
 class SavedPolicyWarning(CatalogWarning):
-    """A saved policy holds weights or statistics that are not finite."""
+    """A saved policy holds weights or statistics that are not finite, or an exported one has no checksum."""
 
 
 # --- plugins -------------------------------------------------------------------------------------------------------
@@ -183,12 +183,12 @@ class NotServedError(CatalogError, NotImplementedError):
     """A combination that rlcatalog knows about and does not serve."""
 
 
-class WorkerError(CatalogError, RuntimeError):
-    """A process that steps environments ended."""
-
-
 class EnvironmentFaultError(CatalogError, RuntimeError):
     """An environment raised something, or returned something else than Gymnasium's interface and its spaces say."""
+
+
+class WorkerError(CatalogError, RuntimeError):
+    """A process that steps environments ended."""
 
 
 class SavedPolicyError(CatalogError, ValueError):
