@@ -96,6 +96,17 @@ def test_equal_changes_of_one_line_have_names_of_their_own_and_letters_of_severa
     ]
 
 
+def test_a_sample_smaller_than_the_files_is_drawn_from_all_of_them(mutants_of):
+    from mutate import sample
+
+    mutants = [mutant for i in range(40) for mutant in mutants_of(f"{i:02}.py", "def f(a):\n    return -a + 1\n")]
+    chosen = sample(mutants, 10, seed=0)
+    assert len(chosen) == 10
+    assert chosen == sample(mutants, 10, seed=0)
+    assert max(mutant.path for mutant in chosen) > "20.py"
+    assert len({mutant.path for mutant in sample(mutants, 100, seed=0)}) == 40
+
+
 CODE = '''"""Areas."""
 
 def area(width, height):

@@ -244,8 +244,9 @@ def sample(mutants: list[Mutant], number: int, seed: int) -> list[Mutant]:
         queues.setdefault(mutant.path, []).append(mutant)
     for queue in queues.values():
         dice.shuffle(queue)
-    # Each file gives at least two, the rest by size.
-    taken = [queue.pop() for queue in queues.values() for _ in range(min(2, len(queue)))][:number]
+    # Each file gives at least two, the rest by size; where there are too many files for that, chance says which.
+    taken = [queue.pop() for queue in queues.values() for _ in range(min(2, len(queue)))]
+    taken = dice.sample(taken, number) if len(taken) > number else taken
     rest = [mutant for queue in queues.values() for mutant in queue]
     taken += dice.sample(rest, number - len(taken))
     return sorted(taken, key=lambda m: (m.path, m.begin, m.text))
