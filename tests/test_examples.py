@@ -1,4 +1,7 @@
-"""Every example runs, in a process of its own; the list is what lies in the folder."""
+"""Every example runs, in a process of its own; the list is what lies in the folder.
+
+`make test` runs each in one framework, `make attack` in the other.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -54,9 +57,13 @@ def test_every_example_is_run():
 
 
 CASES = {f"{name} {' '.join(run)}".strip(): (name, run) for name, runs in RUNS.items() for run in runs}
+#: Of the examples with a run in each framework, every other one runs in TensorFlow in `make test`.
+LEFT = {f"{name} {' '.join(runs[i % 2])}" for i, (name, runs) in enumerate(RUNS.items()) if len(runs) == 2}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.attack) if case in LEFT else case for case in CASES]
+)
 def test_example(case, tmp_path):
     name, arguments = CASES[case]
     if NEEDS.get(name) and importlib.util.find_spec(NEEDS[name]) is None:

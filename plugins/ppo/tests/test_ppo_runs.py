@@ -120,7 +120,7 @@ def test_there_is_nothing_to_go_on_with(tmp_path, capsys):
     assert "holds no checkpoint to go on from" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.attack), signal.SIGTERM])
 def test_a_signal_leaves_a_policy_and_a_run_to_go_on_with(number, tmp_path):
     folder = tmp_path / "run"
     arguments = ["CartPole-v1", "--steps", "10000000", *SMALL, "--out", str(folder)]

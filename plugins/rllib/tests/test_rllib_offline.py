@@ -164,6 +164,7 @@ def record(path, episodes):
     return len(rows) / episodes
 
 
+@pytest.mark.attack
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # Ray Data's own
 def test_bc_learns_cartpole_from_a_table(local_ray, tmp_path):
     assert record(tmp_path / "steps.parquet", 12) > 400

@@ -47,7 +47,9 @@ def rows(folder):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize(("algo", "number"), [("PPO", signal.SIGINT), ("DQN", signal.SIGTERM)])
+@pytest.mark.parametrize(("algo", "number"), [
+    ("PPO", signal.SIGINT), pytest.param("DQN", signal.SIGTERM, marks=pytest.mark.attack)
+])  # fmt: skip
 def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path):
     command = [sys.executable, "-c", "from rlcatalog.cli import main; main()"]
     command += train(tmp_path, algo, 10_000_000, "--checkpoint-every", "64")
