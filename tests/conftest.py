@@ -42,3 +42,11 @@ def default():
     default_catalog.cache_clear()
     yield default_catalog()
     default_catalog.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory):
+    """A small policy, exported in each format: name → path. Not to be written to."""
+    from exported_files import exports
+
+    return exports(tmp_path_factory.mktemp("exported"))

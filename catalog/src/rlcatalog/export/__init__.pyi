@@ -1,6 +1,12 @@
 from .actor import Actor as Actor, ActorState as ActorState
 from .agreement import disagreement as disagreement
 from .checking import observations as observations
+from .checksum import (
+    check_folder as check_folder,
+    read_sealed as read_sealed,
+    seal_folder as seal_folder,
+    sealed as sealed,
+)
 from .contract import Exported as Exported, Runner as Runner
 from .exporting import export as export
 from .formats import exporter_for as exporter_for, exporters as exporters

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from rlcatalog import provided
 from rlcatalog.actions import ActionCodec, ActionMasks, action_codec, mask_steps
-from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError, SavedPolicyError
+from rlcatalog.errors import ActionMaskError, CatalogError, ConfigError, ModelContractError, SavedPolicyError, reason
 from rlcatalog.export.contract import Runner
 from rlcatalog.export.formats import runner_for
 from rlcatalog.export.interface import Interface
@@ -82,8 +83,20 @@ class Actor:
             if path is None:
                 raise ConfigError("Actor: expected the path of an exported policy.")
             runner = runner_for(catalog, Path(path))
-        self._runner = runner
-        self.interface = interface = Interface.from_json(runner.interface, where)
+        self._runner, self._where = runner, where
+        self.interface = Interface.from_json(runner.interface, where, getattr(runner, "checked", None))
+        self.rng = np.random.default_rng(seed)
+        try:
+            self._build(catalog, observation_space, action_space, where)
+            self._try()
+        except CatalogError:
+            raise
+        except Exception as error:  # spaces and codecs raise what they come across in what was not written for them
+            raise SavedPolicyError(f"{where}: its interface does not fit its spaces: {reason(error)}") from error
+
+    def _build(self, catalog: Catalog, observation_space: Any, action_space: Any, where: str) -> None:
+        """Build what lies around the file from its interface."""
+        interface = self.interface
         self.observation_space = _space(interface.observation_space, observation_space, "observation_space", where)
         self.action_space = _space(interface.action_space, action_space, "action_space", where)
         action = SpaceInfo.read(self.action_space, "action")
@@ -92,7 +105,6 @@ class Actor:
         steps = () if interface.mask_key is None else mask_steps(observed, interface.mask_key)
         self.masks = ActionMasks(action, interface.mask_key, steps)
         self._observations = Observations(catalog, interface, observed, self.masks)
-        self.rng = np.random.default_rng(seed)
         self._masked = interface.input("mask") is not None
         self._rewarded = interface.input("prev_reward") is not None
         noise = interface.input("noise")
@@ -105,6 +117,41 @@ class Actor:
         self._single = len(self._actions) == 1 and not self.action_codec.children
         self._leaves = list(self.action_codec.leaves)
         self._flags = {False: np.array(False), True: np.array(True)}
+
+    def _try(self) -> None:
+        """Run the file on one row: what does not fit its interface or its spaces is known before it acts.
+
+        Raises:
+            SavedPolicyError: An output has another form than the interface or the action space says, or it cannot run.
+        """
+        interface, codec = self.interface, self.action_codec
+        forms = {"raw_action": (codec.width,), "logp": (), "value": (), "mask": (self.masks.size,)}
+        wanted = [(port, forms[port.role]) for port in (*interface.inputs, *interface.outputs) if port.role in forms]
+        if self._actions:
+            actions = [interface.outputs[i] for i in self._actions]
+            wanted += [(port, leaf.info.shape or ()) for port, leaf in zip(actions, self._leaves, strict=True)]
+        for port, shape in wanted:
+            if port.shape != shape:
+                raise SavedPolicyError(
+                    f"{self._where}: {port.name!r} has rows of shape {list(port.shape)}; the spaces ask for"
+                    f" {list(shape)}."
+                )
+        if interface.observation == "filtered":
+            filtered = next(port for port in interface.inputs if port.role == "observation")
+            obs: Any = np.zeros((1, *filtered.shape), filtered.dtype)
+        else:
+            space = copy.deepcopy(self.observation_space)
+            space.seed(0)
+            obs = [space.sample()]
+        feeds, rows = self.feeds(obs)
+        self._observations.forget()
+        self._complete(feeds, rows, None, None, None, False, None)
+        for port, array in zip(interface.outputs, self._run(feeds), strict=True):
+            if (array.dtype.name, array.shape) != (port.dtype, (1, *port.shape)):
+                raise SavedPolicyError(
+                    f"{self._where}: {port.name!r} comes out as {array.dtype}{list(array.shape)}; its interface says"
+                    f" {port.dtype}{[1, *port.shape]}."
+                )
 
     # --- acting ----------------------------------------------------------------------------------------------------
 
@@ -173,22 +220,8 @@ class Actor:
             explore: See `act`.
             noise: What is drawn from `[B, k]`, where the file has such an input; None where nothing is drawn.
         """
-        if self._masked:
-            feeds["mask"] = np.ones((rows, self.masks.size), np.bool_) if mask is None else mask
-        elif mask is not None:
-            raise ModelContractError("mask: this policy's action distribution takes no masks.")
-        if self._noise:
-            feeds["noise"] = np.full((rows, self._noise), 0.5, np.float32) if noise is None else noise
-        feeds["deterministic"] = self._flags[not explore]
-        t = None
-        if self._states:
-            feeds.update(self._carried(state, rows))
-            t = feeds.get("steps")
-            if self._rewarded:
-                assert t is not None
-                reward = checked_reward(prev_reward, t, self.interface.model)
-                feeds["prev_reward"] = np.zeros(rows, np.float32) if reward is None else reward
-        found = self._runner.run(feeds, self._outputs) if rows else self._none(feeds)
+        t = self._complete(feeds, rows, state, prev_reward, mask, explore, noise)
+        found = self._run(feeds) if rows else self._none(feeds)
         place = self._place
         raw, logp, inputs = found[place["raw_action"]], found[place["logp"]], found[place["dist_inputs"]]
         value = found[place["value"]] if "value" in place else None
@@ -204,12 +237,44 @@ class Actor:
         after = ActorState({name: found[i] for i, name in self._follows}) if self._follows else None
         return Step(action, raw, logp, value, inputs, after)  # type: ignore[arg-type]
 
+    def _complete(
+        self, feeds: dict[str, Array], rows: int, state: Any, prev_reward: Any, mask: Any, explore: bool, noise: Any
+    ) -> Array | None:
+        """Add all other inputs to those that are observations, and return the steps of the episodes, or None."""
+        if self._masked:
+            feeds["mask"] = np.ones((rows, self.masks.size), np.bool_) if mask is None else mask
+        elif mask is not None:
+            raise ModelContractError("mask: this policy's action distribution takes no masks.")
+        if self._noise:
+            feeds["noise"] = np.full((rows, self._noise), 0.5, np.float32) if noise is None else noise
+        feeds["deterministic"] = self._flags[not explore]
+        t = None
+        if self._states:
+            feeds.update(self._carried(state, rows))
+            t = feeds.get("steps")
+            if self._rewarded:
+                assert t is not None
+                reward = checked_reward(prev_reward, t, self.interface.model)
+                feeds["prev_reward"] = np.zeros(rows, np.float32) if reward is None else reward
+        return t
+
+    def _run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """Return the outputs of the file.
+
+        Raises:
+            SavedPolicyError: It cannot run on these inputs.
+        """
+        try:
+            return self._runner.run(feeds, self._outputs)
+        except Exception as error:  # runtimes have errors of their own, without a common base
+            raise SavedPolicyError(f"{self._where}: cannot run: {reason(error)}") from error
+
     def _none(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Return the outputs for no rows, which not all operations of all runtimes take."""
         one = {
             name: np.ones((1, *array.shape[1:]), array.dtype) if array.ndim else array for name, array in feeds.items()
         }
-        return [array[:0] for array in self._runner.run(one, self._outputs)]
+        return [array[:0] for array in self._run(one)]
 
     def _check(self, feeds: Mapping[str, Array], logp: Array, value: Any, inputs: Array, t: Any) -> None:
         encoded, preprocessor = self._observations.encoded(feeds)

@@ -37,9 +37,15 @@ class Runner(Protocol):
 
     Attributes:
         interface: The file's inputs and outputs as JSON, as `Interface.to_json` wrote them.
+        checked: Whether the file holds a checksum over its whole content, which is right then (a wrong one is a
+            `SavedPolicyError`); None where the format has none.
     """
 
     interface: str
+
+    @property
+    def checked(self) -> bool | None:  # documented above
+        ...
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
         """Return the outputs of these names for inputs by name."""

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import math
+import warnings
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+from msgspec import Meta
 
 from rlcatalog._version import __version__
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import SavedPolicyError, SavedPolicyWarning, one_line
 
-FORMAT, FORMAT_VERSION = "rlcatalog-export", 1
+FORMAT = "rlcatalog-export"
+#: Files of version 1 have no checksum.
+FORMAT_VERSION, FORMER_VERSION = 2, 1
+
+Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_]{1,200}$")]
+Text = Annotated[str, Meta(max_length=2000)]
+Role = Annotated[
+    str,
+    Meta(pattern="^(observation|mask|state|prev_reward|noise|deterministic|action|raw_action|logp|value|dist_inputs)$"),
+]
+DType = Annotated[str, Meta(pattern="^(bool|float(16|32|64)|u?int(8|16|32|64))$")]
+Shape = Annotated[tuple[Annotated[int, Meta(ge=0, le=1 << 24)], ...], Meta(max_length=32)]
+Names = Annotated[dict[Text, Text], Meta(max_length=10_000)]
+#: Most numbers in one row of a port.
+_LARGEST = 1 << 26
+#: Roles that one port has at most, under its own name as an input.
+_SINGLE = ("mask", "prev_reward", "noise", "deterministic", "raw_action", "logp", "value", "dist_inputs")
+_OUTPUTS = ("action", "raw_action", "logp", "value", "dist_inputs", "state")
 
 
-class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One input or output; all but `deterministic` have a batch axis in front of their shape.
 
     Attributes:
@@ -29,18 +49,18 @@ class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         follows: Of a state that is returned: the name of the input it is at the next step.
     """
 
-    name: str
-    role: str
-    dtype: str
-    shape: tuple[int, ...] = ()
-    path: str = ""
-    steps: tuple[str | int, ...] = ()
+    name: Name
+    role: Role
+    dtype: DType
+    shape: Shape = ()
+    path: Text = ""
+    steps: Annotated[tuple[str | int, ...], Meta(max_length=100)] = ()
     encoded: bool = False
     initial: tuple[float, ...] = ()
-    follows: str = ""
+    follows: Text = ""
 
 
-class Interface(msgspec.Struct, frozen=True, kw_only=True):
+class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an exported policy says of itself.
 
     Attributes:
@@ -68,27 +88,30 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
         rlcatalog: Version of the kernel that wrote it.
     """
 
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
-    observation: str
-    framework: str
-    model: str
+    #: Most characters of its JSON.
+    LONGEST: ClassVar[int] = 1 << 23
+
+    inputs: Annotated[tuple[Port, ...], Meta(max_length=10_000)]
+    outputs: Annotated[tuple[Port, ...], Meta(max_length=10_000)]
+    observation: Literal["leaves", "filtered"]
+    framework: Text
+    model: Text
     observation_space: Any
     action_space: Any
-    mask_key: str | None
+    mask_key: Text | None
     mask_apart: bool
-    mask_columns: tuple[tuple[str, int], ...]
-    raw_kinds: dict[str, str]
-    action_bounds: str
+    mask_columns: tuple[tuple[Text, int], ...]
+    raw_kinds: Names
+    action_bounds: Literal["clip", "affine"]
     encoding: dict[str, Any]
     config: dict[str, Any]
-    parts: dict[str, str]
-    preprocessors: dict[str, str]
-    action_dists: dict[str, str]
-    versions: dict[str, str]
+    parts: Names
+    preprocessors: Names
+    action_dists: Names
+    versions: Names
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
-    rlcatalog: str = __version__
+    rlcatalog: Text = __version__
 
     def input(self, role: str) -> Port | None:
         """Return the input of a role that one input has at most, or None."""
@@ -99,18 +122,95 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self).decode()
 
     @classmethod
-    def from_json(cls, text: str, where: str = "the file") -> Interface:
+    def from_json(cls, text: str, where: str = "the file", checked: bool | None = None) -> Interface:
         """Read what `to_json` wrote.
 
+        Args:
+            text: The JSON.
+            where: The file, for messages.
+            checked: Whether the file has a checksum, which is right then; None where its format has none.
+
         Raises:
-            SavedPolicyError: It was not written by it, or by another version.
+            SavedPolicyError: It was not written by `to_json`, or by another version; or the checksum is missing.
         """
         try:
-            data = json.loads(text)
-            if not isinstance(data, dict) or data.get("format") != FORMAT:
+            if len(text) > cls.LONGEST:
+                raise ValueError(f"its interface has {len(text)} characters; {cls.LONGEST} are the most")
+            header = msgspec.json.decode(text, type=_Header)
+            if header.format != FORMAT:
                 raise ValueError(f"no format {FORMAT!r} in it")
-            if data.get("format_version") != FORMAT_VERSION:
-                raise ValueError(f"format version {data.get('format_version')!r} instead of {FORMAT_VERSION}")
-            return msgspec.convert(data, cls)
-        except (ValueError, RecursionError) as error:
-            raise SavedPolicyError(f"{where}: no policy that rlcatalog exported: {error}.") from error
+            if header.format_version not in (FORMAT_VERSION, FORMER_VERSION):
+                raise ValueError(f"format version {header.format_version} instead of {FORMAT_VERSION}")
+            interface = msgspec.json.decode(text, type=cls)
+            for wrong in _contradictions(interface):
+                raise ValueError(wrong)
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise SavedPolicyError(f"{where}: no policy that rlcatalog exported: {one_line(str(error))}.") from error
+        if checked is False:
+            _allow_missing_checksum(interface, where)
+        return interface
+
+
+class _Header(msgspec.Struct):
+    """What is read first: whether the rest is what this version reads."""
+
+    format: str = ""
+    format_version: int = 0
+
+
+def _allow_missing_checksum(interface: Interface, where: str) -> None:
+    """Warn of a file of the former version, which has no checksum, and refuse any other without one."""
+    if interface.format_version != FORMER_VERSION:
+        raise SavedPolicyError(
+            f"{where}: damaged: it has no checksum, which every file of format version {interface.format_version} has."
+            " Export the policy again, or copy the file anew."
+        )
+    warnings.warn(
+        f"{where}: exported by rlcatalog {interface.rlcatalog} without a checksum: damage to it cannot be seen. Export"
+        " the policy again.",
+        SavedPolicyWarning,
+        stacklevel=4,
+    )
+
+
+def _contradictions(interface: Interface) -> Iterator[str]:
+    """Yield what in an interface does not fit together, in words."""
+    inputs, outputs = ({port.name: port for port in ports} for ports in (interface.inputs, interface.outputs))
+    for ports, named, what in ((interface.inputs, inputs, "inputs"), (interface.outputs, outputs, "outputs")):
+        if len(named) < len(ports):
+            yield f"two {what} have one name"
+        roles = [port.role for port in ports]
+        for role in _SINGLE:
+            if roles.count(role) > 1:
+                yield f"two {what} are {role!r}"
+        for port in ports:
+            if math.prod(port.shape) > _LARGEST:
+                yield f"{port.name!r} has rows of shape {list(port.shape)}; {_LARGEST} numbers are the most"
+            if (port.role in _OUTPUTS) != (what == "outputs") and port.role != "state":
+                yield f"{port.role!r} is none of {what}"
+    for role in ("deterministic", "mask", "noise", "prev_reward"):
+        if (given := interface.input(role)) is not None and given.name != role:
+            yield f"the input {given.name!r} should be called {role!r}"
+    if interface.input("deterministic") is None or interface.input("observation") is None:
+        yield "an input is missing: 'deterministic', or an observation"
+    if missing := {"raw_action", "logp", "dist_inputs"} - {port.role for port in interface.outputs}:
+        yield f"outputs are missing: {sorted(missing)}"
+    yield from _contradictions_of_state(interface)
+
+
+def _contradictions_of_state(interface: Interface) -> Iterator[str]:
+    states = {port.name: port for port in interface.inputs if port.role == "state"}
+    followers = [port for port in interface.outputs if port.role == "state"]
+    if sorted(port.follows for port in followers) != sorted(states):
+        yield "the state that comes out is not the state that goes in"
+        return
+    for port in followers:
+        given = states[port.follows]
+        if (given.dtype, given.shape) != (port.dtype, port.shape):
+            yield f"{port.name!r} has another form than {given.name!r}"
+    for port in states.values():
+        if port.initial and len(port.initial) != math.prod(port.shape):
+            yield f"{port.name!r} begins with {len(port.initial)} numbers for shape {list(port.shape)}"
+    steps = states.get("steps")
+    if interface.input("prev_reward") is not None and (steps is None or (steps.dtype, steps.shape) != ("int64", ())):
+        yield "rewards are asked for, and steps are not counted"

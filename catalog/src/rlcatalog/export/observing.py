@@ -11,7 +11,7 @@ import numpy as np
 
 from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import Pins
-from rlcatalog.errors import ActionMaskError, ObservationError
+from rlcatalog.errors import ActionMaskError, ConfigError, ObservationError
 from rlcatalog.export.interface import Interface, Port
 from rlcatalog.observations import ObservationInput, Preprocessor, observation_inputs, stack
 from rlcatalog.policy import config_from_plain, hinted
@@ -78,6 +78,11 @@ class Observations:
             if found is not None:
                 return found
         return self._closely(obs)
+
+    def forget(self) -> None:
+        """Look at the next observations as at the first ones."""
+        self.preprocessor.set_check(self.preprocessor.check_mode)
+        self._known.clear()
 
     def hinted(self, error: ActionMaskError, obs: Any) -> Exception:
         """Return the error of a batch's masks, with a hint where it is one observation."""
@@ -155,7 +160,11 @@ class Observations:
         codec: Any = self.preprocessor
         for step in port.steps:
             parts = codec.side_by_side()
-            codec = next(child for name, child in parts if name == step)
+            codec = next((child for name, child in parts if name == step), None)
+            if codec is None:
+                raise ConfigError(
+                    f"the input {port.name!r} is read at {port.path}, which the observations do not have."
+                )
         return ObservationInput(codec, port.steps, None)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.errors import NotServedError, SavedPolicyError, reason
-from rlcatalog.export import Exported
+from rlcatalog.export import Exported, Interface, check_folder, seal_folder
+from rlcatalog.policy import read_file
 from rlcatalog.tf.lowering import LoweredPolicy, exported
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ Array = np.ndarray[Any, Any]
 
 #: Where the interface lies in the folder; TensorFlow leaves this folder of it to others.
 INTERFACE = Path("assets.extra/rlcatalog.json")
+#: The checksums of all other files.
+_CHECKSUMS = "assets.extra/rlcatalog.sha256"
 _SIGNATURE = "serving_default"
 
 
@@ -49,6 +52,7 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
         logger.setLevel(level)
     (path / INTERFACE).parent.mkdir(exist_ok=True)
     (path / INTERFACE).write_text(lowered.interface.to_json(), encoding="utf-8")
+    seal_folder(path, _CHECKSUMS)
     return exported(lowered)
 
 
@@ -60,6 +64,7 @@ class SavedModelRunner:
 
     Attributes:
         interface: What the folder says of its inputs and outputs, as JSON.
+        checked: Whether its checksums were there.
 
     Raises:
         SavedPolicyError: It cannot be read, or holds no policy.
@@ -67,9 +72,10 @@ class SavedModelRunner:
 
     def __init__(self, path: Path) -> None:
         try:
-            self.interface = (path / INTERFACE).read_text(encoding="utf-8")
+            self.interface = read_file(path / INTERFACE, Interface.LONGEST).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise SavedPolicyError(f"{path}: no policy that rlcatalog exported: {error}") from error
+        self.checked = check_folder(path, _CHECKSUMS)
         try:
             self._module = tf.saved_model.load(str(path))  # which the signature does not keep alive
             self._run = self._module.signatures[_SIGNATURE]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.export import Exported, Interface
+from rlcatalog.export import Exported, Interface, read_sealed, sealed
 from rlcatalog.torch.lowering import LoweredPolicy, exported, exported_program
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ Array = np.ndarray[Any, Any]
 
 #: Name of the interface among the file's extra files.
 INTERFACE = "rlcatalog.json"
+#: What stands before the checksum in the archive's comment, its last bytes.
+_MARK = b"rlcatalog sha256 "
 
 
 def write_program(policy: Policy, path: Path) -> Exported:
@@ -33,7 +36,10 @@ def write_program(policy: Policy, path: Path) -> Exported:
         NotServedError: It does something that PyTorch cannot export.
     """
     lowered = LoweredPolicy(policy)
-    torch.export.save(exported_program(lowered), path, extra_files={INTERFACE: lowered.interface.to_json()})
+    archive = io.BytesIO()
+    torch.export.save(exported_program(lowered), archive, extra_files={INTERFACE: lowered.interface.to_json()})
+    # The archive's last two bytes are the length of its comment.
+    path.write_bytes(sealed(archive.getvalue()[:-2] + (len(_MARK) + 64).to_bytes(2, "little"), _MARK))
     return exported(lowered)
 
 
@@ -45,15 +51,17 @@ class ProgramRunner:
 
     Attributes:
         interface: What the file says of its inputs and outputs, as JSON.
+        checked: Whether its checksum was there.
 
     Raises:
         SavedPolicyError: It cannot be read, or holds no policy.
     """
 
     def __init__(self, path: Path) -> None:
+        content, self.checked = read_sealed(path, _MARK)
         extra = {INTERFACE: ""}
         try:
-            program = torch.export.load(path, extra_files=extra)
+            program = torch.export.load(io.BytesIO(content), extra_files=extra)
         except Exception as error:  # whatever a damaged archive makes it raise
             raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
         if not extra[INTERFACE]:

@@ -14,7 +14,7 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError, reason
 from rlcatalog.export import Exported
 from rlcatalog.tf import LoweredPolicy, constant_program, exported
-from rlcatalog_onnx.running import INTERFACE
+from rlcatalog_onnx.running import INTERFACE, write_sealed
 from rlcatalog_onnx.tf_operations import CONVERTED
 
 #: The set of operations that files are written in.
@@ -52,7 +52,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
             raise NotServedError(f"export: this policy has no ONNX form: {reason(error)}") from error
     model.producer_name, model.producer_version = "rlcatalog", interface.rlcatalog
     onnx.helper.set_model_props(model, {INTERFACE: interface.to_json()})
-    onnx.save_model(model, path)
+    write_sealed(model.SerializeToString(), path)
     return exported(lowered)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from rlcatalog import Policy
 from rlcatalog.export import Exported
 from rlcatalog.torch import LoweredPolicy, exported, exported_program, stopped
-from rlcatalog_onnx.running import INTERFACE
+from rlcatalog_onnx.running import INTERFACE, write_sealed
 from rlcatalog_onnx.stirling import SHIFT, TERMS
 
 
@@ -33,7 +33,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
         NotServedError: It does something that PyTorch cannot export, or ONNX has no operation for.
     """
     lowered = LoweredPolicy(policy, REPLACED)
-    onnx.save_model(graph_of(lowered), path)
+    write_sealed(graph_of(lowered).SerializeToString(), path)
     return exported(lowered)
 
 

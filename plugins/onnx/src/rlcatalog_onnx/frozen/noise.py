@@ -12,6 +12,8 @@ Array = np.ndarray[Any, Any]
 _LEAST = np.float32(2.0**-25)
 #: Numbers in a block, if nobody asks for more at once.
 _BLOCK = 4096
+#: Most numbers in a block of a state that is set, which a file may hold.
+_MOST = 1 << 26
 _LOW = 2**64 - 1
 
 
@@ -46,8 +48,14 @@ class Noise:
         return np.array([*numbers, state["has_uint32"], state["uinteger"], self._size, self._at], np.uint64)
 
     def set_state(self, state: Array) -> None:
-        """Go on as from the state that `state` returned."""
+        """Go on as from the state that `state` returned.
+
+        Raises:
+            ValueError: It did not return it.
+        """
         high, low, inc_high, inc_low, has, last, size, at = (int(number) for number in state)
+        if not 0 <= at <= size <= _MOST:
+            raise ValueError(f"the state of a block of {size} numbers, {at} of them taken; {_MOST} are the most")
         self._rng.bit_generator.state = {
             "bit_generator": "PCG64", "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
             "has_uint32": has, "uinteger": last,

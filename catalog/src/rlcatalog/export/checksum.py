@@ -1,0 +1,87 @@
+"""Checksums over the whole of an exported policy: SHA-256 at the end of a file, or in a list in a folder.
+
+A file ends with a mark and the digest, as text, of everything before. Formats have a place there that other readers
+skip: a metadata entry of ONNX, the comment of a zip archive. Files written before there were checksums have no mark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog.policy import check_files, read_file
+
+#: Largest file in bytes: what ONNX allows.
+LARGEST = 1 << 31
+#: Largest list of the checksums of a folder.
+_LONGEST_LIST = 1 << 20
+_DIGITS = 64
+
+
+def sealed(content: bytes, mark: bytes) -> bytes:
+    """Return a file's content with mark and checksum at its end."""
+    marked = content + mark
+    return marked + hashlib.sha256(marked).hexdigest().encode()
+
+
+def read_sealed(path: Path, mark: bytes) -> tuple[bytes, bool]:
+    """Return the content of a file, and whether its checksum was there; it is right then.
+
+    Args:
+        path: The file, or a link to it, since the user named it.
+        mark: What stands before the checksum.
+
+    Raises:
+        SavedPolicyError: It is no regular file, cannot be read, or its checksum differs.
+    """
+    try:
+        content = read_file(Path(os.path.realpath(path)), LARGEST)
+    except OSError as error:
+        raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
+    body = len(content) - _DIGITS
+    if body < len(mark) or content[body - len(mark) : body] != mark:
+        return content, False
+    if hashlib.sha256(memoryview(content)[:body]).hexdigest().encode() != content[body:]:
+        raise changed(path)
+    return content, True
+
+
+def seal_folder(folder: Path, name: str) -> None:
+    """Write the checksums of all files of a folder into a file of it, as `sha256sum` does."""
+    text = "".join(f"{digest}  {file}\n" for file, digest in sorted(_digests(folder, name).items()))
+    (folder / name).write_text(text, encoding="utf-8")
+
+
+def check_folder(folder: Path, name: str) -> bool:
+    """Return whether a folder holds a list of checksums; its files are those of the list then.
+
+    Raises:
+        SavedPolicyError: Something else than files is in it, a file is missing or unknown, or a checksum differs.
+    """
+    check_files(folder)
+    try:
+        text = read_file(folder / name, _LONGEST_LIST).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return False
+    known = {file: digest for digest, _, file in (line.partition("  ") for line in text.splitlines())}
+    if known != _digests(folder, name):
+        raise changed(folder)
+    return True
+
+
+def changed(path: Path) -> SavedPolicyError:
+    """Return the error for a file whose checksum differs."""
+    return SavedPolicyError(
+        f"{path}: damaged, or changed since it was exported: its checksum differs. Export the policy again, or copy the"
+        " file anew."
+    )
+
+
+def _digests(folder: Path, without: str) -> dict[str, str]:
+    """Return the SHA-256 of each file in a folder, by its path there."""
+    files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if not file.is_dir()}
+    return {
+        name: hashlib.sha256(read_file(file, LARGEST)).hexdigest() for name, file in files.items() if name != without
+    }
