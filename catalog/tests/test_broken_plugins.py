@@ -449,7 +449,8 @@ def two_layouts(tmp_path, write, install):
     return layouts
 
 
-def test_the_command_line_with_broken_plugins(two_layouts):
+@pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.attack)])
+def test_the_command_line_with_broken_plugins(two_layouts, seeds):
     orders = [
         [dist.name for dist in importlib_metadata.distributions(path=[str(folder) for folder in folders])]
         for folders in two_layouts
@@ -458,7 +459,7 @@ def test_the_command_line_with_broken_plugins(two_layouts):
     with ThreadPoolExecutor(2) as pool:
         listings = [
             pool.submit(command, "list", "--json", folders=two_layouts[seed % 2], PYTHONHASHSEED=str(seed))
-            for seed in range(5)
+            for seed in range(seeds)
         ]
         explained = pool.submit(command, "explain", "CartPole-v1", "--json", folders=two_layouts[0])
         strict = pool.submit(command, "list", folders=two_layouts[0], RLCATALOG_STRICT_PLUGINS="1")

@@ -253,19 +253,19 @@ def test_plugins_that_print_warn_and_are_damaged_in_real_processes(tmp_path, ins
     assert json.loads(explained.stdout)["model"]["chosen"] == "fcnet"
 
 
-@pytest.mark.parametrize(
-    ("source", "how"),
-    [("import os; os._exit(0)", "exit status 0"), ("import os; os.kill(os.getpid(), 11)", "signal SIGSEGV")],
-)
-def test_list_isolate_names_the_plugin_that_ends_the_process(tmp_path, install, source, how):
-    install(tmp_path, "deadly", source)
-    only = {"RLCATALOG_LOAD_PLUGINS": "deadly,rlcatalog-fcnet,rlcatalog-filters"}
-    assert run(tmp_path, "list", **only).stdout == ""
+def test_list_isolate_names_the_plugins_that_end_the_process(tmp_path, install):
+    deaths = {"deadly": ("import os; os._exit(0)", "exit status 0"),
+              "fatal": ("import os; os.kill(os.getpid(), 11)", "signal SIGSEGV")}  # fmt: skip
+    for name, (source, _) in deaths.items():
+        install(tmp_path, name, source)
+        assert run(tmp_path, "list", RLCATALOG_LOAD_PLUGINS=name).stdout == ""
+    only = {"RLCATALOG_LOAD_PLUGINS": "deadly,fatal,rlcatalog-fcnet"}
     listed = run(tmp_path, "list", "--isolate", "--json", **only)
     assert listed.returncode == 0, listed.stderr
     plugins = {p["distribution"]: p for p in json.loads(listed.stdout)["plugins"]}
-    assert plugins["deadly"]["status"] == "failed"
-    assert plugins["deadly"]["error"] == (
-        f"it ended the process that loaded it: {how}; keep it out with RLCATALOG_DISABLE_PLUGINS=deadly"
-    )
+    for name, (_, how) in deaths.items():
+        assert plugins[name]["status"] == "failed"
+        assert plugins[name]["error"] == (
+            f"it ended the process that loaded it: {how}; keep it out with RLCATALOG_DISABLE_PLUGINS={name}"
+        )
     assert plugins["rlcatalog-fcnet"]["status"] == "loaded"
