@@ -22,7 +22,7 @@ import gymnasium
 import numpy as np
 from gymnasium import wrappers
 
-from rlcatalog.errors import EnvironmentFaultError, reason
+from rlcatalog.errors import CatalogError, EnvironmentFaultError, reason
 from rlcatalog_ppo.env_returns import FLAGS, NUMBERS, ReturnChecker
 from rlcatalog_ppo.trees import take_apart
 
@@ -114,6 +114,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps = 0
         try:
             returned = self.env.reset(seed=seed, options=options)
+        except CatalogError:  # of a wrapper, and says what is wrong
+            raise
         except (Exception, SystemExit) as error:
             raise self._fault(f"raised {reason(error)}") from error
         self._obs, self._info = self._checked(self._returns.of_reset, returned)
@@ -131,6 +133,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps += 1
         try:
             returned = self.env.step(action)
+        except CatalogError:  # of a wrapper, and says what is wrong
+            raise
         except (Exception, SystemExit) as error:
             raise self._fault(f"raised {reason(error)}") from error
         try:

@@ -17,7 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from rlcatalog.errors import ConfigError, EnvironmentFaultError, WorkerError, reason
+from rlcatalog.errors import CatalogError, ConfigError, EnvironmentFaultError, WorkerError, reason
 
 #: The info under which a worker says what went wrong: an exception would not travel if it cannot be pickled.
 _FAULT = "rlcatalog_fault"
@@ -127,7 +127,7 @@ class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Says in its infos what is wrong with the environment.
 
     Args:
-        env: The environment, which raises nothing else than an `EnvironmentFaultError`.
+        env: The environment, a `Resumable`.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -138,7 +138,7 @@ class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Begin an episode."""
         try:
             self._last, info = self.env.reset(seed=seed, options=options)
-        except EnvironmentFaultError as error:
+        except CatalogError as error:
             return self._seen(), {_FAULT: _told(error)}
         return self._last, info
 
@@ -146,7 +146,7 @@ class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Take a step."""
         try:
             self._last, reward, terminated, truncated, info = self.env.step(action)
-        except EnvironmentFaultError as error:
+        except CatalogError as error:
             return self._seen(), 0.0, False, False, {_FAULT: _told(error)}
         return self._last, reward, terminated, truncated, info
 
@@ -163,7 +163,7 @@ def _made(make: Callable[[], Any], parent: int) -> Any:
     return _Reports(make())
 
 
-def _told(error: EnvironmentFaultError) -> str:
+def _told(error: CatalogError) -> str:
     """Return the message, with the traceback of what the environment raised."""
     if error.__cause__ is None:
         return str(error)
