@@ -96,7 +96,10 @@ def timeless(result):
     return {name: value for name, value in result.items() if name not in ("time_total_s", "steps_per_second")}
 
 
-@pytest.mark.parametrize(("framework", "model"), [*itertools.product(["torch", "tf"], MODELS)])
+@pytest.mark.parametrize(("framework", "model"), [
+    pytest.param(framework, model, marks=pytest.mark.attack) if (framework, model) == ("tf", "attention")
+    else (framework, model) for framework, model in itertools.product(["torch", "tf"], MODELS)
+])  # fmt: skip
 def test_the_rest_of_a_run_is_what_it_would_have_been(framework, model, tmp_path):
     config = {**SMALL, "framework": framework, "model": MODELS[model]}
     whole = PPO(Drift, config)
