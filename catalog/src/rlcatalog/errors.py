@@ -156,7 +156,7 @@ class MissingColumnError(CatalogError, KeyError):
 
 
 class ActionMaskError(CatalogError, ValueError):
-    """An action mask has the wrong form, or a row of it allows nothing."""
+    """An action mask has the wrong form, a row of it allows nothing, or an action was drawn that it forbids."""
 
 
 class NonFiniteError(CatalogError, FloatingPointError):

@@ -39,6 +39,7 @@ class ActionCodec:
         input_width: Number of values of one action as input of a model.
         scalar: Whether distributions take raw actions as `[B]`, as those of a single Discrete.
         whole: Whether raw values are stored as int64: they are choices.
+        clips: Whether `adapt` brings all finite raw values into the space.
         paths: Path of each part that a distribution may draw by itself: of every choice of several, else the space's.
         counts: Number of values of each raw value where they are whole numbers that count from 0; None for floats.
         choices: Path and number of values of every choice that a mask can restrict, in the order of its columns.
@@ -49,6 +50,7 @@ class ActionCodec:
 
     scalar = False
     whole = False
+    clips = False
     #: The same as tensor operations, for policies that are exported; None where a class brings no such form.
     lowered: ClassVar[type[LoweredActions] | None] = LoweredActions
     counts: tuple[int, ...] | None = None

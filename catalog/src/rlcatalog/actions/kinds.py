@@ -71,6 +71,7 @@ class OneHotCodec(DiscreteCodec):
     """One of n values, drawn as a one-hot, relaxed or not: the largest counts."""
 
     scalar = whole = False
+    clips = True
     lowered = LoweredOneHot
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
@@ -206,6 +207,7 @@ class MultiBinaryCodec(ActionCodec):
 class BoxCodec(ActionCodec):
     """Numbers between bounds, which `bounds` says how to meet."""
 
+    clips = True
     lowered = LoweredBox
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
@@ -268,6 +270,7 @@ class BoxCodec(ActionCodec):
 class IntegerBoxCodec(_CountedCodec):
     """Whole numbers between bounds."""
 
+    clips = True
     lowered = LoweredIntegerBox
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:

@@ -82,7 +82,8 @@ class Sheet:
 
 def mask_note(found: Mapping[str, Any]) -> str:
     """Return where an explanation, given as plain data, has the action mask from, and whether the model is shown it."""
-    seen = "the model is shown it, too" if found["model_sees_mask"] else "kept out of the model's input"
+    shown = "the model is shown it, and rlcatalog masks its outputs: a model need not, and must not undo it"
+    seen = shown if found["model_sees_mask"] else "kept out of the model's input"
     return f"{found['action_mask']}, {seen}"
 
 

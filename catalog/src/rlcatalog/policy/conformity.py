@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from rlcatalog.actions import ActionDistribution, unbound
+from rlcatalog.actions import ActionCodec, ActionDistribution, unbound
 from rlcatalog.choice import MODEL_SLOTS, Resolution
-from rlcatalog.errors import CatalogError, ModelContractError, PartError, reason, shown
+from rlcatalog.errors import ActionMaskError, CatalogError, ModelContractError, PartError, reason, shown
 from rlcatalog.frameworks import frameworks, ops_of
 from rlcatalog.models import ModelV2, models_inside, refusal, said_by
+from rlcatalog.observations import rows as rows_of
 from rlcatalog.plugins import Component, blamed
 from rlcatalog.spaces import parts_of
 
 if TYPE_CHECKING:
     from rlcatalog.policy.policy import Policy
 
+Array = np.ndarray[Any, Any]
 Shape = tuple[int | None, ...]
 
 
@@ -37,8 +39,17 @@ class Conformity:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self.outputs = policy.resolution.num_outputs
+        resolution = policy.resolution
+        self.outputs = resolution.num_outputs
         self.width = policy.action_codec.width
+        #: Path → distribution, of each node of the action space whose samples the kit has not held to the space.
+        self._untried = {
+            node.info.path: node.component.load(policy.framework)
+            for node in resolution.actions.walk()
+            if not node.component.is_listed
+        }
+        #: Whether `check_actions` may find anything: what is listed draws what the space, and the mask, allow.
+        self.checks_actions = bool(self._untried) or resolution.shows_mask
 
     # --- what a model returns --------------------------------------------------------------------------------------
 
@@ -87,6 +98,47 @@ class Conformity:
                     f" {type(part).__name__} {shown(part, 80)}. Return such tensors, or name the framework that the"
                     f" class is written for: {' or '.join(f'framework={name!r}' for name in others)}."
                 )
+
+    def check_actions(self, raw: Array, mask: Array | None) -> None:
+        """Raise unless drawn actions lie in the action space, and their mask allows them.
+
+        Args:
+            raw: Raw actions `[B, width]`.
+            mask: Their masks `[B, m]`, or None.
+
+        Raises:
+            ModelContractError: A third-party distribution drew another.
+            ActionMaskError: A mask forbids one, because the model or the distribution goes against it.
+        """
+        start = 0
+        for leaf in self._policy.action_codec.leaves if self._untried else ():
+            part, start = raw[:, start : start + leaf.width], start + leaf.width
+            dist = next((cls for path, cls in self._untried.items() if leaf.info.path.startswith(path)), None)
+            if dist is not None and (wrong := _outside(leaf, part)) is not None:
+                expected, found = wrong
+                raise ModelContractError(
+                    f"{getattr(dist, '__name__', dist)} drew an action outside of the action space: {leaf.info.path}:"
+                    f" expected {expected} for {leaf.info.describe()}, found {found}. Its sample() and"
+                    " deterministic_sample() must return raw actions: choices count from 0."
+                )
+        if mask is not None and (taken := self._policy.action_codec.mask_taken(raw)) is not None:
+            allowed = np.take_along_axis(mask, taken, axis=1).all(axis=1)
+            if not allowed.all():
+                row = int(np.argmin(allowed))
+                raise ActionMaskError(self._masked_twice(row, raw[row], mask[row]))
+
+    def _masked_twice(self, row: int, raw: Array, mask: Array) -> str:
+        resolution = self._policy.resolution
+        masks, who = self._policy.masks, self._dist()
+        if resolution.shows_mask:
+            who = f"{said_by(self._policy.model, 'forward')} or {who}"
+        allowed = {path: np.flatnonzero(part[0]).tolist() for path, part in masks.by_choice(mask[None])}
+        return (
+            f"mask: row {row}: the raw action {raw.tolist()} was drawn, and the mask allows {allowed}. rlcatalog masks"
+            f" the outputs of the model itself (True or 1 allows); {who} goes against that. Leave that to rlcatalog."
+            " If the entry of the observation means something else, set the model config key 'action_mask_key' to"
+            " another name, and no mask is applied."
+        )
 
     def check_rows(self, found: Any, rows: int | None, method: str) -> None:
         """Raise unless something that a distribution says of each row is a tensor of the shape `[rows]`."""
@@ -226,6 +278,23 @@ def fits(found: Any, expected: Shape) -> bool:
     return len(shape) == len(expected) and all(
         n is None or n == wanted or (wanted is None and n != 1) for n, wanted in zip(shape, expected, strict=True)
     )
+
+
+def _outside(codec: ActionCodec, raw: Array) -> tuple[str, str] | None:
+    """Return what was expected and found where a leaf's codec cannot bring raw actions `[B, width]` into the space."""
+    within, expected = np.isfinite(raw), "finite numbers"
+    if codec.whole and codec.counts is not None:  # choices are drawn as such; other numbers may be cut off
+        within, expected = (raw >= 0) & (raw < np.array(codec.counts)) & (raw == np.floor(raw)), ""
+    if not within.all():
+        row, column = (int(place) for place in np.argwhere(~within)[0])
+        if codec.whole and codec.counts is not None:
+            expected = f"a whole number from 0 to {codec.counts[column] - 1}"
+        return expected, f"{raw[row, column]} in row {row}"
+    if codec.whole or codec.clips:
+        return None
+    actions = rows_of(codec.info, codec.adapt(raw))
+    outside = ((row, action) for row, action in enumerate(actions) if not codec.info.space.contains(action))
+    return next((("an action of the space", f"{shown(action, 80)} in row {row}") for row, action in outside), None)
 
 
 def _number(n: int | None) -> str:

@@ -87,6 +87,7 @@ class Policy:
         check_dists(resolution, self.config.read_only())
         #: What engines compare shapes with.
         self.conformity = Conformity(self)
+        self._checks_actions = self.conformity.checks_actions
         self.stored_dist = stored_class(self.dist_class)
         self.model = self.make_model() if model is None else model
         with self.conformity.blaming():
@@ -187,6 +188,8 @@ class Policy:
                     self.conformity.blame(error)
                     raise
             check_step(logp, value, inputs, encoded, self.preprocessor)
+            if self._checks_actions:
+                self.conformity.check_actions(raw, mask)
             return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, None)
         memory, history, _, past = self._carried(state, len(encoded))
         seen: dict[str, Any] = {}
@@ -201,10 +204,22 @@ class Policy:
                 self.conformity.blame(error)
                 raise
         check_step(logp, value, inputs, encoded, self.preprocessor, history.t if self._looks_back else None)
+        if self._checks_actions:
+            self.conformity.check_actions(raw, mask)
         if self._looks_back:
             history = self.views.after(history, encoded, raw)
         state = self._next(memory, returned, past, history, seen)
         return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
+
+    def adapt(self, raw: Array) -> Any:
+        """Return the environment's actions for raw ones `[B, width]` that an engine drew.
+
+        Raises:
+            ModelContractError: A third-party distribution drew one outside of the action space.
+        """
+        if self._checks_actions:
+            self.conformity.check_actions(raw, None)
+        return self.action_codec.adapt(raw)
 
     @property
     def engine(self) -> Engine:

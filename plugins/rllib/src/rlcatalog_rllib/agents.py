@@ -178,9 +178,9 @@ class AdaptAgents(ConnectorV2):
         found: list[dict[Any, Any]] = [{} for _ in batch[Columns.ACTIONS]]
         for episode, raw, adapted in zip(episodes, batch[Columns.ACTIONS], found, strict=True):
             for agent, action in raw.items():
-                codec = getattr(getattr(rl_module[episode.module_for(agent)], "policy", None), "action_codec", None)
-                if codec is not None:
-                    adapted[agent] = first_row(codec.adapt(np.reshape(action, (1, -1))))
+                policy = getattr(rl_module[episode.module_for(agent)], "policy", None)
+                if policy is not None:
+                    adapted[agent] = first_row(policy.adapt(np.reshape(action, (1, -1))))
                 elif self._others is not None:
                     space = self.input_action_space[agent]
                     adapted[agent] = self._others(action, get_base_struct_from_space(space))  # type: ignore[no-untyped-call]

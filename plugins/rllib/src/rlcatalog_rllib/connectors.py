@@ -91,7 +91,7 @@ class AdaptActions(ConnectorV2):
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add the environment's actions to a batch with raw ones `[B]` or `[B, width]`."""
         raw = batch[Columns.ACTIONS]
-        batch[Columns.ACTIONS_FOR_ENV] = rl_module.policy.action_codec.adapt(raw[:, None] if raw.ndim == 1 else raw)
+        batch[Columns.ACTIONS_FOR_ENV] = rl_module.policy.adapt(raw[:, None] if raw.ndim == 1 else raw)
         return batch
 
 

@@ -107,7 +107,7 @@ class ActorCritic:
         """Return what the environment takes for raw actions of a Box: a flattened one adapts them itself."""
         if self._raw:
             return raw
-        adapted: Array = self.policy.action_codec.adapt(np.asarray(raw).reshape(len(raw), -1))
+        adapted: Array = self.policy.adapt(np.asarray(raw).reshape(len(raw), -1))
         return adapted
 
     def act(self, obs: Any, mask: Any = None, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -157,6 +157,8 @@ class ActorCritic:
             sample = flat_sample(sample)
         logp = dist.logp(sample)
         raw = sample.detach()
+        if self.policy.conformity.checks_actions:
+            self.policy.conformity.check_actions(raw.reshape(len(raw), -1).cpu().numpy(), None)
         return (raw if raw.shape[1:] == self.action_shape else self._shaped(raw)), logp
 
     def _shaped(self, raw: Tensor) -> Tensor:
