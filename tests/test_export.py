@@ -28,8 +28,8 @@ SUPPORT = Path(__file__).resolve().parent / "support"
 #: Exported by `make attack`; what each holds is exported from the other framework in `make test`.
 LONG = {
     "gumbel softmax, images", "dirichlet, text", "parts, lstm", "slates, nature, sequences", "impala, lstm",
-    "gtrxl, simplex", "memory of a game", "pixels of a game", "a user's codec", "beta, nested, tf",
-    "choices, attention, tf", "bernoulli, lstm, tf", "autoregressive, tf",
+    "gtrxl, simplex", "memory of a game", "pixels of a game", "a user's codec", "beta, nested",
+    "autoregressive", "choices, attention, tf", "bernoulli, lstm, tf",
 }  # fmt: skip
 SHORT = [name for name in cases() if name not in LONG]
 NAMES = [*SHORT, *(pytest.param(name, marks=pytest.mark.attack) for name in sorted(LONG))]

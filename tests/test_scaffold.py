@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 from gymnasium.spaces import Box, Dict, Discrete
 
 import rlcatalog
@@ -140,12 +141,9 @@ def test_a_package_passes_its_own_tests_once_it_is_installed(tmp_path):
         info.mkdir(parents=True)
         info.joinpath("METADATA").write_text(f"Name: {project['name']}\nVersion: 0.1.0\nRequires-Dist: {line}\n")
         info.joinpath("entry_points.txt").write_text(f"[rlcatalog.plugins]\n{point} = {module}\n")
-    path = os.pathsep.join([str(tmp_path / "site"), *(str(folder / "src") for folder in folders)])
-    arguments = ["-q", "-p", "no:cacheprovider", *(str(folder / "tests") for folder in folders)]
-    done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", "-m", "pytest", *arguments],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    path = " ".join(map(str, [tmp_path / "site", *(folder / "src" for folder in folders)]))
+    arguments = ["-q", "-p", "no:cacheprovider", "-o", f"pythonpath={path}", *(str(f / "tests") for f in folders)]
+    done = warm.run(["-W", "error::UserWarning", "-m", "pytest", *arguments], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^\d+ passed", done.stdout, re.M)
 
