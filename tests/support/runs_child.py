@@ -59,35 +59,51 @@ def train(folder: Path, framework: str = "torch") -> Path:
 # --- what becomes of it ----------------------------------------------------------------------------------------------
 
 
+class Late(BaseException):
+    """A function takes too long."""
+
+
+def outcome_here(work: Callable[[], str | None]) -> str:
+    """Run a function; return what it returned, its typed error, or what is wrong with it."""
+
+    def late(*_: Any) -> None:
+        raise Late
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(PATIENCE)
+    try:
+        return work() or "accepted"
+    except CatalogError as error:
+        return f"refused: {error}"
+    except SystemExit as end:
+        return f"ended: {end.code}"
+    except Late:
+        return "hung"
+    except BaseException as error:
+        return f"raw: {type(error).__name__}: {error}"
+    finally:
+        signal.alarm(0)
+
+
 def outcome(work: Callable[[], str | None], said: Path) -> str:
-    """Run a function in a process of its own; return what it returned, its typed error, or what is wrong with it.
+    """Return the outcome of a function in a process of its own, with bounded memory; what ends that is seen.
 
     Args:
-        work: The function.
+        work: The function. TensorFlow does not work in forked processes.
         said: Where the process may leave a text.
     """
 
     def bounded() -> None:
-        signal.alarm(PATIENCE)
+        resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))  # of code that no signal's handler interrupts
         here = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (here + ROOM, here + ROOM))
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
-        try:
-            text = work() or "accepted"
-        except CatalogError as error:
-            text = f"refused: {error}"
-        except SystemExit as end:
-            text = f"ended: {end.code}"
-        except BaseException as error:
-            text = f"raw: {type(error).__name__}: {error}"
-        said.write_text(text, encoding="utf-8", errors="replace")
+        said.write_text(outcome_here(work), encoding="utf-8", errors="replace")
 
     said.unlink(missing_ok=True)
     ended = in_child(bounded)
-    if ended == -signal.SIGALRM:
-        return "hung"
     return said.read_text(encoding="utf-8") if said.exists() and not ended else f"killed: {ended}"
 
 
@@ -220,7 +236,7 @@ def checkpoints(folder: Path, framework: str, times: int, seed: int) -> dict[str
     found = []
     for _ in range(times):
         what = true.crafted(target, rng)
-        found.append((what, outcome(work, folder / "said")))
+        found.append((what, outcome_here(work) if framework == "tf" else outcome(work, folder / "said")))
         if (folder / "imported").exists():
             return {"wrong": [(what, "raw: imported a module")], "kinds": {}}
     return counts(found)
@@ -251,7 +267,8 @@ def flipped(folder: Path, framework: str, times: int, seed: int) -> dict[str, An
         place, bit = rng.randrange(len(data)), rng.randrange(8)
         data[place] ^= 1 << bit
         (target / name).write_bytes(data)
-        found.append((f"{name} bit {8 * place + bit}", outcome(work, folder / "said")))
+        ended = outcome_here(work) if framework == "tf" else outcome(work, folder / "said")
+        found.append((f"{name} bit {8 * place + bit}", ended))
         shutil.copyfile(true / name, target / name)
     return counts(found)
 
