@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -117,7 +118,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         except CatalogError:  # of a wrapper, and says what is wrong
             raise
         except (Exception, SystemExit) as error:
-            raise self._fault(f"raised {reason(error)}") from error
+            raise self._fault(_raised(error)) from error
         self._obs, self._info = self._checked(self._returns.of_reset, returned)
         return self._obs, {}
 
@@ -136,7 +137,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         except CatalogError:  # of a wrapper, and says what is wrong
             raise
         except (Exception, SystemExit) as error:
-            raise self._fault(f"raised {reason(error)}") from error
+            raise self._fault(_raised(error)) from error
         try:
             obs, reward, terminated, truncated, self._info = returned
             usual = (
@@ -253,6 +254,12 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             return "shows another observation"
         outcome = episode.outcome()
         return None if outcome == record.get("outcome", outcome) else "pays other rewards, or ends otherwise"
+
+
+def _raised(error: BaseException) -> str:
+    """Return what was raised, and where."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"raised {reason(error)} ({place.filename}:{place.lineno}, in {place.name})"
 
 
 def _kept(action: Any) -> Any:
