@@ -16,11 +16,12 @@ from rlcatalog_ppo.config import PPOConfig, parse
 from rlcatalog_ppo.freezing import wanted
 
 SMALL = {"num_envs": 3, "rollout_length": 10, "minibatch_size": 16, "num_epochs": 2, "seed": 3, "framework": "torch"}
-NET = {"fcnet_hiddens": [8], "max_seq_len": 4}
+NET = {"fcnet_hiddens": [8]}
 MODELS = {
     "filter": {**NET, "observation_filter": "MeanStdFilter"},
-    "lstm": {**NET, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
-    "attention": {**NET, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
+    "lstm": {**NET, "max_seq_len": 4, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True,
+             "lstm_use_prev_reward": True},
+    "attention": {**NET, "max_seq_len": 4, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
                   "attention_memory_inference": 4, "attention_memory_training": 4},
     "autoregressive": {**NET, "use_autoregressive": True},
 }  # fmt: skip
