@@ -1,4 +1,4 @@
-"""Runs that go on, whoever trains: their folders come from anybody."""
+"""Resumed runs under any engine: their folders are not trusted."""
 
 from __future__ import annotations
 

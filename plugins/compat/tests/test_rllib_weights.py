@@ -131,7 +131,7 @@ def test_an_lstm_acts_as_rllibs_over_steps(framework, more):
 @pytest.mark.parametrize("more", [{}, {"no_final_linear": True}], ids=["", "no_final_linear"])
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_attention_acts_as_rllibs_once_its_memory_is_full(framework, more):
-    # With layers for a value that nobody reads.
+    # With layers for a value that RLlib does not read.
     model, weights = theirs(VECTOR, {**ATTENTION, **more, "vf_share_layers": False})
     policy = built({**ATTENTION, **more}, framework)
     with pytest.warns(CatalogWarning, match="in the first 8 steps of every episode"):  # test_rllib_attention.py

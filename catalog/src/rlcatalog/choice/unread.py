@@ -40,7 +40,7 @@ def unread_keys(
     keys_of: Callable[[Component], Iterable[str]],
     request: Request,
 ) -> dict[str, str]:
-    """Return the keys that nobody reads, in the order in which they were given: key → what it takes to be read.
+    """Return the keys that no part reads, in the order in which they were given: key → what it takes to be read.
 
     A class of the running program that declares neither `config` nor `reads`, as RLlib's custom classes do, counts as
     reading everything.

@@ -108,7 +108,7 @@ def resumed_run(
 ) -> Resumed[Kept]:
     """Return what a run goes on from. Nothing is loaded, and nothing is changed.
 
-    Whoever trains opens files of this folder by their names from here on: it holds no links and no pipes.
+    The engine opens files of this folder by name from here on, so links and pipes in it are refused.
 
     Args:
         kind: `KeptRun`, or the command's own.

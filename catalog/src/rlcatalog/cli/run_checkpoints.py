@@ -1,4 +1,4 @@
-"""Checkpoints of a run, whoever trains: folders named after their steps, each of which is there whole or not at all.
+"""Checkpoints of a run under any engine: folders named after their steps, each of which is complete or absent.
 
 A new checkpoint of a name that is taken is first given the name of a successor. Whenever its writer is killed, the
 former checkpoint or its successor is whole; `newest_checkpoint` finds it, and the next writer tidies up. Links are not
@@ -80,7 +80,7 @@ def new_checkpoint(folder: Path) -> Iterator[Path]:
         _tidy(folder)
         temporary.mkdir()
         try:
-            with locked(temporary):  # nobody else takes it for one that a killed writer has left
+            with locked(temporary):  # tells other writers that it is in use
                 yield temporary
                 _sync(temporary)
                 _replace(folder, temporary)

@@ -134,7 +134,7 @@ def before_torch_optimizers() -> None:
 
 
 def _import(module: str) -> None:
-    # One that cannot be imported does no harm: whoever needs it says so, and PyTorch goes on without triton.
+    # A module that cannot be imported does no harm: code that needs it raises, and PyTorch works without triton.
     with contextlib.suppress(Exception):
         importlib.import_module(module)
 
