@@ -55,12 +55,12 @@ def test_crafted_configs_records_and_metrics_end_no_command_in_a_raw_error(tmp_p
     assert found["kinds"] == {"ended": times}
 
 
-@pytest.mark.parametrize(("every", "first"), [(200, 7), pytest.param(1, 0, marks=full)])
+@pytest.mark.parametrize(("every", "first"), [(50, 7), pytest.param(1, 0, marks=full)])
 def test_nothing_is_written_or_waited_for_outside_a_runs_folder(tmp_path, every, first):
     found = attack("links", tmp_path, every, first)
     assert found["wrong"] == []
     assert found["kinds"].keys() <= {"accepted", "refused", "ended"}
-    assert sum(found["kinds"].values()) > 1000 // every
+    assert sum(found["kinds"].values()) > 300 // every
 
 
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=full)])

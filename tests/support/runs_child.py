@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -362,7 +363,7 @@ def commands(run: Path) -> dict[str, Callable[[], Any]]:
 
 
 def links(folder: Path, every: int, first: int) -> dict[str, Any]:
-    """Put links, pipes, sockets and devices under every name of a run's folder, and open it in every way.
+    """Put links, pipes, sockets and devices under every name of a run's folder, and open it in ways that take turns.
 
     Args:
         folder: An empty folder.
@@ -372,8 +373,10 @@ def links(folder: Path, every: int, first: int) -> dict[str, Any]:
     outside, run = folder / "outside", folder / "run"
     true = train(outside / "run")
     before, found = seen(outside), []
-    cases = [(name, kind, how) for name in names(true) for kind in kinds(outside, name) for how in commands(run)]
-    random.Random(15).shuffle(cases)
+    places = [(name, kind) for name in names(true) for kind in kinds(outside, name)] * 3
+    random.Random(15).shuffle(places)
+    ways = itertools.cycle(commands(run))
+    cases = [(name, kind, next(ways)) for name, kind in places]
     for name, kind, how in cases[first::every]:
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(true, run)
