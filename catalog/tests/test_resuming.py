@@ -124,6 +124,18 @@ def test_a_damaged_row_is_named(tmp_path, line):
         cut_rows(tmp_path / "metrics.jsonl", "steps", 5)
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "progress.csv"])
+def test_rows_that_are_no_text_are_refused_and_a_last_line_that_broke_off_is_dropped(tmp_path, name):
+    lines = [b'{"steps": 1}\n', b'{"steps": 2}\n'] if name == "metrics.jsonl" else [b"steps,b\n", b"1,x\n"]
+    path = tmp_path / name
+    path.write_bytes(b"".join([*lines, b"\xc3"]))  # killed within a letter
+    cut_rows(path, "steps", 5)
+    assert path.read_bytes() == b"".join(lines)
+    path.write_bytes(b"".join([*lines[:1], lines[1].replace(b"x", b"\xff").replace(b"2", b"\xff")]))
+    with pytest.raises(SavedPolicyError, match=f"{name}: a line of it is damaged"):
+        cut_rows(path, "steps", 5)
+
+
 def test_rows_behind_a_link_or_a_pipe_are_not_read(tmp_path):
     for put in (lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
         put(tmp_path / "metrics.jsonl")

@@ -193,9 +193,9 @@ def changed(array: Any, rng: random.Random) -> tuple[Any, str]:
         with np.errstate(invalid="ignore"):
             return array.astype(how), how
     if how in ("nan", "largest"):
-        most = np.finfo(array.dtype).max if array.dtype.kind == "f" else np.iinfo(array.dtype).max
         if array.dtype.kind == "b":
             return ~array, "negated"
+        most = np.finfo(array.dtype).max if array.dtype.kind == "f" else np.iinfo(array.dtype).max
         return np.full_like(array, np.nan if how == "nan" and array.dtype.kind == "f" else most), how
     shapes = {"flat": array.reshape(-1), "empty": array[:0] if array.ndim else array.reshape(1)[:0],
               "longer": np.concatenate([array, array]) if array.ndim else np.zeros(2, array.dtype),

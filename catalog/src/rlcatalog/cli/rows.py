@@ -32,10 +32,9 @@ def cut_rows(path: Path, column: str, after: int) -> None:
         data = read_file(path, MOST_ROWS)
     except FileNotFoundError:
         return
-    lines = data.decode("utf-8", errors="surrogateescape").splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith("\n")]
     steps = _csv_steps if path.suffix == ".csv" else _json_steps
     try:
+        whole = data[: data.rfind(b"\n") + 1].decode().splitlines(keepends=True)  # a killed run may end within a line
         kept = [line for line, done in zip(whole, steps(whole, column), strict=True) if done <= after]
     except (ValueError, KeyError, RecursionError, csv.Error) as error:
         raise SavedPolicyError(
@@ -43,7 +42,7 @@ def cut_rows(path: Path, column: str, after: int) -> None:
             " go on with a new one."
         ) from error
     # A new file also where all rows stay: the former one may have a second name elsewhere.
-    write_file(path.parent, path.name, "".join(kept).encode("utf-8", errors="surrogateescape"))
+    write_file(path.parent, path.name, "".join(kept).encode())
 
 
 def _json_steps(lines: list[str], column: str) -> list[float]:
