@@ -67,7 +67,7 @@ def try_clone(folder: Path) -> None:
 
 
 def _run(*command: str, cwd: Path) -> None:
-    outer = ("RLCATALOG_", "PYTHON", "MAKE", "MFLAGS")  # of whoever runs this
+    outer = ("RLCATALOG_", "PYTHON", "MAKE", "MFLAGS")  # variables of the make that runs this
     clean = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
     done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -422,7 +422,7 @@ def replaced(folder: Path, seed: int, every: int) -> dict[str, Any]:
             steps = read(target)[1]["steps"]
         except CatalogError as error:
             steps = f"lost: {error}"
-        algorithm.save_checkpoint(target)  # whatever was left behind is in nobody's way, and gone
+        algorithm.save_checkpoint(target)  # removes what the killed writer left
         found.append([at, ended, steps, read(target)[1]["steps"], os.listdir(target.parent)])
         if ended == 0:
             break

@@ -266,7 +266,7 @@ class Actor:
         """
         try:
             return self._runner.run(feeds, self._outputs)
-        except Exception as error:  # runtimes have errors of their own, without a common base
+        except Exception as error:  # the errors of runtimes have no common base
             raise SavedPolicyError(f"{self._where}: cannot run: {reason(error)}") from error
 
     def _none(self, feeds: Mapping[str, Array]) -> list[Array]:

@@ -353,7 +353,7 @@ class OnPolicy(ABC):
                 check_fits(state, algo.state())
                 algo.set_state({**state, "policy": numbers})
         except BaseException:
-            algo.stop()  # nobody else has it
+            algo.stop()  # the caller never gets it
             raise
         return algo
 
