@@ -175,6 +175,8 @@ def test_a_scheduled_clip_learns_as_a_fixed_one(framework):
         ("lr_schedule", [[0, 0.1, 2]], "'lr_schedule'"),
         ("lr_schedule", 0.1, "'lr_schedule'"),
         ("reward_clip", 0, "'reward_clip'"),
+        ("rollout_length", 10**9, "'rollout_length'"),  # lies in memory
+        ("num_epochs", 2**63, "'num_epochs'"),  # would not end
     ],
 )
 def test_bad_options(key, value, message):

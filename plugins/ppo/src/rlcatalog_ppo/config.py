@@ -14,6 +14,7 @@ from rlcatalog.errors import CatalogWarning, ConfigError, UnknownConfigKeyError,
 from rlcatalog_ppo.schedules import check_schedule
 
 _Positive = Annotated[int, Meta(ge=1)]
+_PerUpdate = Annotated[int, Meta(ge=1, le=2**24)]  # an update's steps lie in memory, and its passes are to end
 _Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # what all that draw take
 _Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 _NotNegative = Annotated[float, Meta(ge=0.0)]
@@ -47,11 +48,11 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = "auto"
     env_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the environment")] = {}
     seed: Annotated[_Seed | None, Meta(description="seed of environments, weights and sampling")] = None
-    num_envs: Annotated[_Positive, Meta(description="environments stepped side by side")] = 8
+    num_envs: Annotated[_PerUpdate, Meta(description="environments stepped side by side")] = 8
     vector: Annotated[
         Literal["sync", "async"], Meta(description="step them in turn, or at once, each in a process of its own")
     ] = "sync"
-    rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 128
+    rollout_length: Annotated[_PerUpdate, Meta(description="steps per environment between two updates")] = 128
     lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 1e-3
     anneal_lr: Annotated[bool, Meta(description="lower the learning rate to 0 over total_steps, where that is set")] = (
         True
@@ -92,8 +93,8 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
         **OnPolicyConfig.aliases,
     }
 
-    num_epochs: Annotated[_Positive, Meta(description="passes over each rollout")] = 10
-    minibatch_size: Annotated[_Positive, Meta(description="steps per optimiser step")] = 256
+    num_epochs: Annotated[_PerUpdate, Meta(description="passes over each rollout")] = 10
+    minibatch_size: Annotated[_PerUpdate, Meta(description="steps per optimiser step")] = 256
     lambda_: Annotated[_Fraction, Meta(description="lambda of the advantage estimate (GAE)")] = 0.95
     clip_param: Annotated[_NotNegative, Meta(description="how far the probability ratio may move from 1")] = 0.2
     clip_schedule: Annotated[
@@ -136,7 +137,7 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
     aliases: ClassVar[Mapping[str, str]] = {"lambda": "lambda_", **OnPolicyConfig.aliases}
 
     lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 7e-4
-    rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 5
+    rollout_length: Annotated[_PerUpdate, Meta(description="steps per environment between two updates")] = 5
     lambda_: Annotated[
         _Fraction,
         Meta(description="lambda of the advantage estimate (GAE); 1: all rewards of the rollout, then the value"),
@@ -157,7 +158,7 @@ class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
 
     algorithm: ClassVar[str] = "PG"
 
-    rollout_length: Annotated[_Positive, Meta(description="steps per environment between two updates")] = 200
+    rollout_length: Annotated[_PerUpdate, Meta(description="steps per environment between two updates")] = 200
     normalize_advantage: Annotated[
         bool, Meta(description="bring each rollout's returns to go to mean 0 and deviation 1")
     ] = False
