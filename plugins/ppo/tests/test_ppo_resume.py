@@ -97,8 +97,9 @@ def timeless(result):
 
 
 @pytest.mark.parametrize(("framework", "model"), [
-    pytest.param(framework, model, marks=pytest.mark.attack) if (framework, model) == ("tf", "attention")
-    else (framework, model) for framework, model in itertools.product(["torch", "tf"], MODELS)
+    (framework, model) if framework == "torch" or model == "lstm"  # TensorFlow traces each model twice
+    else pytest.param(framework, model, marks=pytest.mark.attack)
+    for framework, model in itertools.product(["torch", "tf"], MODELS)
 ])  # fmt: skip
 def test_the_rest_of_a_run_is_what_it_would_have_been(framework, model, tmp_path):
     config = {**SMALL, "framework": framework, "model": MODELS[model]}
@@ -222,11 +223,16 @@ def restored(make, folder, framework="torch"):
     return list(gone_on.begun_anew.values()), [timeless(gone_on.train()) for _ in range(2)] == rest
 
 
-@pytest.mark.parametrize(("wrap", "reason"), [
+LOST = [
     (Paid, "pays other rewards"), (NormalizeReward, "pays other rewards"),
     (Curriculum, "pays other rewards, or ends otherwise"), (Level, "shows other infos: place"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("framework", "wrap", "reason"), [
+    *(("torch", *lost) for lost in LOST), ("tf", *LOST[2]),
+    *(pytest.param("tf", *lost, marks=pytest.mark.attack) for lost in LOST if lost is not LOST[2]),
 ])  # fmt: skip
-@pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_state_that_a_replay_does_not_bring_back_is_named(framework, wrap, reason, tmp_path):
     with pytest.warns(ResumeWarning, match=f"3 of 3 environments .* played again, its episode {reason}"):
         reasons, equal = restored(lambda: wrap(drift_env.Drift()), tmp_path / "checkpoint", framework)
@@ -458,7 +464,7 @@ def test_nested_observations(tmp_path):
     same(gone_on, whole)
 
 
-@pytest.mark.parametrize("preprocessing", ["deepmind", "rllib"])
+@pytest.mark.parametrize("preprocessing", ["deepmind", pytest.param("rllib", marks=pytest.mark.attack)])
 def test_a_game_with_sticky_actions_goes_on_where_it_was(preprocessing, tmp_path):
     pytest.importorskip("ale_py", reason="ale-py is not installed")
     config = {"num_envs": 2, "rollout_length": 40, "minibatch_size": 40, "num_epochs": 1, "seed": 3, "lr": 1e-2,
