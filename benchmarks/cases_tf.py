@@ -11,7 +11,7 @@ import tensorflow as tf
 import rlcatalog
 from benchmarks import floors
 from benchmarks.harness import Case, Result, report
-from rlcatalog.tf import Categorical, DiagGaussian
+from rlcatalog_tf import Categorical, DiagGaussian
 
 HIDDENS = [256, 256]
 SPACES = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)

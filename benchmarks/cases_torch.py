@@ -11,7 +11,7 @@ import torch
 import rlcatalog
 from benchmarks import floors
 from benchmarks.harness import Case, Result, report
-from rlcatalog.torch import Categorical, DiagGaussian
+from rlcatalog_torch import Categorical, DiagGaussian
 
 HIDDENS = [256, 256]
 SPACES = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)

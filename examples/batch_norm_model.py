@@ -19,7 +19,7 @@ def torch_model() -> type:
     """Return the model in PyTorch, where a policy switches `train()` and `eval()`."""
     from torch import nn
 
-    from rlcatalog.torch import TorchModelV2
+    from rlcatalog_torch import TorchModelV2
 
     class BatchNormModel(TorchModelV2, nn.Module):
         """Two normalised dense layers and two ends."""
@@ -46,7 +46,7 @@ def torch_model() -> type:
 
 def tf_model() -> type:
     """Return the model in TensorFlow, where `input_dict["is_training"]` says it."""
-    from rlcatalog.tf import TFModelV2, tf
+    from rlcatalog_tf import TFModelV2, tf
 
     class BatchNormModel(TFModelV2):
         """Two normalised dense layers and two ends; Keras keeps the moving statistics up to date."""

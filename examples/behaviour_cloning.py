@@ -80,7 +80,7 @@ def torch_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array
 
 def tf_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array]], float]:
     """Return the same in TensorFlow."""
-    from rlcatalog.tf import tf
+    from rlcatalog_tf import tf
 
     weights, optimizer = policy.model.trainable_variables(), tf.keras.optimizers.Adam(lr)
 
@@ -134,7 +134,7 @@ def seed_all(framework: str, seed: int) -> None:
 
         torch.manual_seed(seed)
     else:
-        from rlcatalog.tf import tf
+        from rlcatalog_tf import tf
 
         tf.keras.utils.set_random_seed(seed)
 

@@ -67,7 +67,7 @@ def train(iterations: int) -> None:
     import torch
     from torch import nn
 
-    from rlcatalog.torch import TorchModelV2
+    from rlcatalog_torch import TorchModelV2
     from rlcatalog_ppo import PPO
 
     class SceneNet(TorchModelV2, nn.Module):

@@ -20,7 +20,7 @@ def torch_model() -> type:
     import torch
     from torch import nn
 
-    from rlcatalog.torch import Categorical, FullyConnectedNetwork, TorchModelV2
+    from rlcatalog_torch import Categorical, FullyConnectedNetwork, TorchModelV2
 
     class ImitatingModel(TorchModelV2, nn.Module):
         """The default net with a loss of its own; `data` and `weight` come from `custom_model_config`."""
@@ -57,7 +57,7 @@ def torch_model() -> type:
 
 def tf_model() -> type:
     """Return the model in TensorFlow, where the traced loss holds operations that read."""
-    from rlcatalog.tf import Categorical, FullyConnectedNetwork, TFModelV2, tf
+    from rlcatalog_tf import Categorical, FullyConnectedNetwork, TFModelV2, tf
 
     class ImitatingModel(TFModelV2):
         """The same in TensorFlow."""

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rlcatalog import ModelCatalog
-from rlcatalog.torch import TorchModelV2, normc_initializer
+from rlcatalog_torch import TorchModelV2, normc_initializer
 from rlcatalog_ppo import PPO
 
 

@@ -27,7 +27,7 @@ def interfaces(framework: str) -> tuple[type, type, Any]:
         return TorchDuelingQModel, TorchContActionQModel, torch.from_numpy
     from model_apis.tf import ContActionQModel, DuelingQModel
 
-    from rlcatalog.tf import tf
+    from rlcatalog_tf import tf
 
     return DuelingQModel, ContActionQModel, tf.constant
 

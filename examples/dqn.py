@@ -130,7 +130,7 @@ def torch_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any
 
 def tf_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return `q_values(obs) -> [B, n]` and `update(batch, lr)`, both traced."""
-    from rlcatalog.tf import tf
+    from rlcatalog_tf import tf
 
     weights = model.trainable_variables()
     optimizer = tf.keras.optimizers.Adam(lr)
@@ -179,7 +179,7 @@ def build(obs_space: Any, action_space: Any, framework: str, model: Any, dueling
     else:
         from model_apis.tf import DuelingQModel, QModel
 
-        from rlcatalog.tf import tf
+        from rlcatalog_tf import tf
 
         tf.keras.utils.set_random_seed(seed)
     interface = DuelingQModel if dueling else QModel

@@ -9,7 +9,7 @@ import argparse
 from typing import Any
 
 from rlcatalog import ModelCatalog
-from rlcatalog.tf import TFModelV2, keras, normc_initializer, tf
+from rlcatalog_tf import TFModelV2, keras, normc_initializer, tf
 from rlcatalog_ppo import PPO
 
 

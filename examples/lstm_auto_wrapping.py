@@ -28,7 +28,7 @@ def torch_model() -> type:
     import torch
     from torch import nn
 
-    from rlcatalog.torch import TorchModelV2
+    from rlcatalog_torch import TorchModelV2
 
     class NormedModel(TorchModelV2, nn.Module):
         """A dense layer whose outputs are normalised."""
@@ -47,7 +47,7 @@ def torch_model() -> type:
 
 def tf_model() -> type:
     """Return the trunk in TensorFlow."""
-    from rlcatalog.tf import TFModelV2, tf
+    from rlcatalog_tf import TFModelV2, tf
 
     class NormedModel(TFModelV2):
         """The same in TensorFlow."""

@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 import rlcatalog
-from rlcatalog.tf import keras, tf
+from rlcatalog_tf import keras, tf
 
 
 @dataclass(frozen=True)

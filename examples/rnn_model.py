@@ -29,7 +29,7 @@ def torch_model() -> type:
     import torch
     from torch import nn
 
-    from rlcatalog.torch import RecurrentNetwork, sequence_mask
+    from rlcatalog_torch import RecurrentNetwork, sequence_mask
 
     class GRUModel(RecurrentNetwork, nn.Module):
         """A dense layer, a GRU, and two ends."""
@@ -65,7 +65,7 @@ def torch_model() -> type:
 
 def tf_model() -> type:
     """Return the model in TensorFlow."""
-    from rlcatalog.tf import RecurrentNetwork, sequence_mask, tf
+    from rlcatalog_tf import RecurrentNetwork, sequence_mask, tf
 
     class GRUModel(RecurrentNetwork):
         """The same, of Keras layers; their mask makes a sequence stand still after its end."""

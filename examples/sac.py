@@ -91,7 +91,7 @@ def build(obs_space: Any, action_space: Any, framework: str, model: Any, q_model
     else:
         from model_apis.tf import ContActionQModel
 
-        from rlcatalog.tf import tf
+        from rlcatalog_tf import tf
 
         tf.keras.utils.set_random_seed(seed)
     dist_class, size = ModelCatalog.get_action_dist(action_space, model, "squashed_gaussian", framework)
@@ -173,7 +173,7 @@ def torch_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Call
 
 def tf_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return `act(obs, explore) -> [B, ...]` and `update(batch)`, both traced."""
-    from rlcatalog.tf import tf
+    from rlcatalog_tf import tf
 
     actor, dist_class, critics, targets = nets
     log_alpha = tf.Variable(0.0)

@@ -22,7 +22,7 @@ def torch_model() -> type:
     import torch
     from torch import nn
 
-    from rlcatalog.torch import TorchModelV2
+    from rlcatalog_torch import TorchModelV2
 
     class AutoencodingModel(TorchModelV2, nn.Module):
         """Encoder, decoder, and policy and value on the code."""
@@ -64,7 +64,7 @@ def torch_model() -> type:
 
 def tf_model() -> type:
     """Return the model in TensorFlow."""
-    from rlcatalog.tf import TFModelV2, tf
+    from rlcatalog_tf import TFModelV2, tf
 
     class AutoencodingModel(TFModelV2):
         """The same in TensorFlow."""

@@ -38,7 +38,7 @@ def torch_model() -> type:
     from torch import nn
     from torch.nn.functional import one_hot
 
-    from rlcatalog.torch import TorchModelV2
+    from rlcatalog_torch import TorchModelV2
 
     class FrameStackingModel(TorchModelV2, nn.Module):
         """Dense layers over all that the views show."""
@@ -69,7 +69,7 @@ def torch_model() -> type:
 
 def tf_model() -> type:
     """Return the model in TensorFlow."""
-    from rlcatalog.tf import TFModelV2, tf
+    from rlcatalog_tf import TFModelV2, tf
 
     class FrameStackingModel(TFModelV2):
         """The same with Keras layers."""

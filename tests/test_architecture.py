@@ -26,7 +26,7 @@ SOURCES = [path for pattern in PATTERNS for path in sorted(ROOT.glob(f"{pattern}
 #: File → a line that breaks the contract of that name.
 FAULTS = {
     "The kernel's rooms import downward only": (
-        "rlcatalog/spaces/info.py", "def upward():\n    from rlcatalog.policy import Policy"),
+        "rlcatalog/spaces/info.py", "def upward():\n    from rlcatalog_policy import Policy"),
     "The kernel imports no plugin, and a plugin no other": (
         "rlcatalog_gaussian/plugin.py", "def sideways():\n    import rlcatalog_categorical"),
     "Outsiders come in by the rooms' doors": (
@@ -34,11 +34,11 @@ FAULTS = {
     "PyTorch is imported by files and folders called torch alone": (
         "rlcatalog_fcnet/config.py", "def net():\n    import torch.nn"),
     "TensorFlow is imported by files and folders called tf alone": (
-        "rlcatalog/torch/nn.py", "def net():\n    from tensorflow import nn"),
+        "rlcatalog_torch/nn.py", "def net():\n    from tensorflow import nn"),
     "What is written for one framework does not import the other's": (
         "rlcatalog_fcnet/torch.py", "from rlcatalog_fcnet.tf import FullyConnectedNetwork as Twin"),
     "What is written for the other framework does not import the one's": (
-        "rlcatalog_lstm/tf.py", "from rlcatalog.torch import dense"),
+        "rlcatalog_lstm/tf.py", "from rlcatalog_torch import dense"),
     "A plugin module imports nothing heavy": (
         "rlcatalog_visionnet/plugin.py", "import numpy as np"),
 }  # fmt: skip

@@ -14,9 +14,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rlcatalog
 from rlcatalog import ViewRequirement
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
-from rlcatalog.policy import autoreset_of
+from rlcatalog_policy import autoreset_of
 from rlcatalog.spaces import Repeated
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
 

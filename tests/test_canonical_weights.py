@@ -10,8 +10,8 @@ from gymnasium import spaces
 from torch import nn
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

@@ -12,7 +12,7 @@ from gymnasium.spaces import Discrete
 from torch import nn
 
 from rlcatalog.errors import ModelContractError, StaleOutputError
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

@@ -29,7 +29,7 @@ from torch import nn
 import rlcatalog
 from rlcatalog.errors import NotServedError
 from rlcatalog.models import inner_model
-from rlcatalog.torch import RecurrentNetwork, TorchModelV2
+from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 
 pytestmark = [
     # One config serves parts of every kind here.

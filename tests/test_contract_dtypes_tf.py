@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 import rlcatalog
 from rlcatalog.actions import entropy_of
 from rlcatalog.errors import NotServedError
-from rlcatalog.tf import RecurrentNetwork, TFModelV2
+from rlcatalog_tf import RecurrentNetwork, TFModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

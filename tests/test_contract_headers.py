@@ -12,7 +12,7 @@ from torch import nn
 
 from rlcatalog import ModelCatalog, ModelV2, one_hot
 from rlcatalog.errors import CatalogError, ModelContractError
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

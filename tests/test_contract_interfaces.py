@@ -14,8 +14,8 @@ from torch import nn
 from rlcatalog import ModelCatalog
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ModelContractError
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -94,7 +94,7 @@ def test_an_interface_over_the_default_model(framework, interface):
 
 
 def test_an_interface_is_mixed_over_one_documented_host():
-    from rlcatalog.torch.interface_host import TorchHost
+    from rlcatalog_torch.interface_host import TorchHost
 
     model = build_interface(DuelingQModel)
     assert type(model).__mro__[1:3] == (DuelingQModel, TorchHost)

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from gymnasium.spaces import Discrete, Tuple
 
 from rlcatalog.errors import StaleOutputError
-from rlcatalog.policy import load
-from rlcatalog.tf import TFModelV2, normc_initializer
+from rlcatalog_policy import load
+from rlcatalog_tf import TFModelV2, normc_initializer
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -168,7 +168,7 @@ def test_variables_of_objects_of_any_class_are_trained_saved_and_restored(catalo
 
 LEGACY = """
 import gymnasium as gym, numpy as np, rlcatalog
-from rlcatalog.tf import TFModelV2, tf
+from rlcatalog_tf import TFModelV2, tf
 
 class Net(TFModelV2):
     def __init__(self, *args):

@@ -22,11 +22,11 @@ def net(framework):
     if framework == "torch":
         import torch
 
-        from rlcatalog.torch import TorchModelV2 as Base
+        from rlcatalog_torch import TorchModelV2 as Base
 
         layer = torch.nn.Linear
     else:
-        from rlcatalog.tf import TFModelV2 as Base, keras
+        from rlcatalog_tf import TFModelV2 as Base, keras
 
         def layer(inputs, outputs):
             made = keras.layers.Dense(outputs)

@@ -13,8 +13,8 @@ from torch import nn
 import rlcatalog
 from rlcatalog import ModelCatalog
 from rlcatalog.errors import NotServedError
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

@@ -14,7 +14,7 @@ from user_names import CONTRACT, OF_THE_KERNEL, all_names, harvested
 from rlcatalog import ModelV2
 from rlcatalog.errors import StaleOutputError
 from rlcatalog.models import Inside, set_weights_of, weights_of
-from rlcatalog.policy import load
+from rlcatalog_policy import load
 
 BOX, TWO = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
 PARTS = gym.spaces.Dict({"a": BOX, "b": gym.spaces.Discrete(3)})
@@ -28,10 +28,10 @@ OFFERED = {"framework_of_class", "get_weights", "inner_models", "set_weights", "
 
 def base_of(framework):
     if framework == "torch":
-        from rlcatalog.torch import TorchModelV2
+        from rlcatalog_torch import TorchModelV2
 
         return TorchModelV2
-    from rlcatalog.tf import TFModelV2
+    from rlcatalog_tf import TFModelV2
 
     return TFModelV2
 
@@ -51,7 +51,7 @@ def dense(framework, inputs, outputs):
         import torch
 
         return torch.nn.Linear(inputs, outputs)
-    from rlcatalog.tf import keras
+    from rlcatalog_tf import keras
 
     made = keras.layers.Dense(outputs)
     made.build((None, inputs))

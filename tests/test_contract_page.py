@@ -14,13 +14,13 @@ from scipy import special, stats
 import rlcatalog
 from rlcatalog import ActionDistribution, ModelCatalog, Preprocessor, TupleActions, one_hot
 from rlcatalog.errors import ModelContractError
-from rlcatalog.tf import (
+from rlcatalog_tf import (
     Categorical as TFCategorical,
     FullyConnectedNetwork as TFFullyConnectedNetwork,
     TFModelV2,
     normc_initializer,
 )
-from rlcatalog.torch import Categorical
+from rlcatalog_torch import Categorical
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

@@ -13,8 +13,8 @@ from seed_models import TorchRNN
 import rlcatalog
 from rlcatalog import ModelCatalog, ViewRequirement
 from rlcatalog.errors import ConfigError
-from rlcatalog.tf import RecurrentTFModelV2, TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import RecurrentTFModelV2, TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

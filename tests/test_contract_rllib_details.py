@@ -19,9 +19,9 @@ pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 def trunk(framework):
     """A model class of one framework that keeps its config."""
     if framework == "torch":
-        from rlcatalog.torch import FullyConnectedNetwork as Base
+        from rlcatalog_torch import FullyConnectedNetwork as Base
     else:
-        from rlcatalog.tf import FullyConnectedNetwork as Base
+        from rlcatalog_tf import FullyConnectedNetwork as Base
 
     class Trunk(Base):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
@@ -45,7 +45,7 @@ def test_a_registered_class_decides_the_framework_where_none_is_named(default, f
 
 
 def test_a_registered_distribution_decides_it_too(default):
-    from rlcatalog.tf import Categorical
+    from rlcatalog_tf import Categorical
 
     class Mine(Categorical):
         pass
@@ -73,7 +73,7 @@ def test_a_model_finds_its_arguments_under_the_name_of_its_time():
 def test_a_preprocessor_may_name_the_original_space_in_a_property(catalog, tmp_path):
     """RLlib's own do; models restore the structure by it, and are described, saved and loaded by the same."""
     from rlcatalog import Preprocessor
-    from rlcatalog.policy import load
+    from rlcatalog_policy import load
 
     image, vector = gym.spaces.Box(0, 255, (10, 10, 3), np.uint8), gym.spaces.Box(-1, 1, (3,), np.float32)
     space = gym.spaces.Dict({"image": image, "vector": vector})
@@ -122,7 +122,7 @@ def tensors(framework, structure):
         import torch
 
         return torch.from_numpy(np.asarray(structure))
-    from rlcatalog.tf import tf
+    from rlcatalog_tf import tf
 
     return tf.convert_to_tensor(structure)
 
@@ -144,7 +144,7 @@ def test_a_raw_dict_or_tuple_space_reaches_get_model_v2(default, framework, spac
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_a_custom_class_is_given_a_raw_space_as_it_stands(default, framework):
-    base = {"torch": "rlcatalog.torch", "tf": "rlcatalog.tf"}[framework]
+    base = {"torch": "rlcatalog_torch", "tf": "rlcatalog_tf"}[framework]
     import importlib
 
     door = importlib.import_module(base)

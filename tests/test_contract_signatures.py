@@ -8,9 +8,9 @@ import pytest
 
 import rlcatalog
 from rlcatalog import ActionDistribution, ModelCatalog, ModelV2, Policy, Preprocessor, Step
-from rlcatalog.policy import Evaluation, Stepper
-from rlcatalog.tf import RecurrentTFModelV2, TFModelV2
-from rlcatalog.torch import RecurrentNetwork, TorchModelV2
+from rlcatalog_policy import Evaluation, Stepper
+from rlcatalog_tf import RecurrentTFModelV2, TFModelV2
+from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

@@ -13,7 +13,7 @@ import rlcatalog
 from rlcatalog import ActionDistribution
 from rlcatalog.errors import ModelContractError
 from rlcatalog.spaces import TupleActions
-from rlcatalog.tf import tf
+from rlcatalog_tf import tf
 
 SPACE, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
 ROWS = 2

@@ -18,7 +18,7 @@ from rlcatalog import Catalog
 from rlcatalog.plugins import scan
 from rlcatalog.testing.examples import examples_of, quiet
 from rlcatalog.testing.running import observations_of
-from rlcatalog.torch import RecurrentNetwork
+from rlcatalog_torch import RecurrentNetwork
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
-import rlcatalog.tf
-import rlcatalog.torch
+import rlcatalog_tf
+import rlcatalog_torch
 from rlcatalog.errors import ActionMaskError, ModelContractError, NotServedError
 from rlcatalog.spaces import Repeated
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
 
@@ -59,7 +59,7 @@ def test_some_rows_of_a_state_and_no_rows_at_all(framework):
 
 @both
 def test_no_distribution_is_made(framework):
-    base = {"torch": rlcatalog.torch, "tf": rlcatalog.tf}[framework].Categorical
+    base = {"torch": rlcatalog_torch, "tf": rlcatalog_tf}[framework].Categorical
 
     class Refuses(base):
         armed = False

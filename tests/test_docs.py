@@ -575,7 +575,7 @@ def test_name_has_a_path(name, here, remarks):
 def test_seed_table_has_the_names_the_page_imports():
     """The names in the import lines of the five editions."""
     served = {here.strip("`") for _, here, _ in seed_rows()}
-    tf, torch = "rlcatalog.tf.", "rlcatalog.torch."
+    tf, torch = "rlcatalog_tf.", "rlcatalog_torch."
     assert served >= {
         *("rlcatalog.ModelCatalog", "rlcatalog.Preprocessor", "rlcatalog.one_hot"),
         *("rlcatalog.ActionDistribution", "rlcatalog.TupleActions", "rlcatalog.restore_original_dimensions"),

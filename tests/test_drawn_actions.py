@@ -11,8 +11,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 import rlcatalog
 from rlcatalog import ActionDistribution
 from rlcatalog.errors import ActionMaskError, ModelContractError
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 BOX, FIVE = Box(-1, 1, (3,), np.float32), Discrete(5)
 SMALL = {"fcnet_hiddens": [8]}

@@ -17,7 +17,7 @@ import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionMasks, action_codec
 from rlcatalog.errors import ActionMaskError, NoClosedFormError
-from rlcatalog.tf import RecurrentNetwork
+from rlcatalog_tf import RecurrentNetwork
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "seeded"),

@@ -12,8 +12,8 @@ from scipy import stats
 
 import rlcatalog
 from rlcatalog.errors import FolderTakenError, NotServedError, SavedPolicyError
-from rlcatalog.tf import TFModelV2, draw_categorical, draw_gamma, draw_normal, draw_uniform
-from rlcatalog.tf.random import Noise, drawing_from
+from rlcatalog_tf import TFModelV2, draw_categorical, draw_gamma, draw_normal, draw_uniform
+from rlcatalog_tf.random import Noise, drawing_from
 
 VECTOR = Box(-1, 1, (3,), np.float32)
 

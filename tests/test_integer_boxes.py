@@ -11,8 +11,8 @@ import rlcatalog
 from rlcatalog import SpaceInfo, ViewRequirement
 from rlcatalog.actions import action_codec
 from rlcatalog.errors import UnsupportedSpaceError
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

@@ -178,7 +178,7 @@ def alone(batch, s):
 @pytest.fixture
 def eager_tensorflow(monkeypatch):
     """Acting without traces: those are tested elsewhere, and take a second each."""
-    from rlcatalog.tf.engine import TFEngine
+    from rlcatalog_tf.engine import TFEngine
 
     monkeypatch.setattr(TFEngine, "_trace", lambda self, run, masked=False: run)
 

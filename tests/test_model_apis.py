@@ -19,8 +19,8 @@ from model_apis.torch import TorchContActionQModel, TorchDuelingQModel, TorchQMo
 from rlcatalog import ModelCatalog
 from rlcatalog.errors import StaleOutputError
 from rlcatalog.models import DenseSpec
-from rlcatalog.tf import Dense, TFModelV2
-from rlcatalog.torch import TorchModelV2, dense
+from rlcatalog_tf import Dense, TFModelV2
+from rlcatalog_torch import TorchModelV2, dense
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

@@ -12,8 +12,8 @@ from observation_kinds import KINDS, SIZES
 import rlcatalog
 from rlcatalog import ModelCatalog
 from rlcatalog.models import inner_model
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "seeded"),

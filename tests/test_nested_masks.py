@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, ConfigError, ObservationError, UnusedMaskWarning
 from rlcatalog.spaces import SpaceInfo
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 
 FOUR, BOX = Discrete(4), Box(-1, 1, (3,), np.float32)
 NESTED = Dict({"p": Dict({"action_mask": MultiBinary(4), "x": BOX}), "q": Box(-1, 1, (2,), np.float32)})

@@ -11,9 +11,9 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog.errors import ModelContractError
-from rlcatalog.tf import RecurrentNetwork as TFRecurrentNetwork, TFModelV2
-from rlcatalog.torch import RecurrentNetwork, TorchModelV2
-from rlcatalog.torch.nn import features_of
+from rlcatalog_tf import RecurrentNetwork as TFRecurrentNetwork, TFModelV2
+from rlcatalog_torch import RecurrentNetwork, TorchModelV2
+from rlcatalog_torch.nn import features_of
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

@@ -17,7 +17,7 @@ from gymnasium.vector import SyncVectorEnv
 import rlcatalog
 import rlcatalog_ppo as ppo
 from rlcatalog import ModelCatalog
-from rlcatalog.tf import FullyConnectedNetwork, TFModelV2
+from rlcatalog_tf import FullyConnectedNetwork, TFModelV2
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
 
@@ -293,7 +293,7 @@ def test_an_image_beside_a_mask_is_seen_as_an_image(framework):
 
 def test_a_default_model_reads_the_mask_itself():
     """The class an algorithm passes as its default is no trunk for the head, like a custom model."""
-    from rlcatalog.torch import FullyConnectedNetwork
+    from rlcatalog_torch import FullyConnectedNetwork
 
     class Own(FullyConnectedNetwork):
         pass

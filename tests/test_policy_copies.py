@@ -13,7 +13,7 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, ObservationError, SavedPolicyError
-from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
+from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

@@ -12,7 +12,7 @@ from scipy import special, stats
 import rlcatalog
 from rlcatalog import ActionDistribution, ModelCatalog, TupleActions
 from rlcatalog.errors import NoClosedFormError
-from rlcatalog.tf import Categorical, TFModelV2, normc_initializer
+from rlcatalog_tf import Categorical, TFModelV2, normc_initializer
 from rlcatalog_ppo import PPO
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")

@@ -15,13 +15,13 @@ import rlcatalog
 import rlcatalog_ppo as ppo
 from rlcatalog import ModelCatalog
 from rlcatalog.errors import AmbiguousChoiceError, NotServedError
-from rlcatalog.tf import (
+from rlcatalog_tf import (
     Categorical as TFCategorical,
     FullyConnectedNetwork as TFFullyConnectedNetwork,
     RecurrentTFModelV2,
     TFModelV2,
 )
-from rlcatalog.torch import Categorical, RecurrentNetwork, TorchModelV2
+from rlcatalog_torch import Categorical, RecurrentNetwork, TorchModelV2
 from rlcatalog_ppo.offline import Reader
 
 pytestmark = [

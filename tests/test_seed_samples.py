@@ -20,8 +20,8 @@ import rlcatalog
 import rlcatalog_ppo as ppo
 from rlcatalog import ActionDistribution, ModelCatalog, Preprocessor, one_hot
 from rlcatalog.errors import ObservationError
-from rlcatalog.tf import Categorical as TFCategorical
-from rlcatalog.torch import Categorical
+from rlcatalog_tf import Categorical as TFCategorical
+from rlcatalog_torch import Categorical
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "seeded", "default"),

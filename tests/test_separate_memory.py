@@ -12,7 +12,7 @@ import rlcatalog
 from rlcatalog import Catalog, ViewRequirement
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog.plugins import scan
-from rlcatalog.torch import TorchModelV2, features_of
+from rlcatalog_torch import TorchModelV2, features_of
 from rlcatalog_ppo import PPO
 
 OBS, TWO = Box(-1, 1, (3,), np.float32), Discrete(2)

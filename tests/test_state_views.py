@@ -11,8 +11,8 @@ from gymnasium.spaces import Box, Discrete
 import rlcatalog
 from rlcatalog import ViewRequirement
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

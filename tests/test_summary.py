@@ -20,8 +20,8 @@ from rlcatalog import Match, ModelSpec, Rank
 from rlcatalog.cli import make_app
 from rlcatalog.errors import MissingExtraError
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 # One config serves parts of every kind here.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")

@@ -17,7 +17,7 @@ from rlcatalog import ActionDistribution, ActionDistSpec, FrameworkSpec, ModelSp
 from rlcatalog.errors import DeclarationError, NotServedError, UnknownNameError
 from rlcatalog.frameworks import TensorOps, frameworks, tensor_ops
 from rlcatalog.models import OutputPlan, output_plan
-from rlcatalog.policy import Evaluation, load
+from rlcatalog_policy import Evaluation, load
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 SPACE, ACTIONS = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(4)

@@ -100,7 +100,7 @@ import importlib, json, sys
 import numpy, gymnasium
 found = {}
 for name in json.loads(sys.argv[1]):
-    for module in [m for m in sys.modules if m == "triton" or m.startswith(("rlcatalog.tf", "rlcatalog_"))]:
+    for module in [m for m in sys.modules if m == "triton" or m.startswith(("rlcatalog_tf", "rlcatalog_"))]:
         del sys.modules[module]
     sys.meta_path = [finder for finder in sys.meta_path if "load_order" not in type(finder).__module__]
     sys.asked = []
@@ -184,7 +184,7 @@ def test_bridges_to_what_imports_tensorflow_have_triton_first(bridge, impostors)
 
 
 def test_our_own_code_takes_tensorflow_from_the_kernel():
-    kernel, stranger = ROOT / "catalog/src/rlcatalog/tf", ROOT / "plugins/example"
+    kernel, stranger = ROOT / "plugins/tf/src/rlcatalog_tf", ROOT / "plugins/example"
     wrong = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in [*sources(), *ROOT.glob("examples/**/*.py")]

@@ -14,8 +14,8 @@ import rlcatalog
 from rlcatalog import ViewRequirement
 from rlcatalog.actions import action_codec
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

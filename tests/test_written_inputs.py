@@ -11,8 +11,8 @@ from torch import nn
 import rlcatalog
 from rlcatalog import ViewRequirement
 from rlcatalog.errors import ModelContractError
-from rlcatalog.tf import TFModelV2, tf
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2, tf
+from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

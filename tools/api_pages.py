@@ -28,7 +28,7 @@ DATA = {
 RETURNED = {
     "rlcatalog": [
         "rlcatalog.choice.resolution.Explanation",
-        "rlcatalog.policy.stepper.Stepper",
+        "rlcatalog_policy.stepper.Stepper",
         "rlcatalog.plugins.record.PluginRecord",
         "rlcatalog.plugins.declarations.Declaration",
     ],
@@ -41,8 +41,8 @@ RETURNED = {
 #: What a page is for, where the module's docstring is written for those who work on it.
 TITLES = {
     "rlcatalog": "Everything that programs and plugins begin with.",
-    "rlcatalog.torch": "Base classes, building blocks and the classes of installed parts in PyTorch.",
-    "rlcatalog.tf": "Base classes, building blocks and the classes of installed parts in TensorFlow.",
+    "rlcatalog_torch": "Base classes, building blocks and the classes of installed parts in PyTorch.",
+    "rlcatalog_tf": "Base classes, building blocks and the classes of installed parts in TensorFlow.",
 }
 
 

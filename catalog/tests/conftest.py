@@ -19,7 +19,7 @@ import pytest
 from rlcatalog import Catalog, Policy
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.plugins import scan
-from rlcatalog.policy import loading
+from rlcatalog_policy import loading
 from rlcatalog.testing import plugin_of
 
 

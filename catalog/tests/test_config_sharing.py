@@ -77,7 +77,7 @@ def test_two_models_share_nothing(catalog):
 
 def test_keyword_arguments_of_a_custom_model_are_its_own(catalog):
     from rlcatalog.models import output_spec
-    from rlcatalog.torch import TorchModelV2, dense
+    from rlcatalog_torch import TorchModelV2, dense
 
     class Greedy(TorchModelV2):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name, sizes=()):

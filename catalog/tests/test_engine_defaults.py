@@ -10,7 +10,7 @@ import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.errors import UnreadKeysWarning
 from rlcatalog.plugins import scan
-from rlcatalog.torch import FullyConnectedNetwork
+from rlcatalog_torch import FullyConnectedNetwork
 
 OBS, ACTIONS = Box(-1, 1, (3,), np.float32), Discrete(2)
 APART = {"vf_share_layers": False}

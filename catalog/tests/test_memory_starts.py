@@ -11,8 +11,8 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog.errors import ModelContractError
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 BOX, TWO = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
 FIRST = ([5.0, -7.0], [[0.5], [3.0]])

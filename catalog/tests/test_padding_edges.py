@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 import torch
 
-from rlcatalog.policy import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
-from rlcatalog.tf.sequences import Padding as TFPadding
-from rlcatalog.torch.sequences import Padding as TorchPadding
+from rlcatalog_policy import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
+from rlcatalog_tf.sequences import Padding as TFPadding
+from rlcatalog_torch.sequences import Padding as TorchPadding
 
 NO_ROWS, NO_LENGTHS = np.zeros((0, 2), np.float32), np.zeros(0, np.int32)
 

@@ -438,8 +438,8 @@ def test_a_registration_may_be_a_declaration():
 @pytest.mark.parametrize(
     ("register", "value", "says"),
     [
-        ("register_model", int, "must be a registered name or a subclass of rlcatalog.torch.TorchModelV2"),
-        ("register_model", TorchNet.__init__, "rlcatalog.tf.TFModelV2"),
+        ("register_model", int, "must be a registered name or a subclass of rlcatalog_torch.TorchModelV2"),
+        ("register_model", TorchNet.__init__, "rlcatalog_tf.TFModelV2"),
         ("register_action_dist", int, "rlcatalog.ActionDistribution"),
         ("register_preprocessor", TorchNet, "rlcatalog.Preprocessor"),
     ],

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.policy import check_files, read_file, read_json
+from rlcatalog_policy import check_files, read_file, read_json
 
 
 def put_link(path):

@@ -12,7 +12,7 @@ import rlcatalog
 from rlcatalog import Catalog, FilterSpec
 from rlcatalog.errors import CatalogError, SavedPolicyError
 from rlcatalog.plugins import scan
-from rlcatalog.policy import loading
+from rlcatalog_policy import loading
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 

@@ -8,8 +8,8 @@ from gymnasium import spaces
 
 from rlcatalog import ActionDistSpec, Catalog, Match, ModelSpec, PreprocessorSpec, Rank
 from rlcatalog.plugins import scan
-from rlcatalog.policy import loading
-from rlcatalog.torch import Categorical, FullyConnectedNetwork
+from rlcatalog_policy import loading
+from rlcatalog_torch import Categorical, FullyConnectedNetwork
 from rlcatalog_preprocessors.arrays import NoPreprocessor
 
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save as to_bytes
 from rlcatalog import Catalog
 from rlcatalog.errors import CatalogError, ConfigError, MissingPluginError, SavedPolicyError, SavedPolicyWarning
 from rlcatalog.plugins import scan
-from rlcatalog.policy import loading, to_bytes as saved_bytes
+from rlcatalog_policy import loading, to_bytes as saved_bytes
 
 
 def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors")):

@@ -12,7 +12,7 @@ import rlcatalog
 from rlcatalog import Catalog, ViewRequirement
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.plugins import scan
-from rlcatalog.policy import load, loading
+from rlcatalog_policy import load, loading
 from rlcatalog.spaces import Repeated, Simplex, same_space, space_from_json, space_to_json
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
@@ -177,7 +177,7 @@ def test_what_a_space_was_made_from_comes_back_with_it():
 
 @pytest.mark.parametrize("kept", [spaces.Discrete(3), spaces.Dict({"a": spaces.Box(-np.inf, np.inf, (2,))})])
 def test_a_space_among_the_arguments_of_a_model_is_saved(kept, tmp_path):
-    from rlcatalog.torch import FullyConnectedNetwork
+    from rlcatalog_torch import FullyConnectedNetwork
 
     class Keeps(FullyConnectedNetwork):
         def __init__(self, *args, inner_space):

@@ -16,8 +16,8 @@ import rlcatalog
 from rlcatalog import Catalog, Preprocessor
 from rlcatalog.errors import SavedPolicyError, UnknownNameError
 from rlcatalog.plugins import scan
-from rlcatalog.policy import loading
-from rlcatalog.torch import Categorical, FullyConnectedNetwork, TorchModelV2
+from rlcatalog_policy import loading
+from rlcatalog_torch import Categorical, FullyConnectedNetwork, TorchModelV2
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 

@@ -6,12 +6,12 @@ import tensorflow as tf
 import torch
 from hypothesis import given, strategies as st
 
-import rlcatalog.tf
-import rlcatalog.torch
+import rlcatalog_tf
+import rlcatalog_torch
 from rlcatalog.errors import ConfigError, ModelContractError
-from rlcatalog.policy import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
-from rlcatalog.tf.sequences import Padding as TFPadding
-from rlcatalog.torch.sequences import Padding as TorchPadding
+from rlcatalog_policy import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
+from rlcatalog_tf.sequences import Padding as TFPadding
+from rlcatalog_torch.sequences import Padding as TorchPadding
 
 LENGTHS = [3, 1, 4]
 ROWS = np.arange(16, dtype=np.float32).reshape(8, 2)
@@ -123,7 +123,7 @@ def test_where_the_padding_is_in_rows_and_lengths(convert):
 def test_the_time_axis_and_masks_of_the_frameworks():
     padded = pad_sequences(ROWS, LENGTHS)
     flat, lengths = padded.reshape(12, 2), np.array(LENGTHS, np.int32)
-    for library, convert in ((rlcatalog.torch, torch.from_numpy), (rlcatalog.tf, tf.constant)):
+    for library, convert in ((rlcatalog_torch, torch.from_numpy), (rlcatalog_tf, tf.constant)):
         rows, seq_lens = convert(flat), convert(lengths)
         np.testing.assert_array_equal(np.asarray(library.add_time_dimension(rows, seq_lens)), padded)
         major = library.add_time_dimension(rows, seq_lens, time_major=True)

@@ -104,7 +104,7 @@ def test_a_broken_part_is_raised_where_nothing_else_fits(plugin):
 
 def test_a_model_that_cannot_be_built_is_left_out_of_the_build(plugin, module):
     pytest.importorskip("torch")
-    from rlcatalog.torch import TorchModelV2
+    from rlcatalog_torch import TorchModelV2
 
     class Net(TorchModelV2):
         def __init__(self, *arguments):

@@ -8,8 +8,8 @@ from scipy import stats
 
 tf = pytest.importorskip("tensorflow")
 
-from rlcatalog.tf import draw_categorical, draw_gamma, draw_normal, draw_uniform  # noqa: E402
-from rlcatalog.tf.random import drawing_from, new_generator  # noqa: E402
+from rlcatalog_tf import draw_categorical, draw_gamma, draw_normal, draw_uniform  # noqa: E402
+from rlcatalog_tf.random import drawing_from, new_generator  # noqa: E402
 
 SHAPES = {"a vector": [20_000], "a matrix": [4000, 5], "none": [0, 3]}
 #: Dtype → the distance of neighbouring numbers below 1.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from rlcatalog.tf import FullyConnectedNetwork, TFModelV2, tf
+from rlcatalog_tf import FullyConnectedNetwork, TFModelV2, tf
 
 
 class QModel(TFModelV2):

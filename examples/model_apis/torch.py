@@ -14,7 +14,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
-from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
+from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 
 class TorchQModel(TorchModelV2):

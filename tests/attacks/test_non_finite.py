@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import rlcatalog
 from rlcatalog.cli import json_line, make_app
 from rlcatalog.errors import ModelContractError, NonFiniteError
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 from rlcatalog_ppo import PPO
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

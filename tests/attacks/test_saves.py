@@ -21,7 +21,7 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog.config import same
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.policy import read_manifest
+from rlcatalog_policy import read_manifest
 
 # One config serves parts of every kind here.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")

@@ -19,7 +19,7 @@ from rlcatalog import ActionCodecSpec, Catalog, FrameworkSpec, ModelCatalog, Spa
 from rlcatalog.actions import action_codec
 from rlcatalog.catalog import default_catalog
 from rlcatalog.frameworks import framework_name
-from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
+from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

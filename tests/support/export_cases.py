@@ -145,7 +145,7 @@ def normalised():
     """Return a model as users write them, that knows nothing of exporting."""
     from torch import nn
 
-    from rlcatalog.torch import TorchModelV2
+    from rlcatalog_torch import TorchModelV2
 
     class Normalised(TorchModelV2, nn.Module):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
@@ -166,7 +166,7 @@ def normalised():
 
 def of_keras():
     """Return a model of Keras' layers for TensorFlow alone, one that a memory is built around."""
-    from rlcatalog.tf import TFModelV2, keras, tf
+    from rlcatalog_tf import TFModelV2, keras, tf
 
     class OfKeras(TFModelV2):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
@@ -191,7 +191,7 @@ def looking_back():
     from torch import cat, nn
 
     from rlcatalog import ViewRequirement
-    from rlcatalog.torch import TorchModelV2
+    from rlcatalog_torch import TorchModelV2
 
     class LookingBack(TorchModelV2, nn.Module):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):

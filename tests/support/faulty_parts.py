@@ -16,7 +16,7 @@ from rlcatalog import Match, ModelSpec, NoMatch, Rank, Stage
 from rlcatalog.config import read_config
 from rlcatalog.models import ModelV2
 from rlcatalog.testing import Example
-from rlcatalog.torch import TorchModelV2, steps_of
+from rlcatalog_torch import TorchModelV2, steps_of
 
 VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 

@@ -9,7 +9,7 @@ from faulty_parts import AcmeConfig
 
 from rlcatalog.config import read_config
 from rlcatalog.models import DenseSpec, output_spec
-from rlcatalog.tf import Dense, TFModelV2
+from rlcatalog_tf import Dense, TFModelV2
 
 
 class Net(TFModelV2):

@@ -74,7 +74,7 @@ def is_of_absence(error: BaseException) -> bool:
     """Whether an error says that TensorFlow is missing."""
     if isinstance(error, MissingFrameworkError):
         return "'tensorflow'" in str(error)
-    if isinstance(error, AttributeError):  # `import rlcatalog.tf` at the top, `rlcatalog.tf` in the test
+    if isinstance(error, AttributeError):  # `import rlcatalog_tf` at the top, `rlcatalog_tf` in the test
         return error.name == "tf" and isinstance(error.obj, ModuleType)
     return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in MODULES
 

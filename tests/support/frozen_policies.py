@@ -6,7 +6,7 @@ from gymnasium.spaces import Box, Discrete
 
 import rlcatalog
 from rlcatalog.export import observations
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 
 VECTOR = Box(-1, 1, (3,), np.float32)
 ROWS = 3

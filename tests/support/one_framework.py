@@ -12,8 +12,8 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog.errors import MissingFrameworkError
-from rlcatalog.tf import Categorical, TFModelV2
-from rlcatalog.torch import Categorical as TorchCategorical
+from rlcatalog_tf import Categorical, TFModelV2
+from rlcatalog_torch import Categorical as TorchCategorical
 
 SPACES = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
 ONE, LAYER = tf.constant(1.0), keras.layers.Dense(1)
@@ -75,7 +75,7 @@ def test_an_import_inside():
 
 
 def test_a_module_of_the_kernel():
-    rlcatalog.tf.anything()
+    rlcatalog_tf.anything()
     pytest.fail(MEANT_FOR_TENSORFLOW)
 
 

@@ -28,7 +28,7 @@ from rlcatalog import (
     Rank,
 )
 from rlcatalog.plugins import scan
-from rlcatalog.policy import load
+from rlcatalog_policy import load
 from rlcatalog.testing import PluginEntryPoint, plugin_of
 
 #: What brings the faulty parts, and the module their targets are in.

@@ -7,7 +7,7 @@ import math
 import tensorflow as tf
 
 from rlcatalog import ActionDistribution
-from rlcatalog.tf import TFModelV2
+from rlcatalog_tf import TFModelV2
 
 Dense = tf.keras.layers.Dense
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from rlcatalog import ActionDistribution
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 
 
 class Net(TorchModelV2):

@@ -29,7 +29,7 @@ from saves_child import counted, in_child, kill
 import rlcatalog
 from rlcatalog.cli import main
 from rlcatalog.errors import CatalogError
-from rlcatalog.policy import RegularFile, TensorFile, checksum_of, to_bytes
+from rlcatalog_policy import RegularFile, TensorFile, checksum_of, to_bytes
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.checkpoints import read
 

@@ -203,7 +203,7 @@ def crafted(folder: Path, framework: str, part: int, seed: int) -> dict[str, Any
     true, work = folder / "true", folder / "crafted"
     build([6, 5], framework).save(true)
     rlcatalog.load(true)  # whatever is imported for it, is imported
-    from rlcatalog.policy import Manifest
+    from rlcatalog_policy import Manifest
 
     keys = rlcatalog.default_catalog().schema.keys
     all_of_them = crafted_saves.crafts(list(Manifest.__struct_fields__[:-1]), list(keys), seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from rlcatalog.torch import RecurrentNetwork, TorchModelV2
+from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 
 
 class TorchRNN(RecurrentNetwork, nn.Module):

@@ -14,8 +14,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 import rlcatalog
 from rlcatalog import ModelCatalog, ViewRequirement
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, UnsupportedSpaceError
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 PAIR = Tuple([Discrete(3), Discrete(2), Box(-1, 1, (1,))])
 LSTM = {"use_lstm": True, "lstm_cell_size": 5}

@@ -8,8 +8,8 @@ import tensorflow as tf
 import torch
 from scipy import stats
 
-from rlcatalog.tf import Dirichlet as TFDirichlet
-from rlcatalog.torch import Dirichlet as TorchDirichlet
+from rlcatalog_tf import Dirichlet as TFDirichlet
+from rlcatalog_torch import Dirichlet as TorchDirichlet
 
 CLASSES = pytest.mark.parametrize("cls", [TorchDirichlet, TFDirichlet], ids=["torch", "tf"])
 INPUTS = np.random.default_rng(0).uniform(-1, 3, (6, 8)).astype(np.float32)

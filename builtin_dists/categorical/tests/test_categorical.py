@@ -13,8 +13,8 @@ from scipy import special, stats
 
 from rlcatalog import ModelCatalog, build
 from rlcatalog.errors import CatalogError, StaleOutputError
-from rlcatalog.tf import Categorical as TFCategorical
-from rlcatalog.torch import Categorical as TorchCategorical
+from rlcatalog_tf import Categorical as TFCategorical
+from rlcatalog_torch import Categorical as TorchCategorical
 
 N, ROWS = 5, 7
 LOGITS = np.random.default_rng(0).normal(0, 2, (ROWS, N)).astype(np.float32)

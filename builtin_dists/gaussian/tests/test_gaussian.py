@@ -14,8 +14,8 @@ from scipy import stats
 
 from rlcatalog import ModelCatalog, build
 from rlcatalog.errors import CatalogError, NotServedError, StaleOutputError
-from rlcatalog.tf import DiagGaussian as TFGaussian
-from rlcatalog.torch import DiagGaussian as TorchGaussian
+from rlcatalog_tf import DiagGaussian as TFGaussian
+from rlcatalog_torch import DiagGaussian as TorchGaussian
 
 D, ROWS = 3, 6
 RANDOM = np.random.default_rng(0)

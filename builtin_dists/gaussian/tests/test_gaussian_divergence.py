@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 import torch
 
-from rlcatalog.tf import DiagGaussian as TFGaussian, SquashedGaussian as TFSquashed
-from rlcatalog.torch import DiagGaussian as TorchGaussian, SquashedGaussian as TorchSquashed
+from rlcatalog_tf import DiagGaussian as TFGaussian, SquashedGaussian as TFSquashed
+from rlcatalog_torch import DiagGaussian as TorchGaussian, SquashedGaussian as TorchSquashed
 
 HIGHEST = float(np.finfo(np.float32).max)
 plain = pytest.mark.parametrize("cls", [TorchGaussian, TFGaussian], ids=["torch", "tf"])

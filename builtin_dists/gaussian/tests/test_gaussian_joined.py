@@ -9,8 +9,8 @@ import torch
 from scipy import stats
 
 from rlcatalog.actions import unbound
-from rlcatalog.tf import DiagGaussian as TFGaussian
-from rlcatalog.torch import DiagGaussian as TorchGaussian
+from rlcatalog_tf import DiagGaussian as TFGaussian
+from rlcatalog_torch import DiagGaussian as TorchGaussian
 
 frameworks = pytest.mark.parametrize("cls", [TorchGaussian, TFGaussian], ids=["torch", "tf"])
 RANDOM = np.random.default_rng(3)

@@ -11,8 +11,8 @@ from scipy import stats
 
 from rlcatalog import ModelCatalog, build
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog.tf import DiagGaussian as TFGaussian
-from rlcatalog.torch import DiagGaussian as TorchGaussian
+from rlcatalog_tf import DiagGaussian as TFGaussian
+from rlcatalog_torch import DiagGaussian as TorchGaussian
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 frameworks = pytest.mark.parametrize("cls", [TorchGaussian, TFGaussian], ids=["torch", "tf"])

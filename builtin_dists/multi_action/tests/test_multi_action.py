@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 from rlcatalog import ModelCatalog, TupleActions
 from rlcatalog.errors import ModelContractError, NoClosedFormError, StaleOutputError, UnsupportedSpaceError
-from rlcatalog.tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
-from rlcatalog.torch import (
+from rlcatalog_tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
+from rlcatalog_torch import (
     Categorical as TorchCategorical,
     DiagGaussian as TorchGaussian,
     MultiActionDistribution as TorchMulti,

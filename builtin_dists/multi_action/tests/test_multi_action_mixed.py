@@ -13,8 +13,8 @@ from scipy import stats
 from scipy.special import log_softmax
 
 from rlcatalog import ModelCatalog
-from rlcatalog.tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
-from rlcatalog.torch import (
+from rlcatalog_tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
+from rlcatalog_torch import (
     Categorical as TorchCategorical,
     DiagGaussian as TorchGaussian,
     MultiActionDistribution as TorchMulti,

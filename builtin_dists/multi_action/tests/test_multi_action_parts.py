@@ -14,8 +14,8 @@ from gymnasium import spaces
 from rlcatalog import ModelCatalog, SpaceInfo, build
 from rlcatalog.actions import ActionDistribution, action_codec
 from rlcatalog.errors import ActionMaskError, NoClosedFormError, UnsupportedSpaceError
-from rlcatalog.tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
-from rlcatalog.torch import (
+from rlcatalog_tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
+from rlcatalog_torch import (
     Categorical as TorchCategorical,
     DiagGaussian as TorchGaussian,
     MultiActionDistribution as TorchMulti,

@@ -14,8 +14,8 @@ from hypothesis import given, settings, strategies as st
 
 from rlcatalog import ModelCatalog, SpaceInfo
 from rlcatalog.actions import action_codec
-from rlcatalog.tf import Categorical as TFCategorical, MultiActionDistribution as TFMulti
-from rlcatalog.torch import Bernoulli, Categorical, DiagGaussian, MultiActionDistribution, MultiCategorical
+from rlcatalog_tf import Categorical as TFCategorical, MultiActionDistribution as TFMulti
+from rlcatalog_torch import Bernoulli, Categorical, DiagGaussian, MultiActionDistribution, MultiCategorical
 
 frameworks = pytest.mark.parametrize("fw", ["torch", "tf"])
 LEAVES = st.one_of(

@@ -10,8 +10,8 @@ import tensorflow as tf
 import torch
 from gymnasium import spaces
 
-from rlcatalog.tf import GTrXLNet as TFNet
-from rlcatalog.torch import GTrXLNet as TorchNet
+from rlcatalog_tf import GTrXLNet as TFNet
+from rlcatalog_torch import GTrXLNet as TorchNet
 
 NETS = {"torch": TorchNet, "tf": TFNet}
 ACTIONS = spaces.Discrete(4)

@@ -9,8 +9,8 @@ import torch
 from gymnasium import spaces
 from scipy import stats
 
-from rlcatalog.tf import GTrXLNet as TFNet
-from rlcatalog.torch import GTrXLNet as TorchNet
+from rlcatalog_tf import GTrXLNet as TFNet
+from rlcatalog_torch import GTrXLNet as TorchNet
 from rlcatalog_attention.config import AttentionConfig, distances
 
 #: Sizes, length of the sequences, steps in the memory before; widths odd and even, windows longer and shorter than T.

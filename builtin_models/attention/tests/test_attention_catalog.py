@@ -24,8 +24,8 @@ from rlcatalog.errors import (
     UnreadKeysWarning,
 )
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog
-from rlcatalog.tf import AttentionWrapper as TFWrapper, GTrXLNet as TFNet
-from rlcatalog.torch import AttentionWrapper as TorchWrapper, FullyConnectedNetwork, GTrXLNet as TorchNet
+from rlcatalog_tf import AttentionWrapper as TFWrapper, GTrXLNet as TFNet
+from rlcatalog_torch import AttentionWrapper as TorchWrapper, FullyConnectedNetwork, GTrXLNet as TorchNet
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 SMALL = {"use_attention": True, "fcnet_hiddens": [8], "attention_dim": 6, "attention_head_dim": 4,

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rlcatalog import Match, ModelCatalog, ModelSpec, Rank, Stage
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, UnknownNameError, UnsupportedSpaceError
-from rlcatalog.policy import load
+from rlcatalog_policy import load
 from rlcatalog.spaces import Repeated
 
 FRAMEWORKS = ["torch", "tf"]
@@ -68,8 +68,8 @@ def test_others_it_leaves_and_can_be_named_for(space, why, catalog):
 
 
 def test_both_frameworks_export_the_class():
-    from rlcatalog.tf import ComplexInputNetwork as TFNet
-    from rlcatalog.torch import ComplexInputNetwork as TorchNet
+    from rlcatalog_tf import ComplexInputNetwork as TFNet
+    from rlcatalog_torch import ComplexInputNetwork as TorchNet
 
     assert TorchNet.framework_of_class == "torch"
     assert TFNet.framework_of_class == "tf"
@@ -209,7 +209,7 @@ def test_observations_that_are_not_encoded_are_refused(catalog):
     space = spaces.Dict({"a": spaces.Discrete(2)})
     model = catalog.model_v2(space, ACTIONS, 3, {"custom_model": "complex_input"})  # the catalog encodes them
     assert model.obs_space.original_space is space
-    from rlcatalog.torch import ComplexInputNetwork
+    from rlcatalog_torch import ComplexInputNetwork
 
     with pytest.raises(UnsupportedSpaceError) as caught:
         ComplexInputNetwork(space, ACTIONS, 3, {}, "net")

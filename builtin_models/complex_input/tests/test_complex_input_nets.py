@@ -15,8 +15,8 @@ import rlcatalog
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog.models import ViewRequirement
 from rlcatalog.spaces import Repeated
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 FRAMEWORKS = ["torch", "tf"]
 IMAGE, VECTOR = spaces.Box(0, 255, (4, 4, 3), np.uint8), spaces.Box(-5, 5, (3,), np.float32)
@@ -212,7 +212,7 @@ class Silent(Witness):
         (Recurrent, NotServedError, r"^obs\['speed'\]: Recurrent has a state; a net for one part sees"),
         (LooksBack, NotServedError, r"^obs\['speed'\]: LooksBack asks for the views \['prev_rewards'\]; a net for"),
         (Silent, ModelContractError, r"^Silent was built for obs\['speed'\], with num_outputs=None, and did not annou"),
-        (torch.nn.Identity, ModelContractError, "must be a subclass of rlcatalog.torch.TorchModelV2"),
+        (torch.nn.Identity, ModelContractError, "must be a subclass of rlcatalog_torch.TorchModelV2"),
     ],
 )
 def test_a_net_that_cannot_be_used_is_refused(cls, kind, said, fresh_catalog):

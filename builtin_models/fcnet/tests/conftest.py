@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from rlcatalog.config import ACTIVATIONS
-from rlcatalog.torch import FullyConnectedNetwork as TorchNet
+from rlcatalog_torch import FullyConnectedNetwork as TorchNet
 
 OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
 X = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)

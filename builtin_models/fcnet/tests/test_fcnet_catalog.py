@@ -10,8 +10,8 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog import ModelCatalog, build as build_policy
-from rlcatalog.tf import FullyConnectedNetwork as TFNet
-from rlcatalog.torch import FullyConnectedNetwork as TorchNet
+from rlcatalog_tf import FullyConnectedNetwork as TFNet
+from rlcatalog_torch import FullyConnectedNetwork as TorchNet
 
 OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
 X = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)

@@ -11,8 +11,8 @@ import torch
 from gymnasium import spaces
 
 from rlcatalog.errors import ConfigError
-from rlcatalog.tf import FullyConnectedNetwork as TFNet
-from rlcatalog.torch import FullyConnectedNetwork as TorchNet
+from rlcatalog_tf import FullyConnectedNetwork as TFNet
+from rlcatalog_torch import FullyConnectedNetwork as TorchNet
 
 OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
 

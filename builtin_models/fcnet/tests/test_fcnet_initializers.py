@@ -11,8 +11,8 @@ from scipy import stats
 
 from rlcatalog.errors import ConfigError
 from rlcatalog.models import DenseSpec
-from rlcatalog.tf import FullyConnectedNetwork as TFNet, nn as tf_nn
-from rlcatalog.torch import FullyConnectedNetwork as TorchNet, nn as torch_nn
+from rlcatalog_tf import FullyConnectedNetwork as TFNet, nn as tf_nn
+from rlcatalog_torch import FullyConnectedNetwork as TorchNet, nn as torch_nn
 
 OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 import torch
 
 from rlcatalog.errors import StaleOutputError
-from rlcatalog.tf import FullyConnectedNetwork as TFNet
-from rlcatalog.torch import FullyConnectedNetwork as TorchNet
+from rlcatalog_tf import FullyConnectedNetwork as TFNet
+from rlcatalog_torch import FullyConnectedNetwork as TorchNet
 
 X = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
 

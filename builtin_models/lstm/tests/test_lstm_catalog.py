@@ -17,8 +17,8 @@ import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import action_codec
 from rlcatalog.errors import ConfigError, ConfigTypeError, ModelContractError, NotServedError, UnreadKeysWarning
-from rlcatalog.tf import LSTMWrapper as TFWrapper, TFModelV2
-from rlcatalog.torch import FullyConnectedNetwork, LSTMWrapper, TorchModelV2
+from rlcatalog_tf import LSTMWrapper as TFWrapper, TFModelV2
+from rlcatalog_torch import FullyConnectedNetwork, LSTMWrapper, TorchModelV2
 
 OBS, ACTIONS = spaces.Box(-10, 10, (3,), np.float32), spaces.Discrete(4)
 SMALL = {"fcnet_hiddens": [7], "use_lstm": True, "lstm_cell_size": 5}

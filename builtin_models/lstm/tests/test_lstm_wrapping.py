@@ -11,8 +11,8 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog.errors import NotServedError
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 from rlcatalog_lstm.config import CellPlan, Initial
 from rlcatalog_lstm.torch import LSTMCell
 

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog.torch import RecurrentNetwork
+from rlcatalog_torch import RecurrentNetwork
 
 LOWEST = np.finfo(np.float32).min
 APART = {"vf_share_layers": False}

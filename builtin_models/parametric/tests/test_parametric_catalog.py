@@ -11,7 +11,7 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
 from rlcatalog.spaces import Repeated
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 
 LOWEST = np.finfo(np.float32).min
 

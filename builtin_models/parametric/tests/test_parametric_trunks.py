@@ -11,8 +11,8 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.plugins import scan
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 IMAGE = spaces.Box(0, 255, (10, 10, 2), np.uint8)
 RESTS = {

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from scipy import special
 
-from rlcatalog.torch import VisionNetwork as TorchNet
+from rlcatalog_torch import VisionNetwork as TorchNet
 
 ACTIONS = spaces.Discrete(4)
 ACTIVATIONS = {

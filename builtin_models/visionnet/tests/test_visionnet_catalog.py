@@ -13,8 +13,8 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog import Match, ModelCatalog, NoMatch, Preprocessor, Rank, Request, SpaceInfo
 from rlcatalog.errors import CatalogError, ConfigError, ConfigTypeError, UnsupportedSpaceError
-from rlcatalog.tf import VisionNetwork as TFNet
-from rlcatalog.torch import VisionNetwork as TorchNet
+from rlcatalog_tf import VisionNetwork as TFNet
+from rlcatalog_torch import VisionNetwork as TorchNet
 from rlcatalog_visionnet.plugin import match
 
 FOUR = spaces.Discrete(4)

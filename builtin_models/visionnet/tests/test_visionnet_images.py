@@ -11,8 +11,8 @@ import torch
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog.tf import VisionNetwork as TFNet
-from rlcatalog.torch import VisionNetwork as TorchNet
+from rlcatalog_tf import VisionNetwork as TFNet
+from rlcatalog_torch import VisionNetwork as TorchNet
 
 BOTH = pytest.mark.parametrize("cls", [TorchNet, TFNet])
 FRAMEWORKS = pytest.mark.parametrize("framework", ["torch", "tf"])

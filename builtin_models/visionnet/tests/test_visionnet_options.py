@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 from rlcatalog import Request, SpaceInfo
 from rlcatalog.catalog import default_catalog
-from rlcatalog.tf import VisionNetwork as TFNet
-from rlcatalog.torch import VisionNetwork as TorchNet
+from rlcatalog_tf import VisionNetwork as TFNet
+from rlcatalog_torch import VisionNetwork as TorchNet
 from rlcatalog_visionnet.plugin import describe
 
 HEIGHT, WIDTH, CHANNELS = 13, 9, 2

@@ -14,8 +14,8 @@ from gymnasium.spaces import Box, Discrete
 from scipy import stats
 
 from rlcatalog.errors import StaleOutputError
-from rlcatalog.tf import VisionNetwork as TFNet
-from rlcatalog.torch import VisionNetwork as TorchNet
+from rlcatalog_tf import VisionNetwork as TFNet
+from rlcatalog_torch import VisionNetwork as TorchNet
 
 SHAPE = (13, 9, 2)
 CONFIG = {"conv_filters": [[6, 4, 2], [16, 3, 1], [8, [7, 5], 1]], "vf_share_layers": False}

@@ -11,10 +11,10 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
         FrameworkSpec(
             "torch",
             {
-                "engine": "rlcatalog.torch.engine:TorchEngine",
-                "ops": "rlcatalog.torch.ops:OPS",
-                "host": "rlcatalog.torch.interface_host:TorchHost",
-                "separate_value": "rlcatalog.torch.separate_value:TorchSeparateValue",
+                "engine": "rlcatalog_torch.engine:TorchEngine",
+                "ops": "rlcatalog_torch.ops:OPS",
+                "host": "rlcatalog_torch.interface_host:TorchHost",
+                "separate_value": "rlcatalog_torch.separate_value:TorchSeparateValue",
             },
             "PyTorch",
             module="torch",
@@ -23,10 +23,10 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
             "tf",
             {
                 "before": "rlcatalog.frameworks.load_order:before_tensorflow",
-                "engine": "rlcatalog.tf.engine:TFEngine",
-                "ops": "rlcatalog.tf.ops:OPS",
-                "host": "rlcatalog.tf.interface_host:TFHost",
-                "separate_value": "rlcatalog.tf.separate_value:TFSeparateValue",
+                "engine": "rlcatalog_tf.engine:TFEngine",
+                "ops": "rlcatalog_tf.ops:OPS",
+                "host": "rlcatalog_tf.interface_host:TFHost",
+                "separate_value": "rlcatalog_tf.separate_value:TFSeparateValue",
             },
             "TensorFlow 2 with Keras 3",
             module="tensorflow",
@@ -57,8 +57,8 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
         ExporterSpec(
             "torch",
             {
-                "torch": "rlcatalog.torch.exporting:write_program",
-                "runner": "rlcatalog.torch.exporting:ProgramRunner",
+                "torch": "rlcatalog_torch.exporting:write_program",
+                "runner": "rlcatalog_torch.exporting:ProgramRunner",
             },
             "a program of torch.export; acts with PyTorch",
             suffix=".pt2",
@@ -66,8 +66,8 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
         ExporterSpec(
             "savedmodel",
             {
-                "tf": "rlcatalog.tf.exporting:write_saved_model",
-                "runner": "rlcatalog.tf.exporting:SavedModelRunner",
+                "tf": "rlcatalog_tf.exporting:write_saved_model",
+                "runner": "rlcatalog_tf.exporting:SavedModelRunner",
             },
             "a SavedModel of TensorFlow's, a folder; acts with TensorFlow",
         ),

@@ -12,8 +12,8 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError, UnreadKeysWarning
-from rlcatalog.tf import tf
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import tf
+from rlcatalog_torch import TorchModelV2
 from rlcatalog_compat import load_rllib_weights
 from rlcatalog_compat.rllib.models.torch.fcnet import FullyConnectedNetwork as TorchFC
 from rlcatalog_compat.rllib.models.torch.misc import SlimFC
@@ -259,7 +259,7 @@ def test_a_ported_model_takes_its_own_names_and_rllibs():
 
 
 def test_a_ported_keras_model_takes_the_names_of_its_layers():
-    class Keras(rlcatalog.tf.TFModelV2):
+    class Keras(rlcatalog_tf.TFModelV2):
         def __init__(self, *args):
             super().__init__(*args)
             inputs = tf.keras.layers.Input((3,), name="observations")

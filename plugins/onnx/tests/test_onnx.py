@@ -15,7 +15,7 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog import errors
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 
 VECTOR = Box(-1, 1, (3,), np.float32)
 MASKED = Dict({"action_mask": Box(0, 1, (3,), np.int8), "v": VECTOR})

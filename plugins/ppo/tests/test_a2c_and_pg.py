@@ -17,8 +17,8 @@ import rlcatalog_ppo
 from rlcatalog import ModelCatalog
 from rlcatalog.errors import ConfigError, NonFiniteError, NotServedError, SavedPolicyError, UnknownConfigKeyError
 from rlcatalog.frameworks import tensor_ops
-from rlcatalog.policy import Evaluation
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_policy import Evaluation
+from rlcatalog_torch import TorchModelV2
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import A2CConfig, PGConfig
 from rlcatalog_ppo.loss import actor_critic_losses, policy_gradient_losses

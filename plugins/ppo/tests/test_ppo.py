@@ -11,7 +11,7 @@ import torch
 import rlcatalog
 from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError, UnknownConfigKeyError, UnknownNameError
 from rlcatalog.frameworks import tensor_ops
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 from rlcatalog_ppo import PPO, PPOTrainer
 from rlcatalog_ppo.config import parse
 from rlcatalog_ppo.evaluation import play
@@ -70,7 +70,7 @@ def test_losses_equal_numpy(framework):
     logp, old, advantage, value, target, entropy = rng.normal(size=(6, 32)).astype(np.float32)
     config = parse({"clip_param": 0.3, "vf_loss_coeff": 0.7, "entropy_coeff": 0.01})
     tensors = [convert(x) for x in (logp, entropy, value)]
-    evaluation = rlcatalog.policy.Evaluation(tensors[0], tensors[1], "exact", tensors[2], None)
+    evaluation = rlcatalog_policy.Evaluation(tensors[0], tensors[1], "exact", tensors[2], None)
     batch = {k: convert(v) for k, v in {"logp": old, "advantage": advantage, "target": target}.items()}
     found = losses(evaluation, batch, config, ops)
     a = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)

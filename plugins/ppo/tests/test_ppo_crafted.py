@@ -14,7 +14,7 @@ import pytest
 import rlcatalog
 from rlcatalog.cli import main
 from rlcatalog.errors import ResumeWarning, SavedPolicyError
-from rlcatalog.policy import checksum_of
+from rlcatalog_policy import checksum_of
 from rlcatalog_ppo import PPO, checkpoints
 from rlcatalog_ppo.callbacks import Evaluation
 from rlcatalog_ppo.training_state import check_generators

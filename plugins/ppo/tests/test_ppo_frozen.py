@@ -10,7 +10,7 @@ from drift_env import Drift
 import rlcatalog
 from rlcatalog.errors import ResumeWarning
 from rlcatalog.plugins import scan
-from rlcatalog.policy import Frozen
+from rlcatalog_policy import Frozen
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import PPOConfig, parse
 from rlcatalog_ppo.freezing import wanted

@@ -92,7 +92,7 @@ def test_parts_that_depend_on_one_another_are_compared_under_the_stored_parts(fr
 
 
 def test_a_distribution_without_a_divergence_is_refused_by_name():
-    class NoKl(rlcatalog.torch.Categorical):
+    class NoKl(rlcatalog_torch.Categorical):
         def kl(self, other):
             raise NoClosedFormError("NoKl has no closed form for its kl")
 

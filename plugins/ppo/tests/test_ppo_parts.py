@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog.frameworks import tensor_ops
-from rlcatalog.policy import Evaluation
+from rlcatalog_policy import Evaluation
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import FIGURES, PPOLearner, minibatches
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, losses

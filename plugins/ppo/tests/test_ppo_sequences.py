@@ -14,8 +14,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rlcatalog
 from rlcatalog import ViewRequirement
 from rlcatalog.errors import ModelContractError, NotServedError, SavedPolicyError
-from rlcatalog.tf import TFModelV2
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.learner import minibatches

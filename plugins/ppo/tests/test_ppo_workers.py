@@ -132,7 +132,7 @@ def test_a_worker_that_dies_is_named_and_the_others_end():
 def test_an_algorithm_that_is_refused_leaves_no_process():
     import torch  # not above: the workers import this file
 
-    from rlcatalog.torch import TorchModelV2
+    from rlcatalog_torch import TorchModelV2
 
     class Valueless(TorchModelV2, torch.nn.Module):
         def __init__(self, *args):

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Text
 import rlcatalog_rllib
 from rlcatalog import Catalog
 from rlcatalog.errors import UnknownNameError
-from rlcatalog.torch import FullyConnectedNetwork
+from rlcatalog_torch import FullyConnectedNetwork
 from rlcatalog_rllib import CatalogRLModule, env_to_module, spec, to_policy
 from rlcatalog_rllib.recipe import build_policy, choose_parts
 

@@ -9,7 +9,7 @@ import torch
 from rlcatalog import Catalog
 from rlcatalog.plugins import scan
 from rlcatalog.testing import NotApplicable, Part, cases
-from rlcatalog.torch import FullyConnectedNetwork
+from rlcatalog_torch import FullyConnectedNetwork
 from rlcatalog_rllib.checks import rllib_moves_every_weight
 
 

@@ -19,7 +19,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 import rlcatalog_rllib
 from rlcatalog.errors import ConfigError, NotServedError, UnknownConfigKeyError
-from rlcatalog.torch import FullyConnectedNetwork
+from rlcatalog_torch import FullyConnectedNetwork
 
 CONFIGS = [PPOConfig, APPOConfig, IMPALAConfig, DQNConfig]
 

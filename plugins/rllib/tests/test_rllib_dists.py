@@ -9,7 +9,7 @@ import torch
 
 import rlcatalog
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError
-from rlcatalog.torch import Categorical, FullyConnectedNetwork
+from rlcatalog_torch import Categorical, FullyConnectedNetwork
 from rlcatalog_rllib.distribution import CatalogDistribution
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import torch
 
 import rlcatalog
-from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2
+from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 from rlcatalog_rllib import CatalogRLModule, spec, to_policy
 
 LSTM = {"use_lstm": True, "lstm_cell_size": 6, "max_seq_len": 5}

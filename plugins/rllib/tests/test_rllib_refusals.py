@@ -21,7 +21,7 @@ from rlcatalog.errors import (
     UnknownConfigKeyError,
     UnknownNameError,
 )
-from rlcatalog.torch import FullyConnectedNetwork
+from rlcatalog_torch import FullyConnectedNetwork
 from rlcatalog_rllib.filters import merged, since
 from rlcatalog_rllib.recipe import Recipe, build_policy
 from rlcatalog_rllib.refusals import check_served

@@ -23,7 +23,7 @@ from rlcatalog_rllib.travelling import Parcel, content_of
 
 #: A user's module, beside a helper that its class needs.
 MODULE = """
-from rlcatalog.torch import FullyConnectedNetwork
+from rlcatalog_torch import FullyConnectedNetwork
 
 def halved(hiddens):
     return [max(1, n // 2) for n in hiddens]

@@ -17,7 +17,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog.policy import Frozen
+from rlcatalog_policy import Frozen
 from rlcatalog_sb3 import CatalogPolicy, collecting, for_sb3
 from rlcatalog_sb3.algorithms import make
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog.errors import ConfigError
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 from rlcatalog_sb3 import CatalogPolicy, for_sb3
 from rlcatalog_sb3.translating import ACTIVATIONS
 

@@ -18,8 +18,8 @@ from torch import nn
 
 from rlcatalog import Catalog
 from rlcatalog.errors import NotServedError, UnknownNameError
-from rlcatalog.policy import load
-from rlcatalog.torch import FullyConnectedNetwork, TorchModelV2, steps_of
+from rlcatalog_policy import load
+from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2, steps_of
 from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, for_sb3, to_policy
 
 QUICK = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu"}

@@ -19,7 +19,7 @@ from rlcatalog import ActionCodecSpec
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
-from rlcatalog.torch import Categorical, TorchModelV2
+from rlcatalog_torch import Categorical, TorchModelV2
 from rlcatalog_sb3 import CatalogExtractor, CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, for_sb3
 
 
@@ -136,7 +136,7 @@ def test_spaces_flattened_otherwise_are_told_apart_in_messages():
     ],
 )
 def test_states_that_are_no_vectors_of_zeros_are_refused(states, shapes):
-    from rlcatalog.torch import RecurrentNetwork
+    from rlcatalog_torch import RecurrentNetwork
 
     class Other(RecurrentNetwork):
         def get_initial_state(self):

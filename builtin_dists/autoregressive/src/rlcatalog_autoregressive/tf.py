@@ -8,7 +8,7 @@ from typing import Any
 from rlcatalog.errors import ActionMaskError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.models import DenseSpec, last_values, output_plan
-from rlcatalog.tf import Dense, OutputLayers, TFModelV2, features_of, flatten_rows, tf
+from rlcatalog_tf import Dense, OutputLayers, TFModelV2, features_of, flatten_rows, tf
 from rlcatalog_autoregressive.joint import JointDistribution
 from rlcatalog_autoregressive.made.tf import Conditionals
 from rlcatalog_autoregressive.part_columns import ActionPart

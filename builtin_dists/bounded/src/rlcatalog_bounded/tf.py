@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.actions import frozen, interval, same_kind
-from rlcatalog.tf import draw_gamma, draw_uniform, tf, widened
+from rlcatalog_tf import draw_gamma, draw_uniform, tf, widened
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rlcatalog.actions import same_kind
-from rlcatalog.tf import draw_uniform, tf
+from rlcatalog_tf import draw_uniform, tf
 from rlcatalog_categorical.contract import CategoricalContract, wrong_temperature
 
 

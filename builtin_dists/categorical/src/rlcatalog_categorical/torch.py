@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog.actions import same_kind
-from rlcatalog.torch import HALF, LOWEST
+from rlcatalog_torch import HALF, LOWEST
 from rlcatalog_categorical.contract import CategoricalContract, wrong_temperature
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog.tf import tf
+from rlcatalog_tf import tf
 from rlcatalog_deterministic.contract import DeterministicContract
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rlcatalog.models import last_values
-from rlcatalog.tf import DenseStack, OutputLayers, TFModelV2, tf
+from rlcatalog_tf import DenseStack, OutputLayers, TFModelV2, tf
 from rlcatalog_fcnet.config import plan
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from rlcatalog.models import last_values
-from rlcatalog.torch import DenseStack, OutputLayers, TorchModelV2
+from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2
 from rlcatalog_fcnet.config import plan
 
 

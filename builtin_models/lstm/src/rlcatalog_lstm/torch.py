@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.models import last_values
-from rlcatalog.torch import (
+from rlcatalog_torch import (
     OutputLayers,
     TorchModelV2,
     add_time_dimension,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlcatalog.models import last_values
-from rlcatalog.tf import DenseStack, OutputLayers, TFModelV2, activation, initial_value, tf
+from rlcatalog_tf import DenseStack, OutputLayers, TFModelV2, activation, initial_value, tf
 from rlcatalog_visionnet.config import ImagePlan, pixel_factor, plan
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.models import last_values
-from rlcatalog.torch import DenseStack, OutputLayers, TorchModelV2, activation, dtype_of, initialize
+from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2, activation, dtype_of, initialize
 from rlcatalog_visionnet.config import ImagePlan, pixel_factor, plan
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
 

@@ -31,7 +31,7 @@ from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor, Unclaimed
 from rlcatalog.plugins import Component, PluginRecord, Request, refuse_while_loading
-from rlcatalog.policy import Frozen, Policy
+from rlcatalog_policy import Frozen, Policy
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rlcatalog.plugins import PluginRecord
-    from rlcatalog.policy import Policy
+    from rlcatalog_policy import Policy
 
 C = TypeVar("C", bound=type)
 
@@ -98,6 +98,6 @@ def load(
         SavedPolicyError: The files are truncated, changed or foreign, or ask for more than they hold.
         MissingPluginError: A part's plugin is missing; the message names it.
     """
-    from rlcatalog.policy import load as load_from
+    from rlcatalog_policy import load as load_from
 
     return load_from(default_catalog(), directory, observation_space, action_space)

@@ -24,8 +24,8 @@ def in_process_model(cls: Any, name: str | None = None, **fields: Any) -> Compon
     framework: Any = getattr(cls, "framework_of_class", None)
     if not isinstance(cls, type) or framework not in frameworks():
         raise ModelContractError(
-            f"custom_model: {shown(cls)} must be a registered name or a subclass of rlcatalog.torch.TorchModelV2 or"
-            " rlcatalog.tf.TFModelV2."
+            f"custom_model: {shown(cls)} must be a registered name or a subclass of rlcatalog_torch.TorchModelV2 or"
+            " rlcatalog_tf.TFModelV2."
         )
     fields = {"slot": getattr(cls, "slot_of_class", "trunk"), **_given(fields)}
     spec = ModelSpec(name or cls.__name__, {framework: path_of(cls)}, _first_line(cls), **fields)

@@ -13,7 +13,7 @@ from rlcatalog.cli.isolation import aside
 from rlcatalog.cli.runs import POLICY, import_modules, policy_of, read_config
 from rlcatalog.cli.train_options import Modules
 from rlcatalog.export import exporter_for
-from rlcatalog.policy import load, read_manifest
+from rlcatalog_policy import load, read_manifest
 
 
 def export(

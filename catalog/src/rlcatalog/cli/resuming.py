@@ -13,7 +13,7 @@ from rlcatalog.cli.run_checkpoints import checkpoint_steps, newest_checkpoint, r
 from rlcatalog.cli.run_records import FINISHED, read_record
 from rlcatalog.cli.runs import WANDB, read_config
 from rlcatalog.errors import ConfigError, SavedPolicyError, shown
-from rlcatalog.policy import check_files
+from rlcatalog_policy import check_files
 
 #: The most environment steps that are counted.
 MOST = (1 << 53) - 1

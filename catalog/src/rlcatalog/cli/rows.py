@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from rlcatalog.errors import SavedPolicyError, reason
-from rlcatalog.policy import read_file, write_file
+from rlcatalog_policy import read_file, write_file
 
 #: The most bytes of a run's rows that are read.
 MOST_ROWS = 1 << 29

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.policy import TEMPORARY, locked, sync_folder
+from rlcatalog_policy import TEMPORARY, locked, sync_folder
 
 #: Folder of the checkpoints in a run's.
 CHECKPOINTS = "checkpoints"

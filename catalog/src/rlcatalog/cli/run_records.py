@@ -20,7 +20,7 @@ import msgspec
 from rlcatalog.cli.json_lines import json_line
 from rlcatalog.cli.surroundings import hardware, revision, versions
 from rlcatalog.errors import SavedPolicyError, one_line
-from rlcatalog.policy import locked, read_json, write_file
+from rlcatalog_policy import locked, read_json, write_file
 
 RECORD = "run.json"
 #: Ends of a run, and what one that has none yet is.

@@ -18,7 +18,7 @@ from rlcatalog.cli.arguments import look_here
 from rlcatalog.cli.run_checkpoints import CHECKPOINTS, checkpoints_of, prune_checkpoints
 from rlcatalog.cli.run_records import RECORD
 from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError, shown
-from rlcatalog.policy import forget, locked, read_json, write_file
+from rlcatalog_policy import forget, locked, read_json, write_file
 
 CONFIG, METRICS, CURVE, POLICY, BEST = "config.json", "metrics.jsonl", "learning_curve.png", "policy", "best"
 

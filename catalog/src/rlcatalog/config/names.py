@@ -1,6 +1,6 @@
 """Framework-neutral names of activations and initialisers, and their checks.
 
-`rlcatalog.torch.nn` and `rlcatalog.tf.nn` hold one implementation for each name here; a test compares the tables.
+`rlcatalog_torch.nn` and `rlcatalog_tf.nn` hold one implementation for each name here; a test compares the tables.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from rlcatalog.export.formats import runner_for
 from rlcatalog.export.interface import Interface
 from rlcatalog.export.observing import Observations
 from rlcatalog.export.stepping import ActorStepper
-from rlcatalog.policy import Step, check_step, checked_reward
+from rlcatalog_policy import Step, check_step, checked_reward
 from rlcatalog.spaces import SpaceInfo, space_from_json
 
 if TYPE_CHECKING:

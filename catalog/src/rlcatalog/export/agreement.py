@@ -15,7 +15,7 @@ import numpy as np
 from rlcatalog.actions import ActionCodec
 
 if TYPE_CHECKING:
-    from rlcatalog.policy import Policy
+    from rlcatalog_policy import Policy
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ from rlcatalog.actions import mask_entry
 from rlcatalog.errors import NotServedError
 from rlcatalog.export.agreement import action_disagreement, disagreement
 from rlcatalog.observations import stack
-from rlcatalog.policy import Policy, Step
+from rlcatalog_policy import Policy, Step
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from rlcatalog.export.interface import Interface
-    from rlcatalog.policy import Policy
+    from rlcatalog_policy import Policy
 
 Array = np.ndarray[Any, Any]
 

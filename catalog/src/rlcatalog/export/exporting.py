@@ -14,12 +14,12 @@ from rlcatalog.export.actor import Actor
 from rlcatalog.export.checking import compare
 from rlcatalog.export.formats import exporter_for
 from rlcatalog.export.interface import Interface
-from rlcatalog.policy import TEMPORARY, sync_folder
+from rlcatalog_policy import TEMPORARY, sync_folder
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
     from rlcatalog.plugins import Component
-    from rlcatalog.policy import Policy
+    from rlcatalog_policy import Policy
 
 
 def export(catalog: Catalog, policy: Policy, path: str | os.PathLike[str], format: str | None = None) -> Interface:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from rlcatalog.errors import CatalogError, reason
 from rlcatalog.plugins import public_index
-from rlcatalog.policy import Frozen
+from rlcatalog_policy import Frozen
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
-    from rlcatalog.policy import Policy
+    from rlcatalog_policy import Policy
 
 #: What a target of an `ExporterSpec` is called that freezes policies of a framework.
 FROZEN = "frozen-"

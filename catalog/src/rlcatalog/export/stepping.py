@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.policy import Step, Stepper
+from rlcatalog_policy import Step, Stepper
 
 Array = np.ndarray[Any, Any]
 

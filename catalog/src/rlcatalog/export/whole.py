@@ -14,11 +14,11 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.export.interface import Interface, Port
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import encode_inputs, observation_inputs
-from rlcatalog.policy import History, plain_config
+from rlcatalog_policy import History, plain_config
 from rlcatalog.spaces import space_to_json
 
 if TYPE_CHECKING:
-    from rlcatalog.policy import Policy
+    from rlcatalog_policy import Policy
 
 
 class Seen(NamedTuple):

@@ -121,7 +121,7 @@ def _turn_eager_on(tensorflow: Any) -> None:
     except ValueError as error:
         raise NotServedError(
             "framework='tf' needs eager execution, which somebody has turned off, and TensorFlow was used without it."
-            " Import rlcatalog.tf before whatever turns it off (tf.compat.v1.disable_v2_behavior)."
+            " Import rlcatalog_tf before whatever turns it off (tf.compat.v1.disable_v2_behavior)."
         ) from error
 
 

@@ -79,8 +79,8 @@ def check_class(cls: Any) -> None:
         ModelContractError: It is not a subclass of TorchModelV2 or TFModelV2.
     """
     if not (isinstance(cls, type) and issubclass(cls, ModelV2) and getattr(cls, "framework_of_class", None)):
-        raise ModelContractError(f"{cls!r} must be a subclass of rlcatalog.torch.TorchModelV2 or"
-                                 " rlcatalog.tf.TFModelV2.")  # fmt: skip
+        raise ModelContractError(f"{cls!r} must be a subclass of rlcatalog_torch.TorchModelV2 or"
+                                 " rlcatalog_tf.TFModelV2.")  # fmt: skip
 
 
 def refusal(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> str | None:

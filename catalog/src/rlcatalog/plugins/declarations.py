@@ -97,7 +97,7 @@ class Declaration:
     kind: ClassVar[str] = ""
     #: The keys that targets may have; None: names of frameworks, those of plugins included.
     targets_allowed: ClassVar[frozenset[str] | None] = None
-    #: Whether targets are classes that users name, which `rlcatalog.torch` and its like show.
+    #: Whether targets are classes that users name, which `rlcatalog_torch` and its like show.
     shows_classes: ClassVar[bool] = True
     #: The fields that hold functions.
     functions: ClassVar[tuple[str, ...]] = ("match", "ignores")
@@ -331,7 +331,7 @@ class ExporterSpec(Declaration):
     Its targets are a function for each framework of policies, `write(policy, path) -> rlcatalog.export.Exported`, and
     `"runner"`, a function `load(path) -> rlcatalog.export.Runner` that runs such a file. Where what runs files can act
     for a policy that still learns, `"frozen-torch"` and the like are `freeze(policy, rows, seed) ->
-    rlcatalog.policy.FrozenEngine` for policies of a framework.
+    rlcatalog_policy.FrozenEngine` for policies of a framework.
 
     Attributes:
         suffix: How names of such files end, `".onnx"`: the format of a path where none is named; empty: of a folder.

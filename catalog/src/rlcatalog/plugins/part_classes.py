@@ -1,4 +1,4 @@
-"""Classes of the installed parts by name, for the doors that show them: `rlcatalog.torch`, `rlcatalog.tf`, ..."""
+"""Classes of the installed parts by name, for the doors that show them: `rlcatalog_torch`, `rlcatalog_tf`, ..."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class ActionCodecSpec(ProcessWideSpec):
 class FrameworkSpec(ProcessWideSpec):
     """A framework that models and distributions are written in.
 
-    Its targets are what it does: `"engine"`, the class that runs a policy (`rlcatalog.policy.Engine`), and `"ops"`, its
+    Its targets are what it does: `"engine"`, the class that runs a policy (`rlcatalog_policy.Engine`), and `"ops"`, its
     `rlcatalog.frameworks.TensorOps`; where it has them `"host"`, the class a `model_interface` is mixed over,
     `"separate_value"`, its `rlcatalog.models.SeparateValue`, and `"before"`, a function to be called before anything of
     it is imported.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog.models import set_weights_of, weights_of
-from rlcatalog.policy import Policy
+from rlcatalog_policy import Policy
 from rlcatalog.spaces import parts_of
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ from rlcatalog.plugins import Component
 from rlcatalog.testing.examples import Example, examples_of, quiet
 
 if TYPE_CHECKING:
-    from rlcatalog.policy import Policy
+    from rlcatalog_policy import Policy
 
 
 class NotApplicable(Exception):

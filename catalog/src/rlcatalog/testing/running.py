@@ -16,7 +16,7 @@ from rlcatalog.testing.examples import Example, observations_of
 from rlcatalog.testing.passes import Array, Gradients
 
 if TYPE_CHECKING:
-    from rlcatalog.policy import Policy
+    from rlcatalog_policy import Policy
 
 #: Framework → the module that runs its models.
 _BACKENDS = {"torch": "rlcatalog.testing.torch", "tf": "rlcatalog.testing.tf"}

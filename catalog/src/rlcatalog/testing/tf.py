@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.actions import params_given
-from rlcatalog.policy import Policy
+from rlcatalog_policy import Policy
 from rlcatalog.testing.passes import Array, Gradients, tree
-from rlcatalog.tf import flat_sample, flatten_rows, keras, tf, values_of, widened
+from rlcatalog_tf import flat_sample, flatten_rows, keras, tf, values_of, widened
 
 
 def seed(number: int) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from rlcatalog.actions import params_given
-from rlcatalog.policy import Policy
+from rlcatalog_policy import Policy
 from rlcatalog.testing.passes import Array, Gradients, tree
-from rlcatalog.torch import dtype_of, flat_sample, flatten_rows, values_of, widened
+from rlcatalog_torch import dtype_of, flat_sample, flatten_rows, values_of, widened
 
 
 def seed(number: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog.actions import ActionCodec, action_codec, params_given
 from rlcatalog.frameworks import TensorOps, tensor_ops
 from rlcatalog.observations import rows
-from rlcatalog.policy import Policy
+from rlcatalog_policy import Policy
 from rlcatalog.spaces import parts_of
 from rlcatalog.testing.contract import NotApplicable, Part, require
 from rlcatalog.testing.examples import Example, named

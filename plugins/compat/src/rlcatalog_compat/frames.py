@@ -23,7 +23,7 @@ def conv2d(*args: Any, **options: Any) -> Any:
 
 @cache
 def _layer_class() -> type:
-    keras: Any = importlib.import_module("rlcatalog.tf").keras
+    keras: Any = importlib.import_module("rlcatalog_tf").keras
 
     class Conv2D(keras.layers.Conv2D):  # type: ignore[misc]
         """Keras' layer, which is given the frames of all rows as rows."""

@@ -46,7 +46,7 @@ def try_import_tf(error: bool = False) -> tuple[Any, Any, int | None]:
             raise
         return None, None, None
     # The kernel's door imports it in an order that is safe beside PyTorch.
-    tf = importlib.import_module("rlcatalog.tf").tf
+    tf = importlib.import_module("rlcatalog_tf").tf
     return tf.compat.v1, tf, 2
 
 
@@ -97,7 +97,7 @@ def get_activation_fn(name: Any = None, framework: str = "tf") -> Any:
         classes = {"swish": "SiLU", "silu": "SiLU", "relu": "ReLU", "tanh": "Tanh", "elu": "ELU", "softmax": "Softmax"}
         found = getattr(nn, name, None) or getattr(nn, classes.get(name.lower(), ""), None)
     elif framework in ("tf", "tf2", "tfe"):
-        nn = importlib.import_module("rlcatalog.tf").tf.nn
+        nn = importlib.import_module("rlcatalog_tf").tf.nn
         found = getattr(nn, name.lower(), None)
     else:
         raise ConfigError(f"framework: expected 'torch' or 'tf', found {framework!r}.")
@@ -131,7 +131,7 @@ def get_variable(
     import numpy as np
 
     if framework in ("tf", "tf2", "tfe"):
-        tf = importlib.import_module("rlcatalog.tf").tf
+        tf = importlib.import_module("rlcatalog_tf").tf
         if callable(value):
             value = value(shape=shape, dtype=dtype or tf.float32)
         elif dtype is None:
@@ -165,7 +165,7 @@ def get_initializer(name: Any, framework: str = "tf") -> Any:
     if found in ("xavier_uniform", "xavier_normal"):
         if framework == "torch":
             return getattr(importlib.import_module("torch").nn.init, f"{found}_")
-        keras = importlib.import_module("rlcatalog.tf").keras
+        keras = importlib.import_module("rlcatalog_tf").keras
         return getattr(keras.initializers, found.replace("xavier", "glorot"))()
     raise ConfigError(f"Unknown initialiser {name!r}; known: 'default', 'xavier_uniform', 'xavier_normal'.")
 

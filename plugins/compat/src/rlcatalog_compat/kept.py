@@ -13,7 +13,7 @@ from typing import Any
 
 def start() -> dict[str, Any]:
     """Return a model's layers before its first pass: one that is not built yet, so that a pass is made for it."""
-    return {"": importlib.import_module("rlcatalog.tf").keras.layers.Layer()}
+    return {"": importlib.import_module("rlcatalog_tf").keras.layers.Layer()}
 
 
 def dense(model: Any, name: str, inputs: Any, units: int, activation: Any = None, **options: Any) -> Any:
@@ -75,7 +75,7 @@ def get_variable(
         initializer: A function of a shape, or a value; Glorot's uniform values when None.
         trainable: Whether it is trained.
     """
-    door = importlib.import_module("rlcatalog.tf")
+    door = importlib.import_module("rlcatalog_tf")
 
     def make(layers: Any) -> Any:
         found = door.keras.initializers.GlorotUniform() if initializer is None else initializer
@@ -88,7 +88,7 @@ def get_variable(
 
 def _layer(model: Any, name: str, make: Callable[[Any], Any]) -> Any:
     """Return what a model keeps under a name, made where it is missing."""
-    door = importlib.import_module("rlcatalog.tf")
+    door = importlib.import_module("rlcatalog_tf")
     kept = model.kept_layers
     kept.pop("", None)
     if name not in kept:

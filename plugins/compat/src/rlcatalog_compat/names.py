@@ -38,7 +38,7 @@ def _served(layouts: str, *homes: tuple[str, str], refused: Mapping[str, str] | 
     return Module(layouts, names, reasons)
 
 
-_TORCH, _TF, _OWN = "rlcatalog.torch", "rlcatalog.tf", "rlcatalog_compat."
+_TORCH, _TF, _OWN = "rlcatalog_torch", "rlcatalog_tf", "rlcatalog_compat."
 _HINTS = (
     "TensorType TensorStructType TensorShape ModelConfigDict TrainerConfigDict PartialTrainerConfigDict"
     " AlgorithmConfigDict PartialAlgorithmConfigDict EnvConfigDict EnvInfoDict ModelInputDict ResultDict GradInfoDict"

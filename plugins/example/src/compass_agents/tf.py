@@ -11,7 +11,7 @@ import tensorflow as tf
 from compass_agents.config import CompassConfig
 from rlcatalog.config import read_config
 from rlcatalog.models import DenseSpec, output_spec
-from rlcatalog.tf import Dense, TFModelV2, activation
+from rlcatalog_tf import Dense, TFModelV2, activation
 
 
 class GatedNetwork(TFModelV2):

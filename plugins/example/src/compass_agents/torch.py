@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from compass_agents.config import CompassConfig
 from rlcatalog.config import read_config
-from rlcatalog.torch import TorchModelV2, activation, normc_initializer
+from rlcatalog_torch import TorchModelV2, activation, normc_initializer
 
 
 def output_layer(inputs: int, outputs: int) -> nn.Linear:

@@ -13,7 +13,7 @@ import onnx
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError, reason
 from rlcatalog.export import Exported
-from rlcatalog.tf import LoweredPolicy, constant_program, exported
+from rlcatalog_tf import LoweredPolicy, constant_program, exported
 from rlcatalog_onnx.running import INTERFACE, write_sealed
 from rlcatalog_onnx.tf_operations import CONVERTED
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog.export import Exported
-from rlcatalog.torch import LoweredPolicy, exported, exported_program, stopped
+from rlcatalog_torch import LoweredPolicy, exported, exported_program, stopped
 from rlcatalog_onnx.running import INTERFACE, write_sealed
 from rlcatalog_onnx.stirling import SHIFT, TERMS
 

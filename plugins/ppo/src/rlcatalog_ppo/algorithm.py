@@ -22,7 +22,7 @@ from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.cli import refuse_imports
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
-from rlcatalog.policy import Frozen, load, read_manifest
+from rlcatalog_policy import Frozen, load, read_manifest
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.backends import backend
 from rlcatalog_ppo.callbacks import Callback, overriding

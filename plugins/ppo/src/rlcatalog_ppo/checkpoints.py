@@ -17,7 +17,7 @@ from typing import Any
 from rlcatalog import Policy, __version__
 from rlcatalog.cli import new_checkpoint, newest_checkpoint
 from rlcatalog.errors import CatalogError, SavedPolicyError, reason
-from rlcatalog.policy import RegularFile, TensorFile, check_files, checksum_of, read_file, to_bytes, write_file
+from rlcatalog_policy import RegularFile, TensorFile, check_files, checksum_of, read_file, to_bytes, write_file
 from rlcatalog_ppo.training_state import check_state
 from rlcatalog_ppo.trees import put_together, take_apart
 

@@ -35,7 +35,7 @@ from rlcatalog.cli import (
     resumed_run,
 )
 from rlcatalog.errors import ConfigError, SavedPolicyError
-from rlcatalog.policy import read_manifest
+from rlcatalog_policy import read_manifest
 from rlcatalog_ppo import training
 from rlcatalog_ppo.algorithms import ALGORITHMS, algorithm_class
 from rlcatalog_ppo.backends import set_threads

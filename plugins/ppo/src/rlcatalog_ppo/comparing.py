@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog.errors import ConfigError, nearest, one_line
-from rlcatalog.policy import write_file
+from rlcatalog_policy import write_file
 from rlcatalog_ppo.interquartile import interquartile_mean, interval
 from rlcatalog_ppo.run_summaries import Run, read_rows
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlcatalog.errors import one_line
-from rlcatalog.policy import write_file
+from rlcatalog_policy import write_file
 from rlcatalog_ppo.run_summaries import Row
 
 

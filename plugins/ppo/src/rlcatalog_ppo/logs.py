@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from rlcatalog.cli import cut_rows, json_line
 from rlcatalog.errors import ConfigError, MissingExtraError, SavedPolicyError, nearest, reason, shown
-from rlcatalog.policy import read_file, write_file
+from rlcatalog_policy import read_file, write_file
 from rlcatalog_ppo.event_file import EventFile
 
 METRICS, TABLE, TENSORBOARD, WANDB = "metrics.jsonl", "progress.csv", "tensorboard", "wandb"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.policy import Evaluation
+from rlcatalog_policy import Evaluation
 from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
 
 

@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError
-from rlcatalog.policy import State, autoreset_of
+from rlcatalog_policy import State, autoreset_of
 from rlcatalog_ppo.custom_loss import IN_EVERY_BATCH, has_custom_loss
 from rlcatalog_ppo.naming import Naming
 from rlcatalog_ppo.reward_scale import RewardScale

@@ -16,7 +16,7 @@ import msgspec
 
 from rlcatalog.cli import MOST_ROWS, is_held, read_record
 from rlcatalog.errors import SavedPolicyError, one_line
-from rlcatalog.policy import MOST_JSON, check_levels, read_file
+from rlcatalog_policy import MOST_JSON, check_levels, read_file
 
 CONFIG, RECORD, METRICS, PROGRESS, POLICY = "config.json", "run.json", "metrics.jsonl", "progress.csv", "policy"
 #: A folder with one of these holds a run.

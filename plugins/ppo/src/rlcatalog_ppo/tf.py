@@ -13,7 +13,7 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import tensor_ops
-from rlcatalog.tf import HALF, TFModelV2, keras, tf
+from rlcatalog_tf import HALF, TFModelV2, keras, tf
 from rlcatalog_ppo.config import OnPolicyConfig
 from rlcatalog_ppo.custom_loss import check_loss, loss_inputs, no_gradient
 from rlcatalog_ppo.learner import Moments, not_finite

@@ -56,7 +56,7 @@ class Episodes(msgspec.Struct):
 
 
 class Remembered(msgspec.Struct):
-    """What the policy remembers of the episodes in progress (see `rlcatalog.policy.State`)."""
+    """What the policy remembers of the episodes in progress (see `rlcatalog_policy.State`)."""
 
     memory: tuple[Any, ...]
     windows: dict[str, Any]

@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rlcatalog.errors import ConfigError, MissingExtraError, NotServedError, reason, shown
-from rlcatalog.policy import write_file
+from rlcatalog_policy import write_file
 from rlcatalog_ppo.environments import vector
 from rlcatalog_ppo.evaluation import SIDE_BY_SIDE
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from rlcatalog import Policy
 from rlcatalog.actions import entropy_of
 from rlcatalog.errors import NoClosedFormError, NotServedError
-from rlcatalog.torch import flat_sample
+from rlcatalog_torch import flat_sample
 
 
 class CatalogDistribution(Distribution):

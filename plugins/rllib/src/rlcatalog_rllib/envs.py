@@ -14,7 +14,7 @@ from ray.tune.registry import ENV_CREATOR, _global_registry
 from rlcatalog import Catalog, SpaceInfo, default_catalog
 from rlcatalog.cli import make_env
 from rlcatalog.errors import CatalogError, ConfigError
-from rlcatalog.policy import Encoder
+from rlcatalog_policy import Encoder
 from rlcatalog_rllib.recipe import this_machine
 from rlcatalog_rllib.spaces import MASK, OBS
 from rlcatalog_rllib.travelling import content_of, unpacked

@@ -17,7 +17,7 @@ from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog.models import ModelV2, models_inside
-from rlcatalog.torch import Padding, values_of
+from rlcatalog_torch import Padding, values_of
 from rlcatalog_rllib.checkpoints import IDENTITY, check_same, check_weights, identity
 from rlcatalog_rllib.distribution import CatalogDistribution
 from rlcatalog_rllib.recipe import Recipe, build_policy

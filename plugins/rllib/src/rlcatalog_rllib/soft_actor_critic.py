@@ -23,7 +23,7 @@ from ray.rllib.core.rl_module.apis import QNetAPI
 from torch import Tensor, nn
 
 from rlcatalog import Policy
-from rlcatalog.torch import flat_sample
+from rlcatalog_torch import flat_sample
 from rlcatalog_rllib.refusals import check_soft_served
 from rlcatalog_rllib.rl_module import CatalogModule, Rows
 

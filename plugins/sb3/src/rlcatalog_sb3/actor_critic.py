@@ -14,7 +14,7 @@ from rlcatalog import Catalog, Policy, Step
 from rlcatalog.actions import ActionCodec, entropy_of
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.torch import flat_sample, values_of
+from rlcatalog_torch import flat_sample, values_of
 from rlcatalog_sb3.collecting import Collecting
 from rlcatalog_sb3.flattening import check_encoding
 from rlcatalog_sb3.observations import Observer

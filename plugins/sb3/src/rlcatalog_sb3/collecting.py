@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlcatalog import Policy, Step
 from rlcatalog.errors import ConfigError
-from rlcatalog.policy import Frozen
+from rlcatalog_policy import Frozen
 
 #: What `frozen` may be.
 CHOICES = ("auto", "always", "never")

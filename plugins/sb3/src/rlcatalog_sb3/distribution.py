@@ -8,7 +8,7 @@ from stable_baselines3.common.distributions import Distribution
 
 from rlcatalog.actions import entropy_of
 from rlcatalog.errors import NotServedError
-from rlcatalog.torch import flat_sample
+from rlcatalog_torch import flat_sample
 from rlcatalog_sb3.actor_critic import ActorCritic
 
 

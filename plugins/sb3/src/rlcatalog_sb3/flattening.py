@@ -15,7 +15,7 @@ from rlcatalog.choice import Resolution
 from rlcatalog.cli import make_env
 from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, ModelContractError
-from rlcatalog.policy import Encoder
+from rlcatalog_policy import Encoder
 from rlcatalog_sb3.refusals import refuse_filter
 from rlcatalog_sb3.spaces import MASK, OBS, EncodedBox, Origin, note_origin
 

@@ -14,7 +14,7 @@ from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor
 
-from rlcatalog.torch import Padding
+from rlcatalog_torch import Padding
 from rlcatalog_sb3.distribution import CatalogDistribution
 from rlcatalog_sb3.packing import StatePacking, States
 from rlcatalog_sb3.policies import CatalogBasePolicy

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.models import DenseSpec
-from rlcatalog.torch import activation, dense, flatten_rows, initialize
+from rlcatalog_torch import activation, dense, flatten_rows, initialize
 from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog.actions import same_kind
-from rlcatalog.tf import draw_uniform, tf
+from rlcatalog_tf import draw_uniform, tf
 from rlcatalog_categorical.bernoulli.contract import BernoulliContract, wrong_mask
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcatalog.actions import same_kind
-from rlcatalog.torch import HALF, HIGHEST, LOWEST
+from rlcatalog_torch import HALF, HIGHEST, LOWEST
 from rlcatalog_categorical.bernoulli.contract import BernoulliContract, wrong_mask
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlcatalog.tf import draw_uniform, tf, widened
+from rlcatalog_tf import draw_uniform, tf, widened
 from rlcatalog_categorical.contract import wrong_temperature
 from rlcatalog_categorical.gumbel.contract import GumbelSoftmaxContract, wrong_actions
 

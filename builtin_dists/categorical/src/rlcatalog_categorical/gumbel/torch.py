@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlcatalog.torch import LOWEST, widened
+from rlcatalog_torch import LOWEST, widened
 from rlcatalog_categorical.contract import wrong_temperature
 from rlcatalog_categorical.gumbel.contract import GumbelSoftmaxContract, wrong_actions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog.actions import same_kind
-from rlcatalog.tf import draw_categorical, tf
+from rlcatalog_tf import draw_categorical, tf
 from rlcatalog_categorical.multi.choice_columns import (
     check_actions,
     check_width,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog.actions import same_kind
-from rlcatalog.torch import HIGHEST, LOWEST
+from rlcatalog_torch import HIGHEST, LOWEST
 from rlcatalog_categorical.multi.choice_columns import (
     ChoiceColumns,
     check_actions,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog.tf import tf
+from rlcatalog_tf import tf
 from rlcatalog_categorical.slates.contract import SlateMultiCategoricalContract
 from rlcatalog_categorical.tf import Categorical
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rlcatalog.tf import Dense, DenseStack, find, initial_value, steps_of, tf
+from rlcatalog_tf import Dense, DenseStack, find, initial_value, steps_of, tf
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
 
 #: Canonical names, variables, and the axes that turn a value into the canonical layout.
@@ -76,7 +76,7 @@ class Transformer:
         return x, [tf.ensure_shape(kept, [None, len(self.units), slots, self.sizes.attention_dim]), held]
 
     def canonical(self) -> Names:
-        """Yield the variables in canonical form; see `rlcatalog.tf.nn.Dense`."""
+        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
         return _inside(self, "input", "units")
 
 
@@ -97,7 +97,7 @@ class Unit:
         return self.mlp_gate(x, self.mlp(self.norm(x)))
 
     def canonical(self) -> Names:
-        """Yield the variables in canonical form; see `rlcatalog.tf.nn.Dense`."""
+        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
         return _inside(self, "attention", "attention_gate", "norm", "mlp", "mlp_gate")
 
 
@@ -146,7 +146,7 @@ class Attention:
         return tf.transpose(tf.reshape(x, [-1, length, self.heads, self.head_dim]), [2, 0, 1, 3])
 
     def canonical(self) -> Names:
-        """Yield the variables in canonical form; see `rlcatalog.tf.nn.Dense`."""
+        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
         for name in ("query", "key", "value", "position", "output"):
             yield name, getattr(self, name), (1, 0)
         yield "content_bias", self.content_bias, None
@@ -174,7 +174,7 @@ class Gate:
         return x + tf.sigmoid(z - self.bias) * (candidate - x)
 
     def canonical(self) -> Names:
-        """Yield the variables in canonical form; see `rlcatalog.tf.nn.Dense`."""
+        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
         yield "w", self.w, (1, 0)
         yield "u", self.u, (1, 0)
         yield "u_candidate", self.u_candidate, (1, 0)
@@ -194,7 +194,7 @@ class LayerNorm:
         return centred * tf.math.rsqrt(variance + EPSILON) * self.weight + self.bias
 
     def canonical(self) -> Names:
-        """Yield the variables in canonical form; see `rlcatalog.tf.nn.Dense`."""
+        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
         yield "weight", self.weight, None
         yield "bias", self.bias, None
 

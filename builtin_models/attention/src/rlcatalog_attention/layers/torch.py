@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog.torch import DenseStack, dense, initialize, steps_of
+from rlcatalog_torch import DenseStack, dense, initialize, steps_of
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
 
 

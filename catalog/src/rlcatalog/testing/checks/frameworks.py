@@ -10,7 +10,7 @@ import numpy as np
 
 from rlcatalog.errors import CatalogError, MissingPluginError, NoMatchError, NotServedError
 from rlcatalog.frameworks import TensorOps, frameworks, tensor_ops
-from rlcatalog.policy import Policy
+from rlcatalog_policy import Policy
 from rlcatalog.testing.contract import NotApplicable, Part, check, require
 from rlcatalog.testing.examples import TWO, VECTOR
 from rlcatalog.testing.trials import alike

@@ -12,7 +12,7 @@ from rlcatalog.testing.passes import Array
 from rlcatalog.testing.running import Pass, apart, close, encoded_of, run
 
 if TYPE_CHECKING:
-    from rlcatalog.policy import Policy
+    from rlcatalog_policy import Policy
 
 CARRYING = ("memory", "trunk")
 #: Lengths of two episodes, of which the second is padded.

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog.models import inner_model, set_weights_of, weights_of
-from rlcatalog.policy import load
+from rlcatalog_policy import load
 from rlcatalog.testing.contract import NotApplicable, Part, check, require
 from rlcatalog.testing.examples import Example, is_chosen, kind_of, observations_of
 from rlcatalog.testing.passes import Array
@@ -27,7 +27,7 @@ from rlcatalog.testing.running import (
 
 if TYPE_CHECKING:
     from rlcatalog.models import ModelV2
-    from rlcatalog.policy import Policy
+    from rlcatalog_policy import Policy
 
 MODELS = ("trunk", "memory", "head")
 

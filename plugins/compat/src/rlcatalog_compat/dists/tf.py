@@ -41,7 +41,7 @@ class TFActionDistribution(ActionDistribution):
 
 def get_categorical_class_with_temperature(t: float) -> type:
     """Return a Categorical whose logits are divided by `t`."""
-    from rlcatalog.tf import Categorical
+    from rlcatalog_tf import Categorical
 
     class CategoricalWithTemperature(Categorical):
         def __init__(self, inputs: Any, model: Any = None, temperature: float = t) -> None:

@@ -44,7 +44,7 @@ class TorchDistributionWrapper(ActionDistribution):
 
 def get_torch_categorical_class_with_temperature(t: float) -> type:
     """Return a Categorical whose logits are divided by `t`."""
-    from rlcatalog.torch import Categorical
+    from rlcatalog_torch import Categorical
 
     class TorchCategoricalWithTemperature(Categorical):
         def __init__(self, inputs: Any, model: Any = None, temperature: float = t) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog.tf import FullyConnectedNetwork as _FullyConnectedNetwork, keras
+from rlcatalog_tf import FullyConnectedNetwork as _FullyConnectedNetwork, keras
 
 
 class FullyConnectedNetwork(_FullyConnectedNetwork):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlcatalog.errors import NotServedError
-from rlcatalog.tf import TFModelV2, keras, tf
+from rlcatalog_tf import TFModelV2, keras, tf
 
 
 class DistributionalQTFModel(TFModelV2):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlcatalog.errors import NotServedError
-from rlcatalog.torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2
 from rlcatalog_compat.layers.torch import SlimFC
 
 

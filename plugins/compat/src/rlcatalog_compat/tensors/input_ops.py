@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import NotServedError, SavedPolicyError
-from rlcatalog.tf import tf
+from rlcatalog_tf import tf
 
 
 def input_ops(read: Callable[[], Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from gymnasium.spaces import Space
 
 from rlcatalog.errors import UnsupportedSpaceError
-from rlcatalog.tf import tf
+from rlcatalog_tf import tf
 from rlcatalog_compat.spaces import leaves, one_hot_widths
 
 

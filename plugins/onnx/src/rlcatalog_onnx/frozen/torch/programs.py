@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
-from rlcatalog.torch import Drawing, acted
+from rlcatalog_torch import Drawing, acted
 from rlcatalog_onnx.frozen.noise import Noise
 from rlcatalog_onnx.frozen.session import Session
 from rlcatalog_onnx.frozen.torch.recording import TURNED, array_of, recorded
@@ -181,7 +181,7 @@ def floating(model: Any) -> torch.dtype:
     Raises:
         NotServedError: It is a half precision.
     """
-    from rlcatalog.torch import HALF, dtype_of
+    from rlcatalog_torch import HALF, dtype_of
 
     found = dtype_of(model)
     if found in HALF:

@@ -1,2 +1,2 @@
-from rlcatalog.tf import AttentionWrapper as AttentionWrapper
-from rlcatalog.tf import GTrXLNet as GTrXLNet
+from rlcatalog_tf import AttentionWrapper as AttentionWrapper
+from rlcatalog_tf import GTrXLNet as GTrXLNet

@@ -1,1 +1,1 @@
-from rlcatalog.tf import ComplexInputNetwork as ComplexInputNetwork
+from rlcatalog_tf import ComplexInputNetwork as ComplexInputNetwork

@@ -1,2 +1,2 @@
-from rlcatalog.tf import LSTMWrapper as LSTMWrapper
-from rlcatalog.tf import RecurrentNetwork as RecurrentNetwork
+from rlcatalog_tf import LSTMWrapper as LSTMWrapper
+from rlcatalog_tf import RecurrentNetwork as RecurrentNetwork

@@ -1,2 +1,2 @@
-from rlcatalog.tf import RecurrentNetwork as RecurrentNetwork
-from rlcatalog.tf import RecurrentTFModelV2 as RecurrentTFModelV2
+from rlcatalog_tf import RecurrentNetwork as RecurrentNetwork
+from rlcatalog_tf import RecurrentTFModelV2 as RecurrentTFModelV2

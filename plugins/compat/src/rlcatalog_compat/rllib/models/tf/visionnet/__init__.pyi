@@ -1,1 +1,1 @@
-from rlcatalog.tf import VisionNetwork as VisionNetwork
+from rlcatalog_tf import VisionNetwork as VisionNetwork

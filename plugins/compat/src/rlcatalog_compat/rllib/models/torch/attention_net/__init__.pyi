@@ -1,2 +1,2 @@
-from rlcatalog.torch import AttentionWrapper as AttentionWrapper
-from rlcatalog.torch import GTrXLNet as GTrXLNet
+from rlcatalog_torch import AttentionWrapper as AttentionWrapper
+from rlcatalog_torch import GTrXLNet as GTrXLNet

@@ -1,1 +1,1 @@
-from rlcatalog.torch import ComplexInputNetwork as ComplexInputNetwork
+from rlcatalog_torch import ComplexInputNetwork as ComplexInputNetwork

@@ -1,1 +1,1 @@
-from rlcatalog.torch import FullyConnectedNetwork as FullyConnectedNetwork
+from rlcatalog_torch import FullyConnectedNetwork as FullyConnectedNetwork

@@ -1,4 +1,4 @@
-from rlcatalog.torch import normc_initializer as normc_initializer
+from rlcatalog_torch import normc_initializer as normc_initializer
 from rlcatalog_compat.frameworks import get_activation_fn as get_activation_fn
 from rlcatalog_compat.layers.padding import same_padding as same_padding
 from rlcatalog_compat.layers.padding import valid_padding as valid_padding

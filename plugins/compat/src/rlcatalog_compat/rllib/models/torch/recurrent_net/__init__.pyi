@@ -1,2 +1,2 @@
-from rlcatalog.torch import LSTMWrapper as LSTMWrapper
-from rlcatalog.torch import RecurrentNetwork as RecurrentNetwork
+from rlcatalog_torch import LSTMWrapper as LSTMWrapper
+from rlcatalog_torch import RecurrentNetwork as RecurrentNetwork

@@ -1,2 +1,2 @@
 from rlcatalog import ModelV2 as ModelV2
-from rlcatalog.torch import TorchModelV2 as TorchModelV2
+from rlcatalog_torch import TorchModelV2 as TorchModelV2

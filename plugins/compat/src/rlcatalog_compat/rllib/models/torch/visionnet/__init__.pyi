@@ -1,1 +1,1 @@
-from rlcatalog.torch import VisionNetwork as VisionNetwork
+from rlcatalog_torch import VisionNetwork as VisionNetwork

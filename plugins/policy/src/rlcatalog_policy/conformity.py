@@ -1,0 +1,341 @@
+"""What a policy's model and distribution are held to while they work, and whose part it is that breaks it.
+
+An engine compares shapes at each call, which takes a tenth of a microsecond each, and comes here where one differs.
+While TensorFlow traces, numbers of rows may be unknown; what is known is compared.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from rlcatalog.actions import ActionCodec, ActionDistribution, unbound
+from rlcatalog.choice import MODEL_SLOTS, Resolution
+from rlcatalog.errors import ActionMaskError, CatalogError, ModelContractError, PartError, reason, shown
+from rlcatalog.frameworks import frameworks, ops_of
+from rlcatalog.models import ModelV2, models_inside, refusal, said_by
+from rlcatalog.observations import rows as rows_of
+from rlcatalog.plugins import Component, blamed
+from rlcatalog.spaces import parts_of
+
+if TYPE_CHECKING:
+    from rlcatalog_policy.policy import Policy
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int | None, ...]
+
+
+class Conformity:
+    """Compares what a policy's parts return with what they must, and names the part that differs.
+
+    Args:
+        policy: The policy.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        resolution = policy.resolution
+        self.outputs = resolution.num_outputs
+        self.width = policy.action_codec.width
+        #: Path → distribution, of each node of the action space whose samples the kit has not held to the space.
+        self._untried = {
+            node.info.path: node.component.load(policy.framework)
+            for node in resolution.actions.walk()
+            if not node.component.is_listed
+        }
+        #: Whether `check_actions` may find anything: what is listed draws what the space, and the mask, allow.
+        self.checks_actions = bool(self._untried) or resolution.shows_mask
+
+    # --- what a model returns --------------------------------------------------------------------------------------
+
+    def check_outputs(self, found: Any, rows: int | None) -> None:
+        """Raise unless a model's outputs have the shape `[rows, outputs]`."""
+        expected = (rows, self.outputs)
+        if not fits(found, expected):
+            raise ModelContractError(
+                f"{said_by(self._policy.model, 'forward')} must return outputs of shape {_written(expected)}: a row for"
+                f" each observation, and a column for each of the {self.outputs} inputs that {self._dist()} takes for"
+                f" {self._policy.action_space}; found {_found(found)}."
+            )
+
+    def was_written(self, name: str) -> NoReturn:
+        """Raise: a model has written into one of its inputs."""
+        raise ModelContractError(
+            f"{said_by(self._policy.model, 'forward')} must not write into its inputs; {name} has changed. It shares"
+            " its memory with the caller's observations or state, which would change with it. Write into a copy"
+            " (x = x.clone()), or use operations that return a new tensor (x * 0.5 in place of x.mul_(0.5))."
+        )
+
+    # --- what a distribution returns -------------------------------------------------------------------------------
+
+    def check_sample(self, found: Any, rows: int | None, method: str = "sample") -> None:
+        """Raise unless a sample in its flat form has the shape `[rows, width]`."""
+        if fits(found, (rows, self.width)):
+            return
+        who, shape = self._dist(method), shape_of(found)
+        if shape is not None and len(shape) == 2 and (shape[0] == rows or rows is None):
+            raise ModelContractError(
+                f"{who} gave {shape[1]} values per action; {self._policy.action_space} takes {self.width}."
+            )
+        raise ModelContractError(
+            f"{who} must return one action for each row, {_written((rows, self.width))} for"
+            f" {self._policy.action_space}, or [{_number(rows)}] for a single Discrete; found {_found(found)}."
+        )
+
+    def check_tensors(self, found: Any, method: str) -> None:
+        """Raise unless what a distribution returned, one value or a structure, is made of the framework's tensors."""
+        framework = self._policy.framework
+        for part in parts_of(found) or [found]:
+            if (other := ops_of(part).framework) != framework:
+                others = [other] if other in frameworks() else [name for name in frameworks() if name != framework]
+                raise ModelContractError(
+                    f"{self._dist(method)} must return tensors of the policy's framework, {framework!r}; found"
+                    f" {type(part).__name__} {shown(part, 80)}. Return such tensors, or name the framework that the"
+                    f" class is written for: {' or '.join(f'framework={name!r}' for name in others)}."
+                )
+
+    def check_actions(self, raw: Array, mask: Array | None) -> None:
+        """Raise unless drawn actions lie in the action space, and their mask allows them.
+
+        Args:
+            raw: Raw actions `[B, width]`.
+            mask: Their masks `[B, m]`, or None.
+
+        Raises:
+            ModelContractError: A third-party distribution drew another.
+            ActionMaskError: A mask forbids one, because the model or the distribution goes against it.
+        """
+        start = 0
+        for leaf in self._policy.action_codec.leaves if self._untried else ():
+            part, start = raw[:, start : start + leaf.width], start + leaf.width
+            dist = next((cls for path, cls in self._untried.items() if leaf.info.path.startswith(path)), None)
+            if dist is not None and (wrong := _outside(leaf, part)) is not None:
+                expected, found = wrong
+                raise ModelContractError(
+                    f"{getattr(dist, '__name__', dist)} drew an action outside of the action space: {leaf.info.path}:"
+                    f" expected {expected} for {leaf.info.describe()}, found {found}. Its sample() and"
+                    " deterministic_sample() must return raw actions: choices count from 0."
+                )
+        if mask is not None and (taken := self._policy.action_codec.mask_taken(raw)) is not None:
+            allowed = np.take_along_axis(mask, taken, axis=1).all(axis=1)
+            if not allowed.all():
+                row = int(np.argmin(allowed))
+                raise ActionMaskError(self._masked_twice(row, raw[row], mask[row]))
+
+    def _masked_twice(self, row: int, raw: Array, mask: Array) -> str:
+        resolution = self._policy.resolution
+        masks, who = self._policy.masks, self._dist()
+        if resolution.shows_mask:
+            who = f"{said_by(self._policy.model, 'forward')} or {who}"
+        allowed = {path: np.flatnonzero(part[0]).tolist() for path, part in masks.by_choice(mask[None])}
+        return (
+            f"mask: row {row}: the raw action {raw.tolist()} was drawn, and the mask allows {allowed}. rlcatalog masks"
+            f" the outputs of the model itself (True or 1 allows); {who} goes against that. Leave that to rlcatalog."
+            " If the entry of the observation means something else, set the model config key 'action_mask_key' to"
+            " another name, and no mask is applied."
+        )
+
+    def check_rows(self, found: Any, rows: int | None, method: str) -> None:
+        """Raise unless something that a distribution says of each row is a tensor of the shape `[rows]`."""
+        self.check_tensors(found, method)
+        if not fits(found, (rows,)):
+            raise ModelContractError(
+                f"{self._dist(method)} must return one number per row, shape {_written((rows,))}; found"
+                f" {_found(found)}. Sum over the values of an action."
+            )
+
+    def has_gradient(self, method: str) -> NoReturn:
+        """Raise: gradients pass through a sample."""
+        raise ModelContractError(
+            f"{self._dist(method)} must return actions without gradient, and theirs reaches the inputs; detach"
+            " them (tf.stop_gradient), and leave draws with gradient to rsample()."
+        )
+
+    def nobody_holds(self, name: str, shape: Any) -> NoReturn:
+        """Raise: a weight is used that neither is trained nor saved."""
+        policy = self._policy
+        parts = " or ".join(dict.fromkeys([said_by(policy.model, "forward"), self._dist()]))
+        raise ModelContractError(
+            f"{parts} uses the weight {name!r} of shape {tuple(shape)}, which is found in no attribute of"
+            f" {type(policy.model).__name__} and would neither be trained nor saved. Make what holds it an attribute;"
+            " in PyTorch, lists and dicts of modules are nn.ModuleList and nn.ModuleDict."
+        )
+
+    # --- whose part it is ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """Run code of the parts; see `blame`."""
+        try:
+            yield
+        except BaseException as error:
+            self.blame(error)
+            raise
+
+    def blame(self, error: BaseException) -> None:
+        """Raise a typed error in place of one that the code of a part has raised; of other errors, return.
+
+        What a class of the running program raises is its own; a method that cannot be called as the contract says is
+        named there, too.
+
+        Raises:
+            ModelContractError: A method does not take the arguments it is given.
+            PartError: A plugin's part raised it.
+        """
+        if isinstance(error, CatalogError | KeyboardInterrupt | GeneratorExit):
+            return
+        if isinstance(error, TypeError):
+            self._check_signatures(error)
+        packages = {package: component for package, component in self._homes() if component.is_strange}
+        if not packages:
+            return
+        for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+            package = str(frame.f_globals.get("__name__")).partition(".")[0]
+            if package in packages:
+                component = packages[package]
+                method = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
+                place = f" (at {Path(frame.f_code.co_filename).name}:{line})"
+                raise PartError(f"{_titled(component)}: {method}() raised {reason(error)}{place}", component) from error
+        # It was raised by what called them, on something that one of them had returned.
+        whose = " or ".join(dict.fromkeys(map(_titled, packages.values())))
+        raise PartError(f"{whose}: the policy fails on what it is or returned: {reason(error)}") from error
+
+    def _check_signatures(self, error: TypeError) -> None:
+        inputs = object()
+        dist, options = unbound(self._policy.dist_class)
+        models = _chain(getattr(self._policy, "model", None))
+        calls: list[tuple[str, Any, tuple[Any, ...], Any]] = [
+            *((said_by(model, "forward"), model.forward, ({}, [], None), {}) for model in models),
+            *((said_by(model, "get_initial_state"), model.get_initial_state, (), {}) for model in models),
+            *((said_by(model, "value_function"), model.value_function, (), {}) for model in models[:1]),
+            (self._dist("__init__"), dist, (inputs, None), options),
+        ]
+        for name, count in _METHODS.items():
+            if (method := getattr(dist, name, None)) is not None:
+                calls.append((self._dist(name), method, (inputs,) * (1 + count), {}))
+        for who, method, arguments, keywords in calls:
+            if (signature := refusal(method, arguments, keywords)) is not None:
+                raise ModelContractError(
+                    f"{who} cannot be called as the contract says, with {len(arguments)} arguments"
+                    f"{f' and {sorted(keywords)}' if keywords else ''}: it takes {signature}. {reason(error)}"
+                ) from error
+
+    def _homes(self) -> Iterator[tuple[str, Component]]:
+        """Yield the packages that the parts' code is in."""
+        resolution = self._policy.resolution
+        chosen = [resolution.choices[slot].component for slot in MODEL_SLOTS]
+        for component in [*chosen, *(plan.component for plan in resolution.actions.walk())]:
+            if component is not None and resolution.framework in component.frameworks:
+                cls = component.load(resolution.framework)
+                yield str(getattr(cls, "__module__", "")).partition(".")[0], component
+
+    def _dist(self, method: str = "") -> str:
+        """Return the distribution, or a method of it, and the plugins' parts it is made of."""
+        cls = unbound(self._policy.dist_class)[0]
+        components = [plan.component for plan in self._policy.resolution.actions.walk()]
+        labels = [c.label for c in components if c.is_strange] or [c.label for c in components[:1] if c.label]
+        part = " with ".join(dict.fromkeys(labels))
+        return f"{getattr(cls, '__name__', cls)}{method and f'.{method}()'}{part and f' ({part})'}"
+
+
+#: Methods of a distribution that engines call → the number of their arguments.
+_METHODS = {"sample": 0, "deterministic_sample": 0, "logp": 1, "entropy": 0, "kl": 1}
+
+
+def _chain(model: Any) -> list[Any]:
+    found = [model] if isinstance(model, ModelV2) else []
+    for one in found:
+        found += [inner for inner in models_inside(one).values() if inner not in found]
+    return found
+
+
+def _titled(component: Component) -> str:
+    return f"{component.kind} {component.name!r} ({component.provider})"
+
+
+def shape_of(found: Any) -> Shape | None:
+    """Return the shape of an array or tensor, None for each axis of unknown length; None for anything else."""
+    shape = getattr(found, "shape", None)
+    try:
+        return None if shape is None else tuple(None if n is None else int(n) for n in shape)
+    except (TypeError, ValueError):  # TensorFlow, while tracing: the number of axes is unknown
+        return None
+
+
+def fits(found: Any, expected: Shape) -> bool:
+    """Whether an array or tensor has the expected shape, as far as it is known.
+
+    One row where the batch's number is not known is a wrong one; another number may be the right one.
+    """
+    shape = shape_of(found)
+    if shape is None:
+        return getattr(getattr(found, "shape", 0), "rank", 0) is None
+    return len(shape) == len(expected) and all(
+        n is None or n == wanted or (wanted is None and n != 1) for n, wanted in zip(shape, expected, strict=True)
+    )
+
+
+def _outside(codec: ActionCodec, raw: Array) -> tuple[str, str] | None:
+    """Return what was expected and found where a leaf's codec cannot bring raw actions `[B, width]` into the space."""
+    within, expected = np.isfinite(raw), "finite numbers"
+    if codec.whole and codec.counts is not None:  # choices are drawn as such; other numbers may be cut off
+        within, expected = (raw >= 0) & (raw < np.array(codec.counts)) & (raw == np.floor(raw)), ""
+    if not within.all():
+        row, column = (int(place) for place in np.argwhere(~within)[0])
+        if codec.whole and codec.counts is not None:
+            expected = f"a whole number from 0 to {codec.counts[column] - 1}"
+        return expected, f"{raw[row, column]} in row {row}"
+    if codec.whole or codec.clips:
+        return None
+    actions = rows_of(codec.info, codec.adapt(raw))
+    outside = ((row, action) for row, action in enumerate(actions) if not codec.info.space.contains(action))
+    return next((("an action of the space", f"{shown(action, 80)} in row {row}") for row, action in outside), None)
+
+
+def _number(n: int | None) -> str:
+    return "B" if n is None else str(n)
+
+
+def _written(shape: Shape) -> str:
+    return f"[{', '.join(map(_number, shape))}]"
+
+
+def _found(found: Any) -> str:
+    shape = shape_of(found)
+    return shown(found, 80) if shape is None else f"shape {_written(shape)}"
+
+
+def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
+    """Raise where a plugin's distribution and its declaration disagree, or its class cannot be called.
+
+    Args:
+        resolution: What a lookup chose.
+        config: The model config.
+
+    Raises:
+        PartError: The class needs another number of inputs than the declaration says, or its constructor does not take
+            `(inputs, model)`.
+    """
+    for plan in resolution.actions.walk():
+        component = plan.component
+        if not component.is_strange:
+            continue
+        cls, options = unbound(plan.load(resolution.framework, config))
+        if (signature := refusal(cls, (None, None), options)) is not None:
+            given = ", ".join(("inputs", "model", *(f"{name}=" for name in options)))
+            raise component.fault(f"{cls.__name__}.__init__ is given ({given}) and takes {signature}.")
+        shape = getattr(cls, "required_model_output_shape", ActionDistribution.required_model_output_shape)
+        if plan.children or shape is ActionDistribution.required_model_output_shape:
+            continue
+        with blamed(component, "required_model_output_shape"):
+            needed = int(np.prod(shape(plan.info.space, dict(config))))
+        if needed != plan.size:
+            raise component.fault(
+                f"its declaration says that it takes {plan.size} inputs for {plan.info.describe()}, and"
+                f" {cls.__name__}.required_model_output_shape() says {needed}."
+            )

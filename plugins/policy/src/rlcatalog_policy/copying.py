@@ -1,0 +1,113 @@
+"""Policies copied and pickled: made again from what was chosen, with weights and statistics of their own.
+
+What travels is what a save holds. A pickle names the parts, and holds classes of the running program as pickle does: by
+where they are imported from.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rlcatalog.choice import Pins
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog.plugins import Component
+
+if TYPE_CHECKING:
+    from rlcatalog_policy.policy import Policy
+
+
+def copied(policy: Policy, memo: dict[int, Any]) -> Policy:
+    """Return a policy of the same parts and numbers, on the same device.
+
+    Args:
+        policy: The policy.
+        memo: What was copied already, by `id`; the model, if it stands there.
+    """
+    spaces = policy.observation_space, policy.action_space
+    made = type(policy)(policy.catalog, policy.resolution, *spaces, memo.get(id(policy.model)))
+    memo[id(policy.model)] = made.model
+    _restore(made, _numbers(policy))
+    return made.to(policy.device)
+
+
+def pickled(policy: Policy) -> dict[str, Any]:
+    """Return what a policy is made of again, for pickle.
+
+    Raises:
+        SavedPolicyError: A class of the running program cannot be imported, or was never registered.
+    """
+    resolution, catalog = policy.resolution, policy.catalog
+    used = list(dict.fromkeys(component.address for component in _own_parts(policy)))
+    return {
+        "catalog": catalog.pickled(used),
+        "pins": Pins.of(resolution).as_dict(),
+        "config": resolution.config.given | resolution.pinned_keys(),
+        "framework": policy.framework,
+        "spaces": (policy.observation_space, policy.action_space),
+        "numbers": _numbers(policy),
+    }
+
+
+def unpickled(cls: type[Policy], state: dict[str, Any]) -> Policy:
+    """Return the policy behind what `pickled` returned."""
+    (restored, arguments), pins = state["catalog"], Pins.from_dict(state["pins"])
+    catalog = restored(*arguments)
+    pins.check(catalog.registry)  # a missing plugin is named before its config keys are
+    resolution = catalog.resolve(*state["spaces"], state["config"], state["framework"], pins=pins)
+    made = cls(catalog, resolution, *state["spaces"])
+    _restore(made, state["numbers"])
+    return made
+
+
+def _own_parts(policy: Policy) -> Iterator[Component]:
+    """Yield the parts of the running program that a policy is made of; each can be found again."""
+    resolution, registry = policy.resolution, policy.catalog.registry
+    chosen = [choice.component for choice in resolution.choices.values()]
+    chosen += [component for _, component in resolution.preprocessor.components()]
+    chosen += [node.component for node in resolution.actions.walk()]
+    for component in chosen:
+        if component is None or not component.in_process:
+            continue
+        for cls in set(component.objects.values()):
+            where = f"{component.kind} {component.name!r}: the class {cls.__qualname__}"
+            if _imported(cls) is not cls:
+                raise SavedPolicyError(
+                    f"{where} cannot be imported from {cls.__module__}, so that a policy with it cannot be"
+                    " pickled. Define it at the top level of a module; copy.deepcopy works as it is."
+                )
+            if component not in list(registry):
+                raise SavedPolicyError(
+                    f"{where} stands in the config itself; a policy with it can be pickled once it has a name. Register"
+                    " it (ModelCatalog.register_custom_model(name, cls)) and write its name into the config."
+                )
+        yield component
+
+
+def _imported(cls: Any) -> Any:
+    found: Any = sys.modules.get(cls.__module__)
+    for name in cls.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _numbers(policy: Policy) -> dict[str, Any]:
+    """Return weights and statistics, copies of both."""
+    weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
+    statistics = None if policy.filter is None else policy.filter.saved_state()
+    return {"weights": weights, "filter": statistics}
+
+
+def _restore(policy: Policy, numbers: dict[str, Any]) -> None:
+    fresh = policy.model.get_weights()
+    wrong = [
+        f"{name}: {array.dtype} instead of {fresh[name].dtype}"
+        for name, array in numbers["weights"].items()
+        if name in fresh and array.dtype != fresh[name].dtype
+    ]
+    if wrong:
+        raise SavedPolicyError(f"weights of another dtype than the model is built with: {'; '.join(wrong)}.")
+    policy.model.set_weights(numbers["weights"])
+    if policy.filter is not None:
+        policy.filter.set_state(numbers["filter"])

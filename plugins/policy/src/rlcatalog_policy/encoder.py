@@ -1,0 +1,87 @@
+"""Encoder: what comes before a model, for whoever has none: encoded observations and action masks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.actions import ActionMasks
+from rlcatalog.choice import Resolution
+from rlcatalog.errors import ActionMaskError, ObservationError
+from rlcatalog.observations import Preprocessor
+from rlcatalog_policy.non_finite import check_observations
+
+if TYPE_CHECKING:
+    from rlcatalog.catalog import Catalog
+
+Array = np.ndarray[Any, Any]
+
+
+def hinted(
+    error: ObservationError | ActionMaskError, preprocessor: Preprocessor, obs: Any
+) -> ObservationError | ActionMaskError:
+    """Return the error of a batch that cannot be read, with a hint where it is one observation."""
+    try:
+        preprocessor.check(obs)
+    except (Exception, SystemExit):  # a codec may raise anything on what it does not know
+        return error
+    error.args = (f"{error} This is a single observation: give a batch of one, [obs].",)
+    return error
+
+
+class Encoder:
+    """Encodes what an environment emits, and reads the action masks in it.
+
+    Args:
+        catalog: Where the preprocessors are found.
+        resolution: What a lookup chose.
+
+    Attributes:
+        preprocessor: Encodes observations, without their masks where the model is not shown them.
+        masks: Reads action masks.
+        mask_apart: Whether the mask is no part of what the preprocessor takes.
+    """
+
+    def __init__(self, catalog: Catalog, resolution: Resolution) -> None:
+        request = resolution.request
+        assert request.action is not None
+        self.preprocessor = catalog.preprocessor_for(request.obs, resolution.config.values, pins=resolution.pins)
+        self.masks = ActionMasks(request.action, resolution.mask_key, resolution.mask_steps)
+        self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
+
+    def seen(self, obs: Any) -> Any:
+        """Return what the preprocessor takes of an observation, or of a batch: all, or all but the action mask."""
+        return self.masks.without(obs) if self.mask_apart else obs
+
+    def encode(self, obs: Any) -> Array:
+        """Encode one observation into a fresh array of the preprocessor's shape.
+
+        Raises:
+            ObservationError: It does not lie in the space.
+            NonFiniteError: It holds a number that is NaN or infinite.
+        """
+        encoded = self.preprocessor.transform(self.seen(obs))
+        check_observations(encoded[None], self.preprocessor)
+        return encoded
+
+    def mask_of(self, obs: Any, mask: Any = None, *, over: bool = False) -> Array:
+        """Return the action mask that goes with one observation, boolean `[m]`.
+
+        Args:
+            obs: The observation.
+            mask: Its mask in Gymnasium's format, where the observation does not hold it.
+            over: The episode is over: nobody will act, so a mask that allows nothing is no error and allows everything.
+
+        Raises:
+            ActionMaskError: It has the wrong form, or allows nothing in an episode that goes on.
+        """
+        try:
+            rows = self.masks.of([obs]) if self.masks.key is not None else self.masks.matrix([mask], 1)
+        except ActionMaskError:
+            if not over:
+                raise
+            return np.ones(self.masks.size, np.bool_)
+        assert rows is not None
+        row: Array = rows[0]
+        return row

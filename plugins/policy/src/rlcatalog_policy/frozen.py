@@ -1,0 +1,100 @@
+"""Frozen policies: the same policy, its actions computed by something faster than its framework's modules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.choice import Explanation
+from rlcatalog.errors import NotServedError
+from rlcatalog_policy.policy import Policy
+
+if TYPE_CHECKING:
+    from rlcatalog.export import Interface
+    from rlcatalog_policy.contract import FrozenEngine
+
+Array = np.ndarray[Any, Any]
+
+
+class Frozen(Policy):
+    """A policy that acts faster, made by `Policy.freeze`.
+
+    It shares model, filter and everything else with the policy it was made of; `act`, `act_encoded` and steppers are
+    faster, everything else is the policy's own. Its actions come from a generator of its own.
+
+    Attributes:
+        policy: The policy.
+        reason: Why it acts as the policy does, and no faster; None where it is faster.
+    """
+
+    def __init__(self, policy: Policy, engine: FrozenEngine | None, reason: str | None = None) -> None:
+        self.__dict__.update(policy.__dict__)
+        self.policy = policy
+        self._frozen, self._reason = engine, reason
+        if engine is not None:
+            self._acting = engine
+
+    @property
+    def reason(self) -> str | None:
+        """Why it acts as the policy does, and no faster; None where it is faster."""
+        return self._reason if self._frozen is None else self._frozen.reason
+
+    def update(self) -> None:
+        """Take over the weights of now; to be called whenever they may have changed: after each learning step."""
+        if self._frozen is not None:
+            with self._passing:
+                self._frozen.update()
+
+    def random_state(self) -> dict[str, Array]:
+        """Return the state of what actions are drawn from, by name, the policy's own among them."""
+        own = {} if self._frozen is None else dict(self._frozen.random_state())
+        return {**self.policy.random_state(), **own}
+
+    def set_random_state(self, state: Mapping[str, Array]) -> None:
+        """Set the state of what actions are drawn from, as `random_state` returned it: the same are drawn again."""
+        self.policy.set_random_state(state)
+        if self._frozen is not None:
+            self._frozen.set_random_state(state)
+
+    def to(self, device: str) -> Policy:
+        """Refuse: a frozen policy stays where it is.
+
+        Raises:
+            NotServedError: Always, unless it is there already.
+        """
+        if device != self.policy.device:
+            raise NotServedError("a frozen policy cannot be moved: move the policy, and freeze it again.")
+        return self
+
+    def export(self, path: str | os.PathLike[str], format: str | None = None) -> Interface:
+        """Export the policy; see `Policy.export`."""
+        return self.policy.export(path, format)
+
+    def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
+        """Freeze the policy again."""
+        return self.policy.freeze(rows, seed=seed)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Save the policy; see `Policy.save`."""
+        self.policy.save(directory)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
+        """Return a copy of the policy, which is not frozen."""
+        return self.policy.__deepcopy__(memo)
+
+    def __reduce__(self) -> Any:
+        """Pickle the policy, which comes back as it was before it was frozen."""
+        return self.policy.__reduce__()
+
+    def __repr__(self) -> str:
+        return f"Frozen: {self._how()}\n{self.policy!r}"
+
+    def explain(self) -> Explanation:
+        """Return why these parts were chosen, and whether it acts faster."""
+        return Explanation(self.resolution, self._how())
+
+    def _how(self) -> str:
+        return f"no faster: {self.reason}" if self.reason else "acts from a recorded graph"

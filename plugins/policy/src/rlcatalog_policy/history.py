@@ -1,0 +1,324 @@
+"""History of each episode while acting: the views of the past that a model asks for, served from a window.
+
+Training needs no window of its own: it stores the views that acting returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcatalog.actions import ActionCodec, LoweredActions
+from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.frameworks import NUMPY_OPS, TensorOps
+from rlcatalog.models import ViewRequirement
+from rlcatalog_policy.non_finite import check_rows
+
+Array = np.ndarray[Any, Any]
+#: What reads raw actions: of arrays, or of tensors.
+_Actions = ActionCodec | LoweredActions
+
+#: Names under which RLlib's models know a column one step back.
+_STEP_BACK = {
+    "prev_actions": "actions", "prev_action": "actions", "prev_rewards": "rewards", "prev_reward": "rewards",
+}  # fmt: skip
+#: Columns acting knows of the past; of now it knows `obs` and `t`.
+_PAST = ("obs", "actions", "action_inputs", "rewards")
+#: Columns only a finished rollout has, besides all those of now.
+_TRAINING = ("new_obs", "terminateds", "truncateds", "action_logp", "action_dist_inputs", "vf_preds")
+
+
+class History(NamedTuple):
+    """The last steps of B episodes.
+
+    Attributes:
+        windows: Column → its last values `[B, depth, ...]`, the newest last; zeros before an episode began.
+        t: Number of steps taken in each episode, `[B]`; counted for models that ask for views.
+    """
+
+    windows: Mapping[str, Array]
+    t: Array
+
+
+@dataclass(frozen=True)
+class View:
+    """One entry of a model's `view_requirements`, read.
+
+    Attributes:
+        name: Its name, the key in the model's input.
+        column: The column it looks into.
+        shifts: The steps it takes, relative to now.
+        single: Whether it is one step without an axis of its own.
+        acting: Whether the model sees it while acting.
+        training: Whether the model sees it in training.
+        repeat: It has one value every that many rows of a sequence.
+    """
+
+    name: str
+    column: str
+    shifts: tuple[int, ...]
+    single: bool
+    acting: bool
+    training: bool
+    repeat: int
+
+    @property
+    def ahead(self) -> bool:
+        """Whether it needs what acting does not know yet."""
+        known = 0 if self.column in ("obs", "t") else -1
+        return self.column not in (*_PAST, "t") or max(self.shifts) > known
+
+
+class Views:
+    """Serves the views of one model.
+
+    Args:
+        requirements: The model's `view_requirements`.
+        obs_shape: Shape of an encoded observation.
+        obs_dtype: Its dtype.
+        actions: The codec of the action space.
+        flat: Whether actions of a Tuple or Dict stay one flat vector; else they are shown as the structure.
+        who: The model's name, for messages.
+
+    Raises:
+        NotServedError: A view that cannot be served.
+    """
+
+    def __init__(
+        self,
+        requirements: Mapping[str, ViewRequirement],
+        obs_shape: tuple[int, ...],
+        obs_dtype: Any,
+        actions: ActionCodec,
+        flat: bool,
+        who: str,
+    ) -> None:
+        self._actions, self._who = actions, who
+        self._as_drawn = flat and actions.info.is_composite
+        self.all = [_read(name, row, who) for name, row in requirements.items() if not _is_plain(name, row)]
+        for view in self.all:
+            if view.ahead and view.acting:
+                raise NotServedError(
+                    f"{who} asks for the view {view.name!r}: {view.column} at {list(view.shifts)}, which is not known"
+                    " when it acts; pass used_for_compute_actions=False, or a negative shift."
+                )
+            if view.ahead and min(view.shifts) < 0:
+                raise NotServedError(
+                    f"{who} asks for the view {view.name!r}: {view.column} at {list(view.shifts)}; a view looks either"
+                    " back or ahead. Ask for two."
+                )
+        self._back = [view for view in self.all if not view.ahead]
+        #: Views that only a finished rollout can serve.
+        self.ahead = [view for view in self.all if view.ahead]
+        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+            "obs": (obs_shape, obs_dtype),
+            "rewards": ((), np.float32),
+            "actions": ((actions.width,), np.int64 if actions.whole else np.float32),
+            "action_inputs": ((actions.input_width,), np.float32),
+        }
+        self._windows = {
+            column: (max(depths), *shapes[column])
+            for column in _PAST
+            if (depths := [-min(v.shifts) for v in self._back if v.column == column and min(v.shifts) < 0])
+        }
+        self.reads_rewards = "rewards" in self._windows
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    @property
+    def acting(self) -> tuple[str, ...]:
+        """Names of the views a model sees while acting."""
+        return tuple(view.name for view in self._back if view.acting)
+
+    @property
+    def training(self) -> dict[str, int]:
+        """Names of the views a model sees in training → their `batch_repeat_value`."""
+        return {view.name: view.repeat for view in self.all if view.training}
+
+    def start(self, batch_size: int) -> History:
+        """Return the history of episodes that begin."""
+        windows = {
+            column: np.zeros((batch_size, depth, *shape), dtype)
+            for column, (depth, shape, dtype) in self._windows.items()
+        }
+        return History(windows, np.zeros(batch_size, np.int64))
+
+    def restart(self, history: History, rows: Array) -> History:
+        """Return the history with new episodes in some rows (indices or booleans)."""
+        windows = {column: _zeroed(window, rows) for column, window in history.windows.items()}
+        return History(windows, _zeroed(history.t, rows))
+
+    def rewarded(self, history: History, reward: Any) -> History:
+        """Return the history with the rewards `[B]` of the last step.
+
+        Raises:
+            ModelContractError: The model asks for rewards, and there is not one for each row.
+            NonFiniteError: One is NaN or infinite.
+        """
+        if not self.reads_rewards:
+            return history
+        given = checked_reward(reward, history.t, self._who)
+        if given is None:
+            return history
+        return history._replace(windows={**history.windows, "rewards": _pushed(history.windows["rewards"], given)})
+
+    @property
+    def windows(self) -> Mapping[str, tuple[int, tuple[int, ...], Any]]:
+        """Column → how many of its last values are kept, shape and dtype of one."""
+        return self._windows
+
+    def see(
+        self, history: History, obs: Any, ops: TensorOps = NUMPY_OPS, actions: _Actions | None = None
+    ) -> dict[str, Any]:
+        """Return every view that looks back from now: arrays `[B, ...]`, `[B, n, ...]` for n steps.
+
+        Args:
+            history: The past.
+            obs: The encoded observations of now.
+            ops: The operations of what these are: arrays, or tensors.
+            actions: What reads actions where they are tensors.
+        """
+        actions = self._actions if actions is None else actions
+        return {view.name: self._seen(view, history, obs, ops, actions) for view in self._back}
+
+    def _seen(self, view: View, history: History, obs: Any, ops: TensorOps, actions: _Actions) -> Any:
+        if view.column == "t":
+            found = ops.maximum(history.t[:, None] + ops.tensor(view.shifts, history.t), 0)
+            return found[:, 0] if view.single else found
+        window, now = history.windows.get(view.column), max(view.shifts) == 0
+        if window is None:
+            window = obs[:, None]
+        elif now:
+            window = ops.concat([window, obs[:, None]], 1)
+        depth = window.shape[1]
+        places = [depth + shift - now for shift in view.shifts]
+        if places != list(range(depth)):
+            window = ops.columns_at(window, places)
+        found = window[:, 0] if view.single else window
+        return self._shown(found, actions) if view.column == "actions" else found
+
+    def _shown(self, raw: Any, actions: _Actions) -> Any:
+        return raw if self._as_drawn else actions.shown(raw)
+
+    def after(
+        self,
+        history: History,
+        obs: Any,
+        raw_action: Any,
+        ops: TensorOps = NUMPY_OPS,
+        actions: _Actions | None = None,
+    ) -> History:
+        """Return the history one step later; the reward comes with the next step."""
+        reading = self._actions if actions is None else actions
+        values: dict[str, Callable[[], Any]] = {
+            "obs": lambda: obs,
+            "actions": lambda: raw_action,
+            "action_inputs": lambda: reading.inputs(raw_action),
+        }
+        windows = {
+            column: window if column == "rewards" else _pushed(window, values[column](), ops)
+            for column, window in history.windows.items()
+        }
+        return History(windows, history.t + 1)
+
+    def look_ahead(self, columns: Mapping[str, Array], ended: Array) -> dict[str, Any]:
+        """Return the views that only training sees, from a rollout.
+
+        Args:
+            columns: Column → its values `[T, N, ...]`: those a view here looks into.
+            ended: Whether the episode ended with the step, `[T, N]`.
+
+        Returns:
+            Arrays `[T, N, ...]`, `[T, N, n, ...]` for n steps; zeros beyond the episode's or the rollout's end.
+
+        Raises:
+            NotServedError: A column is missing.
+        """
+        return {view.name: self._ahead(view, columns, ended) for view in self.ahead}
+
+    def _ahead(self, view: View, columns: Mapping[str, Array], ended: Array) -> Any:
+        if view.column not in columns:
+            raise NotServedError(f"{self._who} asks for the view {view.name!r} into {view.column!r}, which this rollout"
+                                 " has not: a step that postprocesses rollouts would add it. It has"
+                                 f" {', '.join(sorted(columns))}.")  # fmt: skip
+        column = columns[view.column]
+        steps = []
+        episode = np.cumsum(ended, axis=0) - ended  # number of the episode a step belongs to, in its environment
+        for shift in view.shifts:
+            value = np.zeros_like(column)
+            kept = len(column) - shift
+            if kept > 0:
+                same = episode[shift:] == episode[:kept]
+                value[:kept][same] = column[shift:][same]
+            steps.append(value)
+        found = steps[0] if view.single else np.stack(steps, axis=2)
+        return self._shown(found, self._actions) if view.column == "actions" else found
+
+
+def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
+    """Return the rewards `[B]` of the last step as float32, 0 where there was none; None where all episodes begin.
+
+    Args:
+        reward: The rewards, or None.
+        t: Number of steps taken in each episode `[B]`.
+        who: The model's name, for messages.
+
+    Raises:
+        ModelContractError: There is not one for each row.
+        NonFiniteError: One is NaN or infinite.
+    """
+    begun = t > 0
+    if reward is None:
+        if begun.any():
+            raise ModelContractError(f"{who} asks for past rewards: pass prev_reward=, the last step's.")
+        return None
+    given = np.asarray(reward)
+    if given.shape != begun.shape or given.dtype.kind not in "biuf":
+        raise ModelContractError(
+            f"prev_reward: expected {len(begun)} numbers, one for each row, found shape {given.shape},"
+            f" dtype {given.dtype}."
+        )
+    with np.errstate(over="ignore"):  # what float32 cannot hold is found below
+        found: Array = np.where(begun, given.astype(np.float32), np.float32(0))
+    check_rows(found, "prev_reward", "look at the environment's reward", t)
+    return found
+
+
+def _is_plain(name: str, row: ViewRequirement) -> bool:
+    """Whether a requirement is served by other means: the current observation, and states."""
+    if name.startswith(("state_in_", "state_out_")):
+        return True
+    return name == "obs" and row.data_col in (None, "obs") and row.shift_arr.tolist() == [0]
+
+
+def _read(name: str, row: ViewRequirement, who: str) -> View:
+    column, back = row.data_col or name, 0
+    if column in _STEP_BACK:
+        column = _STEP_BACK[column]
+        back = -1 if row.shift_arr.tolist() == [0] else 0
+    column = {"dones": "terminateds", "action": "actions", "reward": "rewards"}.get(column, column)
+    known = (*_PAST, "t", *_TRAINING)
+    if column not in known and row.used_for_compute_actions:
+        raise NotServedError(
+            f"{who} asks for the view {name!r} into the column {column!r}; served are {', '.join(known)}; with"
+            " used_for_compute_actions=False also those that a training loop adds to its rollouts."
+        )
+    shifts = tuple(int(s) + back for s in row.shift_arr)
+    return View(
+        name, column, shifts, np.ndim(row.shift) == 0 and not isinstance(row.shift, str),
+        row.used_for_compute_actions, row.used_for_training, row.batch_repeat_value,
+    )  # fmt: skip
+
+
+def _pushed(window: Any, value: Any, ops: TensorOps = NUMPY_OPS) -> Any:
+    return ops.concat([window[:, 1:], value[:, None]], 1)
+
+
+def _zeroed(array: Array, rows: Array) -> Array:
+    array = array.copy()
+    array[rows] = 0
+    return array

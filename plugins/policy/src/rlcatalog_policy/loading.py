@@ -1,0 +1,218 @@
+"""Policies restored: what was written is checked, and the parts that were chosen are found again by name.
+
+Memory is bounded by the lengths of the files, and by fixed limits where these are small. `policy.json` is read up to a
+limit; the header of the weights has to agree with their file's length; the weights that the parts announce for the
+config (`Stage.weights`) have to be in the header before a model is built, and the model's own names, shapes and dtypes
+have to be those of the header before an array is read. Not bounded is what a part builds without announcing it, as a
+custom class may; what it raises, for want of memory too, is a `SavedPolicyError`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.choice import Pins, Resolution
+from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning, UnknownNameError
+from rlcatalog.models import check_weights, set_weights_of, weights_of
+from rlcatalog.plugins import blamed
+from rlcatalog_policy.files import MOST_JSON, RegularFile
+from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
+from rlcatalog_policy.policy import Policy
+from rlcatalog_policy.tensors import Array, TensorFile
+from rlcatalog.spaces import MOST_ENTRIES, same_space, space_from_json, space_to_json
+
+if TYPE_CHECKING:
+    from rlcatalog.catalog import Catalog
+
+#: A model of so many weights is built whatever the file holds, so that an error can say which of them differ.
+_SMALL = 1 << 22
+
+#: How often reading begins anew where a writer has been faster; once is enough for one save.
+_ATTEMPTS = 10
+
+
+def load(
+    catalog: Catalog, directory: str | os.PathLike[str], obs_space: Any = None, action_space: Any = None
+) -> Policy:
+    """Restore a policy from a directory; see `rlcatalog.load`."""
+    source = Path(directory)
+    with _opened(source) as (manifest, files):
+        tensors = {role: TensorFile(file) for role, file in files.items()}
+        obs_space = _space(manifest, "observation_space", source, obs_space)
+        action_space = _space(manifest, "action_space", source, action_space)
+        with _restoring(source, manifest):
+            policy = _built(catalog, manifest, obs_space, action_space, tensors[WEIGHTS])
+        arrays = {}
+        for role, found in tensors.items():
+            with _damage(found):
+                if role == WEIGHTS:
+                    _check(policy, found)
+                arrays[role] = found.read(manifest.files[found.file.path.name])
+                _warn_of_non_finite(found, arrays[role])
+        with _damage(tensors[WEIGHTS]):
+            set_weights_of(policy.model, arrays[WEIGHTS])
+        if policy.filter is not None:
+            assert policy.filter.component is not None
+            with _damage(tensors[FILTER]), blamed(policy.filter.component, "set_state"):
+                policy.filter.set_state(arrays[FILTER])
+    return policy
+
+
+def read_manifest(source: Path) -> Manifest:
+    """Read what a saved policy says about itself.
+
+    Raises:
+        SavedPolicyError: The folder holds none, or it is damaged.
+    """
+    file = _open(source)
+    try:
+        return decode(file, source)
+    finally:
+        file.close()
+
+
+def _open(source: Path) -> RegularFile:
+    try:
+        return RegularFile(source / MANIFEST, MOST_JSON)
+    except FileNotFoundError:
+        inside = source / "policy"  # where a run leaves it
+        hint = f" Its folder {inside.name!r} is one: {inside}." if (inside / MANIFEST).is_file() else ""
+        raise SavedPolicyError(f"{source}: not a saved policy; it has no {MANIFEST}.{hint}") from None
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
+    """Open the files of a save, all of one; where a writer removes one before that, reading begins anew."""
+    former = None
+    for _ in range(_ATTEMPTS):
+        with ExitStack() as stack:
+            manifest, files = read_manifest(source), {}
+            for role in (WEIGHTS, FILTER):
+                name = manifest.file(role)
+                if name is None:
+                    continue
+                try:
+                    files[role] = RegularFile(source / name)
+                except FileNotFoundError as error:
+                    if manifest == former:  # nobody writes: it is missing
+                        raise SavedPolicyError(f"{source / name}: cannot be read: {error}") from error
+                    break
+                stack.callback(files[role].close)
+            else:
+                yield manifest, files
+                return
+        former = manifest
+    raise SavedPolicyError(f"{source}: was written {_ATTEMPTS} times while it was read; read it when that is over.")
+
+
+@contextmanager
+def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
+    """Name the folder and what it was saved with, whatever is raised while parts are found and built."""
+    versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
+    saved = f"(It was saved with {versions}.)"
+    named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
+    own = ", ".join(dict.fromkeys(repr(name) for name in named if "/" not in name))
+    try:
+        yield
+    except CatalogError as error:
+        if own and isinstance(error, UnknownNameError):
+            saved = f"{own} comes from no package: import the module that registers it first, and load again. {saved}"
+        error.args = (f"{source}: this policy cannot be restored here. {error} {saved}",)
+        raise
+    except Exception as error:  # values that a part takes for granted, such as a size that no memory holds
+        raise SavedPolicyError(
+            f"{source}: this policy cannot be restored here. {type(error).__name__}: {error} {saved}"
+        ) from error
+
+
+@contextmanager
+def _damage(tensors: TensorFile) -> Iterator[None]:
+    """Name the file whatever its arrays make a part raise."""
+    try:
+        yield
+    except SavedPolicyError as error:
+        if str(tensors.file.path) not in str(error):
+            error.args = (f"{tensors.file.path}: {error}",)
+        raise
+    except ModelContractError as error:
+        raise SavedPolicyError(f"{tensors.file.path}: {error}") from error
+    except Exception as error:
+        raise SavedPolicyError(f"{tensors.file.path}: {type(error).__name__}: {error}") from error
+
+
+def _built(catalog: Catalog, manifest: Manifest, obs_space: Any, action_space: Any, weights: TensorFile) -> Policy:
+    pins = Pins(manifest.parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
+    pins.check(catalog.registry)  # a missing plugin is named before its config keys are
+    resolution = catalog.resolve(obs_space, action_space, manifest.config, manifest.framework, pins=pins)
+    _check_announced(resolution, weights)
+    return Policy(catalog, resolution, obs_space, action_space)
+
+
+def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
+    """Raise where the config asks for more than the file of the weights holds.
+
+    Raises:
+        SavedPolicyError: The file belongs to a smaller model, or observations are encoded into too many values.
+    """
+    encoded = math.prod(resolution.preprocessor.shape)
+    if encoded > max(MOST_ENTRIES, weights.elements):
+        raise SavedPolicyError(f"its observations are encoded into {encoded} values; {MOST_ENTRIES} are the most.")
+    announced = [stage.weights for stage in resolution.shapes if stage.weights]
+    if sum(announced) > max(_SMALL, weights.elements) or len(announced) > max(1000, len(weights.tensors)):
+        raise SavedPolicyError(
+            f"{weights.file.path} holds {weights.elements} weights in {len(weights.tensors)} arrays, and the config"
+            f" asks for a model of {sum(announced)} or more in {len(announced)} layers."
+        )
+
+
+def _check(policy: Policy, tensors: TensorFile) -> None:
+    """Raise unless names, shapes and dtypes are the model's."""
+    have = weights_of(policy.model)
+    # Strides of zero: shapes without memory, for a header may say anything.
+    shapes = {name: np.broadcast_to(np.zeros((), info.dtype), info.shape) for name, info in tensors.tensors.items()}
+    check_weights(policy.model, {name: array.shape for name, array in have.items()}, shapes)
+    wrong = [
+        f"{name}: {tensors.tensors[name].dtype} instead of {array.dtype}"
+        for name, array in have.items()
+        if array.dtype != tensors.tensors[name].dtype
+    ]
+    if wrong:
+        raise SavedPolicyError(f"weights of another dtype than the model's: {'; '.join(wrong)}.")
+
+
+def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> None:
+    found = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+    if found:
+        warnings.warn(
+            f"{tensors.file.path}: not all values are finite, in {', '.join(found)}. Acting with such a policy fails,"
+            " or its actions mean nothing.",
+            SavedPolicyWarning,
+            stacklevel=4,
+        )
+
+
+def _shown(written: Any) -> Any:
+    try:
+        return space_from_json(written)
+    except Exception:  # too large, or damaged: then as it stands
+        return written
+
+
+def _space(manifest: Manifest, key: str, source: Path, given: Any) -> Any:
+    written = getattr(manifest, key)
+    if given is not None:
+        if written is not None and not same_space(space_to_json(given), written):
+            raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {_shown(written)}, not {given}.")
+        return given
+    try:
+        return space_from_json(written)
+    except Exception as error:  # Gymnasium's spaces raise what they come across
+        raise SavedPolicyError(f"{source / MANIFEST}: its {key} cannot be read: {error}") from error

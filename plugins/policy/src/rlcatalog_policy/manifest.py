@@ -1,0 +1,218 @@
+"""`policy.json`: what a saved policy says about itself, with a checksum of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from gymnasium import Space
+
+from rlcatalog._version import __version__
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog_policy.files import MOST_JSON, RegularFile
+from rlcatalog.spaces import space_from_json, space_to_json
+
+FORMAT = "rlcatalog-policy"
+#: Version 1 kept its arrays under fixed names and had no checksum of its own.
+FORMAT_VERSION, FORMER_VERSION = 2, 1
+MANIFEST, WEIGHTS, FILTER = "policy.json", "weights", "filter"
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """What `policy.json` holds: names, versions and numbers.
+
+    Attributes:
+        format: `"rlcatalog-policy"`.
+        format_version: Version of this layout.
+        rlcatalog: Version of the kernel that wrote it.
+        framework: `"torch"` or `"tf"`.
+        config: The keys of the model config that are not at their default.
+        parts: Slot → `"distribution/name"`.
+        preprocessors: Path → `"distribution/name"`.
+        action_dists: The same for the action space and its parts.
+        versions: Distribution → version.
+        observation_space: The space as plain data, or None (see `space_to_json`).
+        action_space: The same for actions.
+        files: File → SHA-256 of its content.
+        checksum: SHA-256 of all of the above (see `checksum_of`); None in a policy of the former format.
+    """
+
+    format: str
+    format_version: int
+    rlcatalog: str
+    framework: str
+    config: dict[str, Any]
+    parts: dict[str, str]
+    preprocessors: dict[str, str]
+    action_dists: dict[str, str]
+    versions: dict[str, str]
+    observation_space: dict[str, Any] | None
+    action_space: dict[str, Any] | None
+    files: dict[str, str]
+    checksum: str | None = None
+
+    def file(self, role: str) -> str | None:
+        """Return the name of the file that holds the weights or the filter's state, or None."""
+        digest = next((digest for name, digest in self.files.items() if name.startswith(role)), None)
+        return None if digest is None else file_name(role, digest, self.format_version)
+
+
+def file_name(role: str, digest: str, version: int = FORMAT_VERSION) -> str:
+    """Return the name of a file of arrays: in today's format it follows from the content."""
+    return f"{role}.safetensors" if version == FORMER_VERSION else f"{role}-{digest[:16]}.safetensors"
+
+
+def checksum_of(data: dict[str, Any]) -> str:
+    """Return the SHA-256 of a manifest without its checksum: of its JSON, keys sorted, no spaces, ASCII alone."""
+    rest = {key: value for key, value in data.items() if key != "checksum"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Return the content of `policy.json`; its checksum is entered.
+
+    Raises:
+        SavedPolicyError: A value of the config is no plain data, or there is too much of it.
+    """
+    data = msgspec.structs.asdict(manifest)
+    try:
+        data["config"] = {key: _encoded(value, key) for key, value in manifest.config.items()}
+        data["checksum"] = checksum_of(data)
+        text = json.dumps(data, indent=2, allow_nan=False).encode() + b"\n"
+    except SavedPolicyError:
+        raise
+    except (ValueError, RecursionError) as error:  # a whole number of thousands of digits; a list inside itself
+        raise SavedPolicyError(f"the config or a space cannot be written as JSON: {error}") from error
+    if len(text) > MOST_JSON:
+        raise SavedPolicyError(f"config and spaces take {len(text)} bytes as JSON; {MOST_JSON} are the most.")
+    return text
+
+
+def decode(file: RegularFile, folder: Path) -> Manifest:
+    """Read `policy.json`.
+
+    Args:
+        file: The file.
+        folder: Where it stands, for messages.
+
+    Raises:
+        SavedPolicyError: It is damaged, foreign, or of another format.
+    """
+    path = folder / MANIFEST
+    try:
+        data = json.loads(file.read().decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise SavedPolicyError(f"{path}: truncated or not JSON: {error}") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise SavedPolicyError(f"{path}: not written by rlcatalog (no format {FORMAT!r} in it).")
+    version = data.get("format_version")
+    if type(version) is not int or version not in (FORMER_VERSION, FORMAT_VERSION):
+        raise SavedPolicyError(
+            f"{path}: format version {version!r}; this rlcatalog ({__version__}) reads version {FORMAT_VERSION} and"
+            f" {FORMER_VERSION}. It was written by rlcatalog {data.get('rlcatalog')}."
+        )
+    former = version == FORMER_VERSION
+    wanted = [name for name in Manifest.__struct_fields__ if name != "checksum" or not former]
+    if missing := [name for name in wanted if name not in data]:
+        raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
+    if unknown := sorted(set(data) - set(wanted)):
+        raise SavedPolicyError(f"{path}: damaged: unknown key {unknown[0]!r}.")
+    try:
+        if not former and data["checksum"] != checksum_of(data):
+            raise SavedPolicyError(f"{path}: changed since it was saved (its checksum differs).")
+        manifest = msgspec.convert(data, Manifest)
+        if not former:
+            manifest.config = {key: _decoded(value) for key, value in manifest.config.items()}
+    except SavedPolicyError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise SavedPolicyError(f"{path}: damaged: {error}") from error
+    _check_files(manifest, path)
+    return manifest
+
+
+def _check_files(manifest: Manifest, path: Path) -> None:
+    """Raise unless the files are those of the format: it names files of its own folder alone."""
+    roles = [WEIGHTS, FILTER] if "filter" in manifest.parts else [WEIGHTS]
+    version = manifest.format_version
+    if missing := [file_name(role, "", version) for role in roles if manifest.file(role) is None]:
+        raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
+    known = {manifest.file(role) for role in roles}
+    if unknown := sorted(set(manifest.files) - known):
+        raise SavedPolicyError(f"{path}: unknown file {unknown[0]!r} in it.")
+    if wrong := [digest for digest in manifest.files.values() if _DIGEST.fullmatch(digest) is None]:
+        raise SavedPolicyError(f"{path}: damaged: {wrong[0]!r} is no SHA-256.")
+
+
+# --- config values as JSON, which knows no infinity ------------------------------------------------------------------
+
+_FLOAT, _SPACE = "$float", "$space"
+
+
+def _encoded(value: Any, place: str) -> Any:
+    """Return a config value as JSON holds it; what would not come back as it is, is refused."""
+    kind = type(value)
+    if kind is dict:
+        for name in value:
+            if type(name) is not str:
+                raise SavedPolicyError(f"config key {place!r} has the key {name!r}; only text can be a key in JSON.")
+        for reserved, what in ((_FLOAT, "infinity"), (_SPACE, "a space")):
+            if reserved in value:
+                raise SavedPolicyError(
+                    f"config key {place!r} has the key {reserved!r}, under which {what} is written; rename it."
+                )
+        return {name: _encoded(item, f"{place}[{name!r}]") for name, item in value.items()}
+    if kind is list:
+        return [_encoded(item, f"{place}[{index}]") for index, item in enumerate(value)]
+    if kind is float and not math.isfinite(value):
+        return {_FLOAT: repr(value)}
+    if kind in (str, int, float, bool, type(None)):
+        return value
+    if isinstance(value, Space):
+        if (written := space_to_json(value)) is None:
+            raise SavedPolicyError(f"config key {place!r} holds {value}, a space of a kind that no codec writes down.")
+        return {_SPACE: _encoded(written, place)}
+    raise SavedPolicyError(
+        f"config key {place!r} holds {value!r}, which cannot be written as a name. Register the class"
+        " (ModelCatalog.register_custom_model(name, cls)) and write its name into the config."
+    )
+
+
+def plain_config(config: dict[str, Any]) -> dict[str, Any]:
+    """Return config values as JSON holds them, and as text what would not come back as it is: for reading alone."""
+    found = {}
+    for key, value in config.items():
+        try:
+            found[key] = _encoded(value, key)
+        except SavedPolicyError:
+            found[key] = getattr(value, "__qualname__", None) or repr(value)
+    return found
+
+
+def config_from_plain(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the values behind what `plain_config` returned."""
+    return {key: _decoded(value) for key, value in config.items()}
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {_FLOAT}:
+            if value[_FLOAT] not in ("inf", "-inf", "nan"):
+                raise ValueError(f"{value[_FLOAT]!r} under {_FLOAT!r} is no number")
+            return float(value[_FLOAT])
+        if value.keys() == {_SPACE}:
+            return space_from_json(value[_SPACE])
+        return {name: _decoded(item) for name, item in value.items()}
+    return [_decoded(item) for item in value] if isinstance(value, list) else value
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")

@@ -1,0 +1,97 @@
+"""Policies saved: names and numbers only, nothing that is executed; the former save is whole until the new one is.
+
+Arrays go into files named by their content. One replacement of `policy.json`, which names them, makes the save current;
+files that it does not name are removed then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcatalog._version import __version__
+from rlcatalog.choice import Pins
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog.models import weights_of
+from rlcatalog_policy.files import TEMPORARY, locked, sync_folder, write_file
+from rlcatalog_policy.manifest import FILTER, FORMAT, FORMAT_VERSION, MANIFEST, WEIGHTS, Manifest, encode, file_name
+from rlcatalog_policy.tensors import to_bytes
+from rlcatalog.spaces import space_to_json
+
+if TYPE_CHECKING:
+    from rlcatalog_policy.policy import Policy
+
+#: What earlier saves, of both formats and unfinished ones too, have left.
+_OURS = re.compile(rf"(?:{WEIGHTS}|{FILTER})(?:-[0-9a-f]{{16}})?\.safetensors|\..*{re.escape(TEMPORARY)}")
+
+
+def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
+    """Write a policy to a directory; see `Policy.save`."""
+    resolution = policy.resolution
+    arrays = {WEIGHTS: weights_of(policy.model)}
+    if policy.filter is not None:
+        arrays[FILTER] = policy.filter.saved_state()
+    contents = {role: to_bytes(named) for role, named in arrays.items()}
+    digests = {role: hashlib.sha256(content).hexdigest() for role, content in contents.items()}
+    names = {role: file_name(role, digest) for role, digest in digests.items()}
+    pins: dict[str, Any] = Pins.of(resolution).as_dict()
+    manifest = Manifest(
+        format=FORMAT,
+        format_version=FORMAT_VERSION,
+        rlcatalog=__version__,
+        framework=policy.framework,
+        config=resolution.config.given | resolution.pinned_keys(),
+        **pins,
+        observation_space=space_to_json(policy.observation_space),
+        action_space=space_to_json(policy.action_space),
+        files={names[role]: digests[role] for role in contents},
+    )
+    text = encode(manifest)
+    _write(Path(directory), {names[role]: content for role, content in contents.items()}, text)
+
+
+def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
+    """Write the files of a save; one writer at a time.
+
+    Raises:
+        SavedPolicyError: They cannot be written; a former save is as it was.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            there = set(os.listdir(folder))
+            try:
+                for name, content in arrays.items():  # also where the name is there: what is behind it may be damaged
+                    write_file(folder, name, content)
+                write_file(folder, MANIFEST, manifest)
+            except OSError:  # nothing names them
+                _remove(folder, arrays.keys() - there)
+                raise
+            _remove(folder, there - arrays.keys())
+    except OSError as error:
+        raise SavedPolicyError(
+            f"{folder}: cannot be written: {error}. A policy saved there before is as it was."
+        ) from error
+
+
+def forget(directory: str | os.PathLike[str]) -> None:
+    """Remove a saved policy; other files of the folder stay, and so does the folder then."""
+    folder = Path(directory)
+    with locked(folder):
+        (folder / MANIFEST).unlink(missing_ok=True)  # first: without it there is none
+        _remove(folder, set(os.listdir(folder)))
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _remove(folder: Path, names: set[str]) -> None:
+    """Remove those of a folder's files that a save has left; what cannot be removed stays."""
+    if ours := [name for name in names if _OURS.fullmatch(name)]:
+        for name in ours:
+            with suppress(OSError):
+                (folder / name).unlink()
+        sync_folder(folder)

@@ -1,0 +1,158 @@
+"""Stepper: several environments at once, and when a vector environment begins its episodes anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.errors import ConfigError, ModelContractError
+
+if TYPE_CHECKING:
+    from rlcatalog_policy.contract import Step
+    from rlcatalog_policy.policy import Policy
+    from rlcatalog_policy.state import State
+
+Array = np.ndarray[Any, Any]
+
+#: Gymnasium's ways to begin the next episode.
+AUTORESET = ("same_step", "next_step", "disabled")
+
+
+def autoreset_of(envs: Any) -> str:
+    """Return how a vector environment begins the next episode, one of `AUTORESET`.
+
+    Raises:
+        ConfigError: It does not say, or says something else.
+    """
+    # Gymnasium writes the mode into the metadata of the environment's class, where the next vector environment over
+    # that class overwrites it; the attribute is the vector environment's own.
+    mode = getattr(getattr(envs, "unwrapped", envs), "autoreset_mode", None)
+    if mode is None:
+        mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+    if mode is None:
+        raise ConfigError(
+            f"{type(envs).__name__} does not say when it resets its environments (metadata['autoreset_mode']): pass"
+            f" autoreset=, one of {', '.join(AUTORESET)}."
+        )
+    return _named(mode)
+
+
+class Stepper:
+    """Acts in `n` environments and keeps their states, over the ends of episodes.
+
+    `done` is `terminated | truncated`, as the step before returned it, in each of Gymnasium's modes:
+
+    - `"same_step"`: with it comes the first observation of the next episode.
+    - `"next_step"`: with it comes the episode's own last observation; the environment does nothing with the action
+      chosen for it and returns the next episode's first observation. In such a row the action, which need not be an
+      allowed one, and what belongs to it mean nothing; the value is that of the last observation.
+    - `"disabled"`: the caller resets what is done, `envs.reset(options={"reset_mask": done})`, and hands on what that
+      returns, the first observations.
+
+    Args:
+        policy: The policy.
+        n: Number of environments, or the vector environment, which knows its number and its mode.
+        autoreset: The mode; a vector environment's own when missing, else `"same_step"`.
+
+    Raises:
+        ConfigError: There are no environments, or the mode is unknown.
+    """
+
+    def __init__(self, policy: Policy, n: Any, autoreset: Any = None) -> None:
+        self.policy, self.n = policy, _number(n)
+        if autoreset is None:
+            autoreset = autoreset_of(n) if hasattr(n, "num_envs") else "same_step"
+        self.autoreset = _named(autoreset)
+        self.state: State | None = policy.initial_state(self.n)
+        #: Whose episode is over and whose next one begins with the next observation.
+        self._over = np.zeros(self.n, bool)
+        self._encoded: Array | None = None
+
+    def reset(self, rows: Any = None) -> None:
+        """Start new episodes: in the given rows (indices or a boolean mask), or in all.
+
+        Args:
+            rows: Indices `[k]` or booleans `[n]`.
+        """
+        if rows is None:
+            self.state, self._over = self.policy.initial_state(self.n), np.zeros(self.n, bool)
+        else:
+            self.state = self.policy.restart(self.state, rows)
+            self._over[rows] = False
+
+    def step(self, obs: Any, *, done: Any = None, prev_reward: Any = None, mask: Any = None,
+             explore: bool = True) -> Step:  # fmt: skip
+        """Act, after starting new episodes where the last ones are done.
+
+        Args:
+            obs: Observations of all environments.
+            done: Booleans `[n]`: where the last step ended an episode; see the class.
+            prev_reward: Rewards `[n]` of the last step.
+            mask: Action masks.
+            explore: Sample; else take the most likely action.
+
+        Raises:
+            ModelContractError: `done` has not one value for each environment.
+        """
+        ended = self._ended(done)
+        begun = self._over if self.autoreset == "next_step" else ended
+        if begun.any():
+            self.reset(begun)
+        if self.autoreset == "next_step":
+            step = self._beside(obs, ended, prev_reward, mask, explore)
+            self._over = ended
+        else:
+            step = self.policy.act(obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore)
+        self.state = step.state
+        return step
+
+    def _beside(self, obs: Any, idle: Array, prev_reward: Any, mask: Any, explore: bool) -> Step:
+        """Act where an action will be taken; in idle rows on what was seen there before, which allowed an action."""
+        policy = self.policy
+        encoded = policy.preprocess(obs)
+        if len(encoded) != self.n:
+            raise ModelContractError(f"obs: expected the observations of {self.n} environments, found {len(encoded)}.")
+        mask = policy.action_mask(obs, idle=idle) if mask is None else policy.masks.matrix(mask, self.n, idle)
+        if not idle.any() or self._encoded is None:
+            self._encoded = encoded
+            return policy.act_encoded(encoded, self.state, prev_reward=prev_reward, mask=mask, explore=explore)
+        last, state = encoded[idle], None if self.state is None else self.state.rows(idle)
+        encoded[idle] = self._encoded[idle]
+        self._encoded = encoded
+        step = policy.act_encoded(encoded, self.state, prev_reward=prev_reward, mask=mask, explore=explore)
+        if step.value is None:
+            return step
+        value = step.value.copy()
+        reward = None if prev_reward is None else np.asarray(prev_reward)[idle]
+        value[idle] = policy.values(last, state, prev_reward=reward)
+        return step._replace(value=value)
+
+    def _ended(self, done: Any) -> Array:
+        if done is None:
+            return np.zeros(self.n, bool)
+        ended = np.asarray(done)
+        if ended.shape != (self.n,):
+            raise ModelContractError(
+                f"done: expected {self.n} booleans, one for each environment, found"
+                f" {f'shape {ended.shape}' if ended.ndim else repr(done)}."
+            )
+        return ended.astype(bool)
+
+
+def _named(mode: Any) -> str:
+    """Return a mode by its name here; Gymnasium's own, `AutoresetMode.NEXT_STEP` or `"NextStep"`, will do."""
+    written = str(getattr(mode, "value", mode)).replace("_", "").lower()
+    for name in AUTORESET:
+        if name.replace("_", "") == written:
+            return name
+    raise ConfigError(f"autoreset: expected one of {', '.join(AUTORESET)}, found {mode!r}.")
+
+
+def _number(envs: Any) -> int:
+    n = getattr(envs, "num_envs", envs)
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise ConfigError(
+            f"stepper: expected a number of environments, 1 or more, or a vector environment; found {n!r}."
+        )
+    return int(n)

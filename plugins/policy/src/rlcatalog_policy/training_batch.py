@@ -1,0 +1,100 @@
+"""Check of what `Policy.evaluate` is given: that rows belong together, and that stored actions and masks are such."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.errors import ActionError, ActionMaskError, MissingColumnError, ObservationError, shown
+from rlcatalog.frameworks import ops_of
+from rlcatalog_policy.non_finite import check_observations
+
+if TYPE_CHECKING:
+    from rlcatalog_policy.policy import Policy
+
+
+def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
+    """Raise where a training batch cannot be what acting left.
+
+    What a trace knows of tensors, their shapes, is checked there, too; their values are known outside it only. Those on
+    another device than the CPU are taken at their word: to read them, each step would wait for the device.
+
+    Args:
+        policy: The policy.
+        batch: What `Policy.evaluate` takes.
+
+    Raises:
+        MissingColumnError: A column is missing.
+        ObservationError: Observations have another shape than encoded ones.
+        ActionError: Actions have another number of rows or columns, or are none of the space.
+        ActionMaskError: Masks have another shape, hold something else than 0 and 1, or allow nothing in some row.
+        NonFiniteError: An observation holds a number that is NaN or infinite.
+    """
+    if "obs" not in batch or "raw_action" not in batch:
+        raise _missing(batch)
+    obs, shape = _shaped(batch["obs"]), policy.preprocessor.shape
+    if tuple(obs.shape[1:]) != shape or not len(obs.shape):
+        raise ObservationError(
+            f"batch['obs']: expected encoded observations of shape [B, {', '.join(map(str, shape))}], as"
+            f" Policy.preprocess returns them, found shape {tuple(obs.shape)}."
+            + (" This is a single one: add an axis, obs[None]." if tuple(obs.shape) == shape else "")
+        )
+    rows, codec = obs.shape[0], policy.action_codec
+    raw = _shaped(batch["raw_action"])
+    flat = codec.scalar and len(raw.shape) == 1
+    if raw.shape[0] != rows or not (flat or tuple(raw.shape[1:]) == (codec.width,)):
+        raise ActionError(
+            f"batch['raw_action']: expected shape ({rows}, {codec.width}), a row for each observation and a column for"
+            f" each raw value of {policy.action_space}, found shape {tuple(raw.shape)}."
+        )
+    _check_rows(batch, "dist_inputs", rows)
+    mask = None if batch.get("mask") is None else _shaped(batch["mask"])
+    if mask is not None and policy.masks.size and tuple(mask.shape) != (rows, policy.masks.size):
+        raise ActionMaskError(
+            f"batch['mask']: expected shape ({rows}, {policy.masks.size}), as Policy.action_mask returns it, found"
+            f" shape {tuple(mask.shape)}."
+        )
+    if (actions := _values(raw)) is not None:
+        if actions.dtype.kind not in "biuf":
+            raise ActionError(f"batch['raw_action']: expected numbers, found dtype {actions.dtype}.")
+        codec.check_raw(actions.reshape(len(actions), codec.width))
+    if mask is not None and (masks := _values(mask)) is not None:
+        policy.masks.matrix(masks, len(masks))
+    if (encoded := _values(obs)) is not None:
+        check_observations(encoded, policy.preprocessor)
+
+
+#: Column → how to come by it.
+_NEEDED = {
+    "obs": "encoded observations, as Policy.preprocess(observations) returns them",
+    "raw_action": "what Policy.act returned as step.raw_action, or Policy.raw_action(the environment's actions)",
+}
+
+
+def _missing(batch: Mapping[str, Any]) -> MissingColumnError:
+    lacks = [name for name in _NEEDED if name not in batch]
+    how = "; ".join(f"{name!r}: {_NEEDED[name]}" for name in lacks)
+    given = next((name for name in ("action", "actions") if name in batch), None)
+    if "raw_action" in lacks and given is not None:
+        how += f". Here: batch['raw_action'] = policy.raw_action(batch[{given!r}])"
+    return MissingColumnError(f"batch lacks {' and '.join(map(repr, lacks))}; it has {shown(list(batch))}. {how}.")
+
+
+def _check_rows(batch: Mapping[str, Any], name: str, rows: Any) -> None:
+    if batch.get(name) is not None and (shape := _shaped(batch[name]).shape)[0] != rows:
+        raise ActionError(
+            f"batch[{name!r}]: expected {rows} rows, one for each observation, found shape {tuple(shape)}."
+        )
+
+
+def _shaped(value: Any) -> Any:
+    return value if hasattr(value, "shape") else np.asarray(value)
+
+
+def _values(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value
+    device = str(getattr(value, "device", "")).lower()
+    return None if device and "cpu" not in device else ops_of(value).array(value)

@@ -1,0 +1,33 @@
+"""TensorFlow 2: base classes for models, building blocks, and the installed parts' classes by name.
+
+`from rlcatalog_tf import TFModelV2, FullyConnectedNetwork, Categorical, normc_initializer`
+
+`from rlcatalog_tf import keras, tf` gives Keras and TensorFlow themselves, imported in an order that is safe beside
+PyTorch (see `rlcatalog.frameworks.before_tensorflow`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import lazy_loader
+
+from rlcatalog.frameworks import before_tensorflow, require_framework
+from rlcatalog.plugins import part_class, part_classes
+
+require_framework("tf")
+before_tensorflow()
+
+_own, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_LIBRARIES = {"keras": "keras", "tf": "tensorflow"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LIBRARIES:
+        return importlib.import_module(_LIBRARIES[name])
+    return _own(name) if name in __all__ else part_class(__name__, name, "tf")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *part_classes("tf")})

@@ -1,0 +1,320 @@
+"""Engine: what TensorFlow does for a `Policy`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rlcatalog.actions import entropy_of, params_given
+from rlcatalog.models import check_values, set_weights_of, weights_of
+from rlcatalog_policy import Evaluation, Policy, lengths_of, memory_of, views_of
+from rlcatalog_tf.dtypes import dtype_of, floats_as, widened
+from rlcatalog_tf.ops import flatten_rows
+from rlcatalog_tf.outputs import flat_sample, values_of
+from rlcatalog_tf.random import drawing_from, new_generator
+from rlcatalog_tf.sequences import Padding
+from rlcatalog_tf.variables import unbuilt
+
+Array = np.ndarray[Any, Any]
+
+
+class TFEngine:
+    """Runs a policy's model and distribution in TensorFlow; acting is traced once per signature.
+
+    Args:
+        policy: The policy.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.device = "/cpu:0"
+        #: What distributions draw from.
+        self.generator: Any = new_generator(self.device)
+        #: Whether acting is traced; else it runs operation by operation.
+        self._traces = True
+        self._attach(policy.model)
+
+    def _attach(self, model: Any) -> None:
+        policy = self.policy
+        self.model: Any = model
+        self.dist_class: Any = policy.dist_class
+        self.conformity = policy.conformity
+        self.scalar, self.width = policy.action_codec.scalar, policy.action_codec.width
+        self.has_value = policy.has_value
+        self._follow(dtype_of(model))
+        #: What was traced: acting by (explore, masked), values by None.
+        self._traced: dict[tuple[bool, bool] | None, Any] = {}
+        #: The memory acting returned last, as arrays and as tensors.
+        self._last: tuple[Any, list[Any]] = (None, [])
+        if unbuilt(model):  # what is traced or trained must have its variables
+            input_dict, memory = self.given(self._example())
+            self._forward(input_dict, memory, None, True)  # a distribution need not have a deterministic sample
+            self._follow(dtype_of(model))
+
+    def _follow(self, dtype: Any) -> None:
+        """Note what models are given: floating-point numbers in a dtype (see `rlcatalog_tf.dtypes`)."""
+        self.floats = dtype
+        encoded = np.dtype(self.policy.encoded_space.dtype)
+        self.dtype = np.dtype(dtype.as_numpy_dtype) if encoded.kind == "f" else encoded
+
+    def _example(self) -> tuple[dict[str, Any], list[Array]]:
+        """Return an input and a memory of one row, as acting gets them."""
+        policy = self.policy
+        obs = np.zeros((1, *policy.preprocessor.shape), self.dtype)
+        seen = policy.views.see(policy.views.start(1), obs)
+        return {"obs": obs, **{name: seen[name] for name in policy.views.acting}}, list(policy.memory.start(1))
+
+    def act(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+    ) -> tuple[Any, ...]:
+        """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
+        if not len(obs):  # TensorFlow's compiled convolutions fail on no rows
+            mask = None if mask is None else np.ones((1, *mask.shape[1:]), np.bool_)
+            found = self.act(*self._one_row(obs, views), mask, explore)
+            return tuple(tf.nest.map_structure(lambda part: part[:0], found))
+        act = self._traced.get((explore, mask is not None)) or self._trace_act(explore, mask is not None)
+        arguments = self._arguments(obs, views, memory)
+        if mask is not None:
+            arguments.append(tf.constant(mask))
+        try:
+            raw, logp, value, inputs, *returned = act(*arguments)
+        except tf.errors.InvalidArgumentError:
+            # A model's check: in a trace it can only fail as an operation, eagerly it says what is wrong.
+            self._runner(self._acting(explore), mask is not None)(*arguments)
+            raise
+        found = (raw.numpy(), logp.numpy(), value.numpy() if self.has_value else None, inputs.numpy())
+        rows = len(obs)
+        if any(part is not None and len(part) != rows for part in found):  # a trace does not know how many there are
+            self._runner(self._acting(explore), mask is not None)(*arguments)
+            self.conformity.check_sample(found[0], rows)
+            self.conformity.check_rows(logp, rows, "logp")
+        return *found, self._kept(returned)
+
+    def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
+        """Return value estimates, as a NumPy array; no distribution is made."""
+        if not len(obs):
+            return self.values(*self._one_row(obs, views))[:0]
+        traced = self._traced.get(None)
+        if traced is None:
+            traced = self._traced[None] = self._trace(self._runner(self._estimates))
+        value = traced(*self._arguments(obs, views, memory)).numpy()
+        check_values(self.model, value, len(obs))
+        return value  # type: ignore[no-any-return]
+
+    def _one_row(self, obs: Array, views: Mapping[str, Any]) -> tuple[Array, dict[str, Any], tuple[Array, ...]]:
+        """Return inputs like these, and a memory, of one row."""
+
+        def one(part: Array) -> Array:
+            return np.zeros((1, *part.shape[1:]), part.dtype)
+
+        return one(obs), tf.nest.map_structure(one, dict(views)), self.policy.memory.start(1)
+
+    def _arguments(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> list[Any]:
+        """Return the inputs and the memory as a trace takes them."""
+        if obs.dtype != self.dtype:
+            obs = obs.astype(self.dtype)
+        arrays, tensors = self._last
+        found = tensors if memory is arrays else self.given(list(memory))
+        if not views:  # they are of the right dtype; `tf.nest` and `tf.cast` take as long as a small layer
+            return [tf.constant(obs), *found]
+        return [*tf.nest.flatten(self.given({"obs": obs, **views})), *found]
+
+    def _kept(self, returned: list[Any]) -> tuple[Array, ...]:
+        arrays = tuple(widened(part).numpy() for part in returned)
+        self._last = (arrays, returned)
+        return arrays
+
+    def _trace_act(self, explore: bool, masked: bool) -> Any:
+        traced = self._trace(self._runner(self._acting(explore), masked), masked)
+        self._traced[explore, masked] = traced
+        return traced
+
+    def _trace(self, run: Callable[..., Any], masked: bool = False) -> Any:
+        """Trace what `_runner` returned."""
+        if not self._traces:
+            return run
+        signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self.given(self._example()))]
+        if masked:
+            signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
+        traced = tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
+        own = {id(variable) for variable in self.model.variables()}
+        for variable in traced.graph.variables:
+            if variable.trainable and id(variable) not in own:
+                self.conformity.nobody_holds(variable.name, variable.shape)
+        return traced
+
+    def _runner(self, run: Callable[[dict[str, Any], list[Any], Any], Any], masked: bool = False) -> Callable[..., Any]:
+        """Return a function of inputs, memory and mask as one of these, flattened; the mask only if masked."""
+        example = self.given(self._example())
+
+        def flat(*arguments: Any) -> Any:
+            mask = arguments[-1] if masked else None
+            input_dict, memory = tf.nest.pack_sequence_as(example, arguments[: len(arguments) - masked])
+            with tf.device(self.device), drawing_from(self.generator):
+                return run(input_dict, memory, mask)
+
+        return flat
+
+    def _acting(self, explore: bool) -> Callable[[dict[str, Any], list[Any], Any], Any]:
+        return lambda input_dict, memory, mask: self._forward(input_dict, memory, mask, explore)
+
+    def _forward(self, input_dict: dict[str, Any], memory: list[Any], mask: Any, explore: bool) -> tuple[Any, ...]:
+        rows = input_dict["obs"].shape[0]
+        inputs, returned = self.one_step(input_dict, memory)
+        self.conformity.check_outputs(inputs, rows)
+        inputs = widened(inputs)
+        if mask is not None:
+            inputs = self.dist_class.masked(inputs, mask)
+        dist = self.dist_class(inputs, self.model)
+        sample = dist.sample() if explore else dist.deterministic_sample()
+        self.conformity.check_tensors(sample, "sample" if explore else "deterministic_sample")
+        raw, logp = self._score(dist, sample, rows)
+        if explore and not tf.executing_eagerly() and _depends(raw, inputs):
+            self.conformity.has_gradient("sample")
+        value = values_of(self.model, rows) if self.has_value else tf.zeros([tf.shape(inputs)[0]])
+        return raw, logp, value, params_given(dist, sample), *(returned if memory else ())
+
+    def _estimates(self, input_dict: dict[str, Any], memory: list[Any], mask: Any) -> Any:
+        self.one_step({**input_dict, "values_only": True}, memory)
+        return values_of(self.model, input_dict["obs"].shape[0])
+
+    def one_step(self, input_dict: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
+        """Run the model on one step of each episode."""
+        seq_lens = tf.ones([tf.shape(input_dict["obs"])[0]], tf.int32) if memory else None
+        inputs, returned = self.model(
+            {**input_dict, "is_training": False, "single_steps": True}, list(memory), seq_lens
+        )
+        if len(returned) == len(memory):  # what comes back at the next step must be what was traced
+            returned = [tf.cast(new, old.dtype) for new, old in zip(returned, memory, strict=True)]
+        return inputs, returned
+
+    def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
+        """Score stored actions; see `Policy.evaluate`."""
+        with tf.device(self.device), drawing_from(self.generator):
+            input_dict = self.given({"obs": batch["obs"], **views_of(self.policy, batch)})
+            rows = input_dict["obs"].shape[0]
+            if self.policy.memory:
+                inputs, value = self._over_sequences(input_dict, batch)
+            else:
+                outputs, _ = self.model({**input_dict, "is_training": True}, [], None)
+                self.conformity.check_outputs(outputs, rows)
+                inputs = widened(outputs)
+                value = values_of(self.model, rows) if self.has_value else None
+            if batch.get("mask") is not None:
+                inputs = self.dist_class.masked(inputs, tf.cast(self.tensor(batch["mask"]), tf.bool))
+            dist = self.dist_class(inputs, self.model)
+            raw = self.tensor(batch["raw_action"], inputs.dtype)
+            raw = raw[:, 0] if self.scalar and raw.shape.rank == 2 else raw
+            logp = dist.logp(raw)
+            uncertainty, kind = entropy_of(dist, flat_sample, entropy)
+            kl = self._kl(batch, dist, raw)
+            for found, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
+                if found is not None:
+                    self.conformity.check_rows(found, rows, method)
+            return Evaluation(logp, uncertainty, kind, value, dist, kl)
+
+    def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
+        """Return the log density `[B]` of raw actions under stored parameters."""
+        with tf.device(self.device):
+            params, raw = tf.constant(dist_inputs), tf.constant(raw_action)
+            raw = floats_as(raw[:, 0] if self.scalar else raw, params.dtype)
+            stored: Any = self.policy.stored_dist
+            return stored(params, self.model).logp(raw).numpy()  # type: ignore[no-any-return]
+
+    def _kl(self, batch: Mapping[str, Any], dist: Any, raw: Any) -> Any:
+        if batch.get("dist_inputs") is None:
+            return None
+        stored: Any = self.policy.stored_dist
+        params = params_given(dist, raw)
+        # As in RLlib, both have today's model, where they read one.
+        old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
+        return old.kl(stored(params, self.model))
+
+    def _over_sequences(self, input_dict: dict[str, Any], batch: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the model's outputs and values for the rows of sequences."""
+        lengths = batch.get("seq_lens")
+        if not tf.is_tensor(lengths):  # traced, they are the caller's to check
+            lengths = tf.constant(lengths_of(batch, len(batch["obs"])))
+        lengths = tf.cast(lengths, tf.int32)
+        state = batch.get("state")
+        if state is None:
+            state = [
+                tf.repeat(tf.convert_to_tensor(part)[None], tf.shape(lengths)[0], axis=0)
+                for part in self.policy.memory.initial
+            ]
+        elif tf.executing_eagerly():
+            state = memory_of(self.policy, batch, int(lengths.shape[0]))
+        padding, repeats = Padding(lengths), self.policy.views.training
+        padded = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
+        memory = self.given(list(getattr(state, "memory", state)))
+        outputs, _ = self.model({**padded, "is_training": True, "outputs_only": True}, memory, lengths)
+        places = padded["obs"].shape[0]
+        self.conformity.check_outputs(outputs, places)
+        value = padding.take(values_of(self.model, places)) if self.has_value else None
+        return widened(padding.take(outputs)), value
+
+    def to(self, device: str) -> None:
+        """Rebuild the model on a device; variables stay where they were made."""
+        self.device = device
+        self.generator = new_generator(device, self.generator.state.numpy())
+        weights = weights_of(self.model)
+        with tf.device(device):
+            self.policy.model = self.policy.make_model()
+            self._attach(self.policy.model)
+            set_weights_of(self.model, weights)
+
+    def random_state(self) -> dict[str, Array]:
+        """Return the state of what distributions draw from; `tf.random` in a model of the user's has none to read."""
+        return {"generator": self.generator.state.numpy()}
+
+    def set_random_state(self, state: Mapping[str, Array]) -> None:
+        """Set the state of what distributions draw from."""
+        self.generator.state.assign(state["generator"])
+
+    @contextmanager
+    def untraced(self, generator: Any) -> Iterator[None]:
+        """Let acting run operation by operation, and distributions draw from another generator or from noise."""
+        former = self._traces, self.generator, self._traced
+        self._traces, self.generator, self._traced = False, generator, {}
+        try:
+            yield
+        finally:
+            self._traces, self.generator, self._traced = former
+
+    def tensor(self, value: Any, dtype: Any = tf.float32) -> Any:
+        """Return an array or tensor as a tensor.
+
+        Args:
+            value: The array or tensor.
+            dtype: What floating-point numbers are cast to; others stay as they are.
+        """
+        return floats_as(tf.convert_to_tensor(value), dtype)
+
+    def _score(self, dist: Any, sample: Any, rows: int | None) -> tuple[Any, Any]:
+        """Return a sample in its flat form `[B, width]` and its logp."""
+        sample = flat_sample(sample)
+        if not len(sample.shape):
+            self.conformity.check_sample(sample, rows)
+        raw = flatten_rows(sample)
+        self.conformity.check_sample(raw, rows)
+        logp = dist.logp(sample)
+        self.conformity.check_rows(logp, rows, "logp")
+        return raw, logp
+
+    def given(self, value: Any) -> Any:
+        """Return a structure of arrays as tensors that the model is given."""
+        return tf.nest.map_structure(lambda part: self.tensor(part, self.floats), value)
+
+
+def _depends(found: Any, inputs: Any) -> bool:
+    """Whether gradients of what a trace has made reach its inputs."""
+    if not found.dtype.is_floating:
+        return False
+    try:
+        return tf.gradients(found, inputs)[0] is not None
+    except (LookupError, TypeError, ValueError):  # an operation has none
+        return False

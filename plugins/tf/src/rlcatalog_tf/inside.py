@@ -1,0 +1,108 @@
+"""What the kernel keeps of a TensorFlow model and does with it (see `rlcatalog.models.inside`)."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rlcatalog.errors import StaleOutputError
+from rlcatalog.models import Inside, check_weights, held_by, inner_model, is_model
+from rlcatalog_tf.ops import flatten_rows
+from rlcatalog_tf.sequences import Padding
+from rlcatalog_tf.variables import Found, find, raw
+
+
+class TFInside(Inside):
+    """The kernel's state of a TensorFlow model.
+
+    Attributes:
+        registered: What was given to `register_variables`.
+        trace: The graph of the last call, where it was traced; a weak reference.
+    """
+
+    __slots__ = ("registered", "trace")
+
+    def __init__(self, model: Any, has_context: bool) -> None:
+        super().__init__(model, has_context)
+        self.registered: list[Any] = []
+        self.trace: Any = None
+
+    def remember(self, output: Any) -> None:
+        """Keep a call's output for `last_output()`, and the graph it belongs to."""
+        self.last_output = output
+        self.trace = None if tf.executing_eagerly() else weakref.ref(tf.compat.v1.get_default_graph())
+
+    def check_trace(self, model: Any, what: str) -> None:
+        """Raise when the last forward pass ran in a `tf.function` that we are not in."""
+        if self.trace is None:
+            return
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        while graph is not None:
+            if graph is self.trace():
+                return
+            graph = getattr(graph, "outer_graph", None)
+        raise StaleOutputError(
+            f"{type(model).__name__}.{what}() belongs to the last forward pass, which ran inside a tf.function. Call it"
+            " in the same function, and return what it gives."
+        )
+
+    def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:
+        """Return all variables as arrays, in canonical layouts."""
+        return {item.name: item.value() for item in found_in(model)}
+
+    def set_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
+        """Set all variables from arrays."""
+        found = found_in(model)
+        check_weights(model, {item.name: item.shape for item in found}, weights)
+        parts: dict[int, list[Any]] = {}
+        for item in found:
+            value = np.asarray(weights[item.name])
+            if item.layout is None:
+                item.variable.assign(value if item.axes is None else value.transpose(np.argsort(item.axes)))
+                continue
+            given = parts.setdefault(id(item.variable), [])
+            given.append(value)
+            if len(given) == len(item.layout.names) and item.layout.back is not None:
+                item.variable.assign(item.layout.back(*given))
+
+    def flatten(self, obs: Any) -> Any:
+        """Return a tensor as [B, size]."""
+        return flatten_rows(obs)
+
+    def batch_major(self, rows: Any, steps: Any, sequences: Any) -> Any:
+        """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
+        if not tf.is_tensor(rows) or not rows.shape.rank:
+            return rows  # `check_values` says what is wrong
+        timed = tf.reshape(rows, tf.concat([[steps, sequences], tf.shape(rows)[1:]], axis=0))
+        turned = tf.transpose(timed, [1, 0, *range(2, rows.shape.rank + 1)])
+        return tf.ensure_shape(tf.reshape(turned, tf.shape(rows)), rows.shape)
+
+    def padding_of(self, seq_lens: Any, rows: Any) -> Padding | None:
+        """Return where the padding stands in rows, or None where there is none."""
+        return Padding.of(seq_lens, rows)
+
+    def _fresh(self) -> dict[str, Any]:
+        return {**super()._fresh(), "trace": None}
+
+
+def found_in(model: Any) -> list[Found]:
+    """Return the variables of a model: those in its attributes, then what it, or a trunk of its, has registered."""
+    found = find(model)
+    known = {id(item.variable) for item in found}
+    models: list[tuple[Any, str]] = [(model, "")]
+    for outer, path in models:  # what a trunk has registered is registered
+        extra = [raw(v) for v in outer._rlcatalog.registered if id(raw(v)) not in known]
+        found += [Found(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
+        known |= {id(v) for v in extra}
+        names = {"trunk": inner_model(outer), "value_trunk": held_by(outer, "value_trunk")}
+        for name, inner in names.items():
+            if is_model(inner):  # it may be kept where nobody finds it
+                hidden = [item for item in find(inner) if id(item.variable) not in known]
+                found += [item._replace(name=f"{path}_rlcatalog_{name}.{item.name}") for item in hidden]
+                known |= {id(item.variable) for item in hidden}
+                models.append((inner, f"{path}{name}."))
+    return found

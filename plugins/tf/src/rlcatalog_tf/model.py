@@ -1,0 +1,129 @@
+"""The model contract in TensorFlow 2: `TFModelV2` and `RecurrentNetwork`."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from rlcatalog.models import ModelV2, check_time_major, in_row_order
+from rlcatalog_tf.dtypes import dtype_of
+from rlcatalog_tf.inside import TFInside, found_in
+from rlcatalog_tf.sequences import steps_of
+
+
+class TFModelV2(ModelV2):
+    """Base class of TensorFlow models; Keras models, layers and raw variables may be attributes.
+
+    Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. Variables are found by walking
+    the attributes. Models run eagerly or inside a `tf.function`; they do not trace themselves.
+
+    Args:
+        obs_space: The preprocessor's `observation_space`, or a Box.
+        action_space: The environment's action space.
+        num_outputs: Width of the output, or None for a trunk.
+        model_config: The flat model config.
+        name: A name for the model.
+    """
+
+    framework_of_class: ClassVar[str] = "tf"
+    _rlcatalog: TFInside
+    _rlcatalog_inside = TFInside
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Mapping[str, Any] | None,
+        name: str | None,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name, "tf")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(own := cls.__dict__.get("value_function"), types.FunctionType):
+            cls.value_function = _same_trace(own)  # type: ignore[method-assign]
+
+    def register_variables(self, variables: Iterable[Any]) -> None:
+        """Add variables that cannot be found by walking the attributes (RLlib's models call this)."""
+        self._rlcatalog.registered.extend(variables)
+
+    def variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
+        """Return all variables, as a list or by name."""
+        found = {item.name: item.variable for item in found_in(self) if not item.part}
+        return found if as_dict else list(found.values())
+
+    def trainable_variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
+        """Return the trainable variables, as a list or by name."""
+        found = {item.name: item.variable for item in found_in(self) if item.variable.trainable and not item.part}
+        return found if as_dict else list(found.values())
+
+    def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return all variables as arrays, in canonical layouts (see `ModelV2.get_weights`)."""
+        return self._rlcatalog.weights(self)
+
+    def variable_axes(self) -> dict[str, tuple[int, ...] | None]:
+        """Return by name the axes that turn a variable, and what has its form, into its canonical layout, or None."""
+        return {item.name: item.axes for item in found_in(self)}
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Set all variables from arrays (see `ModelV2.set_weights`)."""
+        self._rlcatalog.set_weights(self, weights)
+
+
+def _same_trace(value_function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(value_function)
+    def checked(self: TFModelV2, *args: Any, **kwargs: Any) -> Any:
+        self._rlcatalog.check_trace(self, "value_function")
+        return value_function(self, *args, **kwargs)
+
+    return checked
+
+
+class RecurrentNetwork(TFModelV2):
+    """Base class of recurrent models: implement `forward_rnn` and `get_initial_state`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(own := cls.__dict__.get("value_function"), types.FunctionType):
+            cls.value_function = in_row_order(own)  # type: ignore[method-assign]
+
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Add the time dimension and call `forward_rnn`."""
+        flat = tf.cast(input_dict["obs_flat"], dtype_of(self))
+        rows = tf.shape(flat)[0]
+        if seq_lens is None:
+            seq_lens = tf.ones([rows], tf.int32)
+        sequences, steps = tf.shape(seq_lens)[0], steps_of(flat, seq_lens)
+        self._rlcatalog.timed = (steps, sequences) if self.is_time_major() else None
+        inputs = tf.reshape(flat, [sequences, steps, flat.shape[-1]])
+        if self.is_time_major():
+            inputs = tf.transpose(inputs, [1, 0, 2])
+        output, new_state = self.forward_rnn(inputs, state, seq_lens)
+        if self.is_time_major():
+            check_time_major(self, tuple(output.shape), *inputs.shape[:2])
+            output = tf.transpose(tf.reshape(output, [steps, sequences, output.shape[-1]]), [1, 0, 2])
+        return tf.reshape(output, [-1, output.shape[-1]]), list(new_state)
+
+    def forward_rnn(self, inputs: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        """Compute a batch of sequences.
+
+        Args:
+            inputs: Observations `[B, T, obs_size]` (`[T, B, obs_size]` when time-major).
+            state: State tensors `[B, ...]`.
+            seq_lens: Sequence lengths `[B]`.
+
+        Returns:
+            Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
+            What `value_function` makes of tensors that were kept here is in the same order: its values are turned from
+            `[T, B]` to the order of the batch, as the outputs are.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
+
+
+RecurrentTFModelV2 = RecurrentNetwork

@@ -1,0 +1,221 @@
+"""Activations, initialisers and dense layers in TensorFlow, under the names of `rlcatalog.config.names`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
+from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
+from rlcatalog_tf.ops import flatten_rows
+
+ACTIVATIONS: dict[str, Callable[[Any], Any] | None] = {
+    "linear": None,
+    "relu": tf.nn.relu,
+    "tanh": tf.tanh,
+    "elu": tf.nn.elu,
+    "silu": tf.nn.silu,
+    "gelu": tf.nn.gelu,
+    "sigmoid": tf.sigmoid,
+    "softplus": tf.nn.softplus,
+    "leaky_relu": lambda x: tf.nn.leaky_relu(x, alpha=0.01),  # PyTorch's slope
+    "selu": tf.nn.selu,
+    "softmax": tf.nn.softmax,
+}
+
+
+def activation(value: Any) -> Callable[[Any], Any] | None:
+    """Return the function for an activation's name or callable; None for "linear"."""
+    name = activation_name(value)
+    if isinstance(name, str):
+        return ACTIVATIONS[name]
+    return name() if isinstance(name, type) else name  # type: ignore[no-any-return]
+
+
+def _normc(shape: Sequence[int], std: float) -> Any:
+    value = tf.random.normal(shape)
+    return value * (std / tf.sqrt(tf.reduce_sum(tf.square(value), axis=list(range(1, len(shape))), keepdims=True)))
+
+
+def _scaled(shape: Sequence[int], scale: float, fan: str, uniform: bool) -> Any:
+    receptive = math.prod(shape[2:])
+    fan_in, fan_out = shape[1] * receptive, shape[0] * receptive
+    std = scale * math.sqrt({"avg": 2.0 / (fan_in + fan_out), "in": 2.0 / fan_in}[fan])
+    bound = math.sqrt(3.0) * std
+    return tf.random.uniform(shape, -bound, bound) if uniform else tf.random.normal(shape, stddev=std)
+
+
+def _fan_in_uniform(shape: Sequence[int], gain: float, inputs: int | None = None) -> Any:
+    bound = gain / math.sqrt(fan_in(shape, inputs))
+    return tf.random.uniform(shape, -bound, bound)
+
+
+def _orthogonal(shape: Sequence[int], gain: float) -> Any:
+    rows, columns = shape[0], math.prod(shape[1:])
+    q, r = tf.linalg.qr(tf.random.normal([max(rows, columns), min(rows, columns)]))
+    q *= tf.sign(tf.linalg.diag_part(r))
+    return tf.reshape(gain * (tf.transpose(q) if rows < columns else q), shape)
+
+
+#: Each makes a value in PyTorch's layout, `[out, in, ...]`.
+_INITIALIZERS: dict[str, Callable[..., Any]] = {
+    "normc": _normc,
+    "xavier_uniform": lambda shape, gain: _scaled(shape, gain, "avg", uniform=True),
+    "xavier_normal": lambda shape, gain: _scaled(shape, gain, "avg", uniform=False),
+    "kaiming_uniform": lambda shape: _scaled(shape, 1.0, "in", uniform=True),
+    "kaiming_normal": lambda shape: _scaled(shape, 1.0, "in", uniform=False),
+    "orthogonal": _orthogonal,
+    "fan_in_uniform": _fan_in_uniform,
+    "uniform": lambda shape, a, b: tf.random.uniform(shape, a, b),
+    "normal": lambda shape, mean, std: tf.random.normal(shape, mean, std),
+    "truncated_normal": lambda shape, mean, std: tf.random.truncated_normal(shape, mean, std),
+    "constant": lambda shape, val: tf.fill(shape, float(val)),
+    "zeros": lambda shape: tf.zeros(shape),
+    "ones": lambda shape: tf.ones(shape),
+}
+
+
+def initial_value(shape: Sequence[int], value: Any, config: Mapping[str, Any], inputs: int | None = None) -> Any:
+    """Return an initial value, float32, in PyTorch's layout.
+
+    Args:
+        shape: `[out, in, ...]` for weights, `[out]` for a bias.
+        value: A neutral name, or a Keras-style callable of a shape (for a dense weight: `[in, out]`).
+        config: Arguments for it.
+        inputs: How many inputs the layer has, for a bias, which does not show it.
+    """
+    name = initializer_name(value, dict(config))
+    with initializing(value):
+        if isinstance(name, str):
+            known = {"inputs": inputs} if name == "fan_in_uniform" else {}
+            return _INITIALIZERS[name](tuple(shape), **{**INITIALIZERS[name], **config, **known})
+        made = name(**config) if isinstance(name, type) else name
+        if len(shape) != 2:
+            return tf.cast(made(tuple(shape)), tf.float32)
+        return tf.transpose(tf.cast(made((shape[1], shape[0])), tf.float32))
+
+
+def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
+    """Return RLlib's initialiser in Keras' form: what lies along the first axis of a shape gets the L2 norm `std`.
+
+    Of a dense layer's `[in, out]` these are the columns.
+    """
+
+    def initialize(shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> Any:
+        if len(shape) == 2:
+            value = tf.transpose(_normc((int(shape[1]), int(shape[0])), std))
+        else:
+            value = tf.random.normal(shape)
+            value *= std / tf.sqrt(tf.reduce_sum(tf.square(value), axis=0, keepdims=True))
+        return value if dtype is None else tf.cast(value, dtype)
+
+    return initialize
+
+
+def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    """Run the trunk of a memory or head; return its features `[B, width]`, float32, and its new state.
+
+    Raises:
+        ModelContractError: The features are not as wide as the trunk has announced.
+    """
+    x, new_state = trunk(input_dict, state, seq_lens)
+    x = flatten_rows(x)
+    check_features(trunk, x.shape[1])
+    return tf.cast(x, tf.float32), new_state
+
+
+class Dense:
+    """One linear layer whose variables exist from the start.
+
+    The kernel is stored `[in, out]`, as TensorFlow multiplies; its canonical form is PyTorch's `[out, in]`.
+
+    Args:
+        inputs: Width of the input.
+        spec: The layer; its activation is applied by the caller.
+    """
+
+    def __init__(self, inputs: int, spec: DenseSpec) -> None:
+        weight = initial_value((spec.size, inputs), spec.weights, spec.weights_config)
+        self.kernel = tf.Variable(tf.transpose(weight), name="kernel")
+        self.bias = tf.Variable(initial_value((spec.size,), spec.bias, spec.bias_config, inputs), name="bias")
+
+    def __call__(self, x: Any) -> Any:
+        """Map `[B, in]` to `[B, out]`."""
+        return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
+
+    def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
+        """Yield (canonical name, variable, axes that turn its value into the canonical layout)."""
+        yield "weight", self.kernel, (1, 0)
+        yield "bias", self.bias, None
+
+
+class DenseStack:
+    """Dense layers with their activations.
+
+    Args:
+        inputs: Width of the input.
+        specs: The layers.
+
+    Attributes:
+        outputs: Width of the output.
+    """
+
+    def __init__(self, inputs: int, specs: Sequence[DenseSpec]) -> None:
+        widths = [inputs, *(spec.size for spec in specs)]
+        self.layers = [Dense(n, spec) for n, spec in zip(widths, specs, strict=False)]
+        self.activations = [activation(spec.activation) for spec in specs]
+        self.outputs = widths[-1]
+
+    def __call__(self, x: Any) -> Any:
+        """Map `[B, inputs]` to `[B, outputs]`."""
+        for layer, activate in zip(self.layers, self.activations, strict=True):
+            x = layer(x)
+            if activate is not None:
+                x = activate(x)
+        return x
+
+
+class FreeLogStd:
+    """Appends a trained vector, the same for every row, to the means: the `free_log_std` option.
+
+    Args:
+        size: Number of log standard deviations.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.log_std = tf.Variable(tf.zeros(size), name="log_std")
+
+    def __call__(self, means: Any) -> Any:
+        """Map `[B, size]` to `[B, 2 size]`."""
+        log_std = tf.broadcast_to(self.log_std, tf.shape(means))
+        return tf.concat([means, log_std], axis=1)
+
+
+class OutputLayers:
+    """Logits and value: the outermost layers of a model.
+
+    Args:
+        plan: Their sizes; it must have logits.
+        value_inputs: Width of what the value layer reads; missing, that of what the logits read.
+    """
+
+    def __init__(self, plan: OutputPlan, value_inputs: int | None = None) -> None:
+        assert plan.logits is not None
+        self.logits = Dense(plan.features, plan.logits)
+        self.activation = activation(plan.logits.activation)
+        self.free_log_std = FreeLogStd(plan.free_log_std) if plan.free_log_std else None
+        self.value = Dense(value_inputs or plan.features, output_spec(1))
+
+    def __call__(self, features: Any) -> Any:
+        """Map features `[B, n]` to the model's output `[B, num_outputs]`."""
+        output = self.logits(features)
+        if self.activation is not None:
+            output = self.activation(output)
+        return output if self.free_log_std is None else self.free_log_std(output)
+
+    def values(self, features: Any) -> Any:
+        """Map features `[B, n]` to value estimates `[B]`."""
+        return self.value(features)[:, 0]

@@ -1,0 +1,202 @@
+"""Variables of a TensorFlow model, found under stable names.
+
+A name is the path of attributes and indices that leads to the variable, as in PyTorch's `state_dict`; the counters in
+Keras' own names ("dense_3") differ from one instance to the next. Lists, dicts and objects of any class are looked
+into. An object whose variables have another canonical layout than their own defines `canonical()`, which yields name,
+variable and the axes that turn its value into that layout, or None. Keras' common layers have PyTorch's names and
+layouts (`rlcatalog_tf.keras_layouts`).
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from rlcatalog.models import ModelV2
+from rlcatalog.observations import Preprocessor
+from rlcatalog_tf.keras_layouts import Layout, layouts_of
+
+
+class Found(NamedTuple):
+    """One variable, or a part of one, under its canonical name.
+
+    Attributes:
+        name: Canonical name.
+        variable: The tf.Variable.
+        axes: Axes that turn its value into the canonical layout, or None.
+        layout: Where that takes more than exchanging axes, how; of one variable there may be several arrays then.
+        part: Which of those it is.
+    """
+
+    name: str
+    variable: Any
+    axes: tuple[int, ...] | None
+    layout: Layout | None = None
+    part: int = 0
+
+    @classmethod
+    def of(cls, path: str, variable: Any, layout: Layout) -> list[Found]:
+        """Return what a layout makes of a variable."""
+        axes = layout.axes
+        if axes is not None or layout.to is None:
+            return [cls(_join(path, layout.names[0]), variable, axes)]
+        return [cls(_join(path, name), variable, None, layout, part) for part, name in enumerate(layout.names)]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape in the canonical layout."""
+        if self.layout is not None:
+            return tuple(self.value().shape)
+        own = self.variable.shape
+        return tuple(own) if self.axes is None else tuple(own[axis] for axis in self.axes)
+
+    def value(self) -> np.ndarray[Any, Any]:
+        """Return its value in the canonical layout."""
+        value: np.ndarray[Any, Any] = self.variable.numpy()
+        if self.layout is not None:
+            assert self.layout.to is not None
+            return self.layout.to(value)[self.part]
+        return value if self.axes is None else value.transpose(self.axes)
+
+
+def find(model: Any) -> list[Found]:
+    """Return the variables of a model in the order of its attributes, each once."""
+    seen: set[tuple[int, int]] = set()
+    found = []
+    for item in _walk(model, "", set()):
+        if (id(item.variable), item.part) not in seen:
+            seen.add((id(item.variable), item.part))
+            found.append(item)
+    return found
+
+
+def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
+    """Whether a Keras layer, wherever `find` looks, has yet to make its variables at its first call."""
+    visited = set() if _visited is None else _visited
+    if isinstance(value, _PLAIN) or id(value) in visited:
+        return False
+    visited.add(id(value))
+    if _is_layer(value):
+        return not value.built
+    return any(unbuilt(part, visited) for _, part in _parts(value))
+
+
+def raw(variable: Any) -> Any:
+    """Return the tf.Variable behind a Keras variable; a tf.Variable is returned as it is."""
+    return variable if isinstance(variable, tf.Variable) else variable.value
+
+
+#: What holds no variables of a model. A preprocessor leads to the catalog that made it.
+_PLAIN = (str, bytes, int, float, type(None), type, np.ndarray, types.FunctionType, types.ModuleType, Preprocessor)
+#: Packages whose objects are not looked into, but for layers, modules and variables: they hold the variables of
+#: optimisers and of caches.
+_CLOSED = frozenset({"tensorflow", "keras", "tf_keras", "numpy", "gymnasium", "torch"})
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a list, dict or object holds, by name."""
+    if isinstance(value, list | tuple):
+        yield from ((str(index), item) for index, item in enumerate(value))
+    elif isinstance(value, Mapping):
+        yield from ((str(key), item) for key, item in value.items())
+    elif isinstance(value, tf.Module) or type(value).__module__.partition(".")[0] not in _CLOSED:
+        for name, item in _attributes(value):
+            # The kernel's own, and TensorFlow's own bookkeeping.
+            if not name.startswith(("_rlcatalog", "_self_")):
+                yield name, item
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    yield from list(getattr(value, "__dict__", {}).items())
+    for cls in type(value).__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if not name.startswith("__") and hasattr(value, name):
+                yield name, getattr(value, name)
+
+
+def _walk(value: Any, path: str, visited: set[int]) -> Iterator[Found]:
+    if isinstance(value, tf.Variable):
+        yield Found(path, value, None)
+        return
+    if isinstance(value, _PLAIN) or id(value) in visited:
+        return
+    visited.add(id(value))
+    keras = sys.modules.get("keras")
+    if not isinstance(value, ModelV2) and callable(getattr(type(value), "canonical", None)):
+        for name, variable, axes in value.canonical():
+            yield Found(_join(path, name), raw(variable), axes)
+    elif keras is not None and isinstance(value, keras.Variable):
+        yield Found(path, value.value, None)
+    elif _is_layer(value):
+        yield from _layer(value, path, visited)
+    else:
+        for name, item in _parts(value):
+            yield from _walk(item, _join(path, name), visited)
+
+
+def _kerases() -> list[Any]:
+    """Return Keras and legacy Keras, as far as they are loaded."""
+    return [module for name in ("keras", "tf_keras") if (module := sys.modules.get(name)) is not None]
+
+
+def _is_layer(value: Any) -> bool:
+    return any(isinstance(value, keras.layers.Layer) for keras in _kerases())
+
+
+def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[Found]:
+    """Yield a layer's variables: canonical ones, those of the layers in it, then what is left under its own names."""
+    if not layer.built and not isinstance(layer, tuple(keras.Model for keras in _kerases())):
+        return
+    found: list[Found] = []
+    for keras in _kerases():
+        if isinstance(layer, keras.Sequential) or type(layer).__name__ == "Functional":
+            for index, inner in enumerate(layer.layers):
+                found += _walk(inner, _join(path, str(index)), visited)
+            break
+        if (layouts := layouts_of(layer, keras)) is not None:
+            for variable, layout in layouts:
+                found += Found.of(path, raw(variable), layout)
+            break
+    else:
+        own = _bookkeeping()
+        for name, item in _attributes(layer):
+            if name not in own and not name.startswith("_self_") and _holds_layers(item):
+                found += _walk(item, _join(path, name), visited)
+    yield from found
+    known = {id(item.variable) for item in found}
+    rest = [variable for variable in (layer.weights if layer.built else []) if id(raw(variable)) not in known]
+    names = [variable.name.rpartition("/")[2].partition(":")[0] for variable in rest]  # legacy: dense_3/kernel:0
+    for index, (name, variable) in enumerate(zip(names, rest, strict=True)):
+        yield Found(_join(path, name if names.count(name) == 1 else str(index)), raw(variable), None)
+
+
+def _holds_layers(value: Any) -> bool:
+    """Whether a layer's attribute is a layer, a variable, or a list or dict with such."""
+    if isinstance(value, list | tuple):
+        return any(map(_holds_layers, value))
+    if isinstance(value, Mapping):
+        return any(map(_holds_layers, value.values()))
+    return _is_layer(value) or isinstance(
+        value, (tf.Variable, *(keras.Variable for keras in _kerases() if hasattr(keras, "Variable")))
+    )
+
+
+def _bookkeeping() -> set[str]:
+    """Return the attributes that Keras itself gives to each layer and model: they lead to the same layers again."""
+    return {name for keras in _kerases() for cls in (keras.layers.Layer, keras.Model) for name in _fresh(cls)}
+
+
+@cache
+def _fresh(cls: Any) -> frozenset[str]:
+    return frozenset(vars(cls()))
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,25 @@
+"""PyTorch: base classes for models, building blocks, and the installed parts' classes by name.
+
+`from rlcatalog_torch import TorchModelV2, FullyConnectedNetwork, Categorical, normc_initializer`
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lazy_loader
+
+from rlcatalog.frameworks import require_framework
+from rlcatalog.plugins import part_class, part_classes
+
+require_framework("torch")
+
+_own, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    return _own(name) if name in __all__ else part_class(__name__, name, "torch")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *part_classes("torch")})

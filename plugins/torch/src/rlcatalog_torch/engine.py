@@ -1,0 +1,336 @@
+"""Engine: what PyTorch does for a `Policy`."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlcatalog.actions import ActionDistribution, entropy_of, params_given
+from rlcatalog_policy import Evaluation, Policy, lengths_of, memory_of, views_of
+from rlcatalog_torch.dtypes import HALF, dtype_of, floats_as, widened
+from rlcatalog_torch.outputs import flat_sample, values_of
+from rlcatalog_torch.sequences import Padding
+
+Array = np.ndarray[Any, Any]
+
+#: How often a tensor, or what shares its memory, was written in place: PyTorch counts it.
+_VERSION = operator.attrgetter("_version")
+
+
+class TorchEngine:
+    """Runs a policy's model and distribution in PyTorch.
+
+    Args:
+        policy: The policy.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.model: Any = policy.model
+        self.dist_class: Any = policy.dist_class
+        self.conformity = policy.conformity
+        self.scalar = policy.action_codec.scalar
+        self.width, self.outputs = policy.action_codec.width, policy.conformity.outputs
+        #: Whether what takes a backward pass to see was seen to be right.
+        self._examined = False
+        self.has_value = policy.has_value
+        #: The memory acting returned last, as arrays and, on a device, as tensors, which are not moved there again.
+        self._last: tuple[Any, list[torch.Tensor]] = (None, [])
+        #: The lengths of the last step's sequences, all 1.
+        self._lengths = torch.ones(0, dtype=torch.int32)
+        self.device, self.on_cpu = torch.device("cpu"), True
+        self.numpy: Callable[[torch.Tensor], Array] = torch.Tensor.numpy
+
+    def act(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+    ) -> tuple[Any, ...]:
+        """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
+        model = self.model
+        if model.training:
+            model.eval()
+        rows = len(obs)
+        input_dict, states = self._one_step(obs, views, memory)
+        with torch.inference_mode():
+            seq_lens = self._single_steps(rows) if memory else None
+            inputs, new_state = model(input_dict, states, seq_lens)
+            if views or input_dict["obs"]._version or (states and self.on_cpu and any(map(_VERSION, states))):
+                self._check_untouched({}, _versions(input_dict, states))
+            if type(inputs) is not Tensor or inputs.shape != (rows, self.outputs):
+                self.conformity.check_outputs(inputs, rows)
+            if inputs.dtype in HALF:
+                inputs = inputs.float()
+            if mask is not None:
+                inputs = self.dist_class.masked(inputs, self.tensor(mask))
+            dist = self.dist_class(inputs, model)
+            sample = dist.sample() if explore else dist.deterministic_sample()
+            if type(sample) is not Tensor:
+                self.conformity.check_tensors(sample, "sample" if explore else "deterministic_sample")
+            raw, logp = self._score(dist, sample, rows)
+            if type(logp) is not Tensor or logp.shape != (rows,):
+                self.conformity.check_rows(logp, rows, "logp")
+            value = self.numpy(values_of(self.model, rows)) if self.has_value else None
+            found: tuple[Array, ...] = ()
+            if states:
+                # What inference mode did not make is an input or a weight: the state must not change with it.
+                owned = [part if part.is_inference() else part.clone() for part in new_state]
+                found = tuple(self.numpy(widened(part)) for part in owned)
+                if not self.on_cpu:
+                    self._last = (found, new_state)
+            return raw, self.numpy(logp), value, self.numpy(params_given(dist, sample)), found
+
+    def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
+        """Return value estimates, as a NumPy array; no distribution is made."""
+        if self.model.training:
+            self.model.eval()
+        input_dict, states = self._one_step(obs, views, memory)
+        with torch.inference_mode():
+            seq_lens = self._single_steps(len(obs)) if memory else None
+            self.model({**input_dict, "values_only": True}, states, seq_lens)
+            self._check_untouched({}, _versions(input_dict, states))
+            return self.numpy(values_of(self.model, len(obs)))
+
+    def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
+        """Score stored actions; see `Policy.evaluate`."""
+        model = self.model
+        if not model.training:
+            model.train()
+        views = views_of(self.policy, batch)
+        dtype = dtype_of(model)
+        input_dict: dict[str, Any] = {name: self.tree(view, dtype) for name, view in views.items()}
+        input_dict["obs"] = self.tensor(batch["obs"], dtype)
+        sequences = self._sequences(batch, dtype) if self.policy.memory else None
+        rows = input_dict["obs"].shape[0]
+        if sequences is None:
+            before = _versions(input_dict)
+            inputs, _ = model({**input_dict, "is_training": True}, [], None)
+            self._check_untouched(before, _versions(input_dict))
+            self._check_outputs(inputs, rows)
+            value = values_of(self.model, rows) if self.has_value else None
+        else:
+            lengths, padded, states = sequences
+            repeats = self.policy.views.training
+            input_dict = {name: padded.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
+            before = _versions(input_dict, states)
+            outputs, _ = model({**input_dict, "is_training": True, "outputs_only": True}, states, lengths)
+            self._check_untouched(before, _versions(input_dict, states))
+            places = input_dict["obs"].shape[0]
+            self._check_outputs(outputs, places)
+            inputs = padded.take(outputs)
+            value = padded.take(values_of(self.model, places)) if self.has_value else None
+        inputs = widened(inputs)
+        if batch.get("mask") is not None:
+            inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())
+        dist = self.dist_class(inputs, model)
+        raw = self.tensor(batch["raw_action"], inputs.dtype)
+        raw = raw[:, 0] if self.scalar and raw.ndim == 2 else raw
+        logp = dist.logp(raw)
+        uncertainty, kind = entropy_of(dist, flat_sample, entropy)
+        kl = self._kl(batch, dist, raw)
+        for found, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
+            if found is not None and (type(found) is not Tensor or found.shape != (rows,)):
+                self.conformity.check_rows(found, rows, method)
+        if not self._examined and logp.requires_grad:
+            self._examine(inputs, [found for found in (logp, uncertainty, value) if found is not None])
+        return Evaluation(logp, uncertainty, kind, value, dist, kl)
+
+    def _check_untouched(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+        """Raise where a model has written into an input: it may share its memory with an array of the caller.
+
+        Raises:
+            ModelContractError: The version of an input has grown; one that is not in `before` began at 0.
+        """
+        for name, version in after.items():
+            if version != before.get(name, 0):
+                self.conformity.was_written(name)
+
+    def _check_outputs(self, outputs: Any, rows: int) -> None:
+        if type(outputs) is not Tensor or outputs.shape != (rows, self.outputs):
+            self.conformity.check_outputs(outputs, rows)
+
+    def _examine(self, inputs: torch.Tensor, found: list[torch.Tensor]) -> None:
+        """Raise where a sample carries a gradient, or a weight takes part that nobody trains.
+
+        Raises:
+            ModelContractError: So it is.
+        """
+        if torch._C._are_functorch_transforms_active():  # neither draws nor leaves are what they seem there
+            return
+        own = {id(parameter) for parameter in self.model.parameters()}
+        for leaf in _leaves(found):
+            if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
+                self.conformity.nobody_holds(_place_of(leaf, self.model), leaf.shape)
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):  # as if nothing was drawn
+            drawn = self.dist_class(inputs, self.model).sample()
+        if flat_sample(drawn).requires_grad:
+            self.conformity.has_gradient("sample")
+        self._examined = True
+
+    def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
+        """Return the log density `[B]` of raw actions under stored parameters."""
+        with torch.inference_mode():
+            params, raw = (torch.from_numpy(np.array(one)).to(self.device) for one in (dist_inputs, raw_action))
+            raw = floats_as(raw[:, 0] if self.scalar else raw, params.dtype)
+            stored: Any = self.policy.stored_dist
+            return _copied(stored(params, self.model).logp(raw))
+
+    def _kl(self, batch: Mapping[str, Any], dist: Any, raw: torch.Tensor) -> torch.Tensor | None:
+        if batch.get("dist_inputs") is None:
+            return None
+        stored: Any = self.policy.stored_dist
+        params = params_given(dist, raw)
+        # As in RLlib, both have today's model, where they read one.
+        old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
+        kl: torch.Tensor = old.kl(stored(params, self.model))
+        return kl
+
+    def to(self, device: str) -> None:
+        """Move the model to a device."""
+        self.device = torch.device(device)
+        self.on_cpu = self.device.type == "cpu"
+        self.numpy = torch.Tensor.numpy if self.on_cpu else _copied
+        self.model.to(self.device)
+        self._last = (None, [])  # those are where the model was
+        self._lengths = self._lengths.to(self.device)
+
+    def random_state(self) -> dict[str, Array]:
+        """Return the states of PyTorch's generators, which are the process's: the CPU's, and the device's beside it."""
+        states = {"cpu": torch.get_rng_state()}
+        if not self.on_cpu and self.device.type != "meta":
+            states[self.device.type] = torch.get_device_module(self.device).get_rng_state(self.device)
+        return {name: state.numpy() for name, state in states.items()}
+
+    def set_random_state(self, state: Mapping[str, Array]) -> None:
+        """Set the states of PyTorch's generators; of another device than the policy's there is none to set."""
+        torch.set_rng_state(torch.from_numpy(np.array(state["cpu"])))
+        if self.device.type in state and not self.on_cpu:
+            held = torch.from_numpy(np.array(state[self.device.type]))
+            torch.get_device_module(self.device).set_rng_state(held, self.device)
+
+    def tensor(self, value: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Return an array or tensor as a tensor on the device.
+
+        Args:
+            value: The array or tensor.
+            dtype: What floating-point numbers are cast to; others stay as they are.
+        """
+        if isinstance(value, torch.Tensor):
+            tensor = value
+        else:
+            array = np.asarray(value)
+            tensor = torch.from_numpy(array if array.flags.carray else array.copy())
+        if tensor.dtype is not dtype and tensor.is_floating_point():
+            tensor = tensor.to(dtype)
+        return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
+
+    def _score(self, dist: ActionDistribution, sample: Any, rows: int) -> tuple[Array, torch.Tensor]:
+        """Return a sample in its flat form, an array `[B, width]`, and its logp."""
+        if not isinstance(sample, torch.Tensor):
+            sample = flat_sample(sample)
+        raw = self.numpy(sample)
+        if raw.ndim == 1:
+            raw = raw[:, None]
+        elif raw.ndim > 2:
+            raw = raw.reshape(len(raw), math.prod(raw.shape[1:]))
+        if raw.shape != (rows, self.width):
+            self.conformity.check_sample(raw, rows)
+        return raw, dist.logp(sample)
+
+    def tree(self, value: Any, dtype: torch.dtype) -> Any:
+        """Return a structure of arrays as one of tensors; see `tensor`."""
+        if isinstance(value, Mapping):
+            return {name: self.tree(part, dtype) for name, part in value.items()}
+        if isinstance(value, tuple):
+            return tuple(self.tree(part, dtype) for part in value)
+        return self.tensor(value, dtype)
+
+    def _one_step(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]
+    ) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        """Return a model's input and memory for one step; made outside of inference mode, they count their versions."""
+        dtype = dtype_of(self.model)
+        input_dict: dict[str, Any] = {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
+        for name, view in views.items():
+            input_dict[name] = self.tree(view, dtype)
+        return input_dict, self._states(memory, dtype) if memory else []
+
+    def _states(self, memory: tuple[Array, ...], dtype: torch.dtype) -> list[torch.Tensor]:
+        arrays, tensors = self._last
+        return [self.tensor(part, dtype) for part in (tensors if memory is arrays else memory)]
+
+    def _single_steps(self, rows: int) -> torch.Tensor:
+        """Return the lengths of sequences of one step; those of the last call where there are as many."""
+        if self._lengths.shape[0] != rows:
+            with torch.inference_mode(False):
+                self._lengths = torch.ones(rows, dtype=torch.int32, device=self.device)
+        return self._lengths
+
+    def _sequences(
+        self, batch: Mapping[str, Any], dtype: torch.dtype
+    ) -> tuple[torch.Tensor, Padding, list[torch.Tensor]]:
+        """Return the lengths of a batch's sequences, where their rows stand, and the memory each began with."""
+        rows = len(batch["obs"])
+        lengths = lengths_of(batch, rows)
+        memory = memory_of(self.policy, batch, len(lengths))
+        padding = Padding(lengths, int(lengths.max(initial=0)), self.device)
+        return torch.from_numpy(lengths).to(self.device), padding, [self.tensor(part, dtype) for part in memory]
+
+
+def _versions(input_dict: Mapping[str, Any], states: Sequence[torch.Tensor] = ()) -> dict[str, int]:
+    """Return how often each tensor that a model is given was written in place, by name."""
+    versions: dict[str, int] = {}
+
+    def walk(name: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            if not value.is_inference():  # such a tensor keeps no count, and no array shares its memory
+                versions[name] = value._version
+        elif isinstance(value, Mapping):
+            for key, part in value.items():
+                walk(f"{name}[{key!r}]", part)
+        elif isinstance(value, tuple):
+            for i, part in enumerate(value):
+                walk(f"{name}[{i}]", part)
+
+    walk("input_dict", input_dict)
+    for i, state in enumerate(states):
+        walk(f"state[{i}]", state)
+    return versions
+
+
+def _leaves(found: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield the leaves that gradients of tensors reach."""
+    functions = [tensor.grad_fn for tensor in found if tensor.grad_fn is not None]
+    known = set(functions)
+    for function in functions:
+        if hasattr(function, "variable"):
+            yield function.variable
+        inner = {before for before, _ in function.next_functions if before is not None} - known
+        known |= inner
+        functions += inner
+
+
+def _place_of(leaf: torch.Tensor, model: torch.nn.Module) -> str:
+    """Return where a parameter stands that is in a list, tuple or dict of a module; else what can be said of it."""
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            items = (
+                value.items()
+                if isinstance(value, dict)
+                else enumerate(value)
+                if isinstance(value, list | tuple)
+                else ()
+            )
+            for key, item in items if not name.startswith("_") else ():
+                if item is leaf or (isinstance(item, torch.nn.Module) and any(p is leaf for p in item.parameters())):
+                    return f"{path}.{name}[{key!r}]".lstrip(".")
+    return "without a name"
+
+
+def _copied(tensor: torch.Tensor) -> Array:
+    return tensor.cpu().numpy()

@@ -1,0 +1,81 @@
+"""What the kernel keeps of a PyTorch model and does with it (see `rlcatalog.models.inside`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from rlcatalog.models import Inside, check_weights
+from rlcatalog_torch.sequences import Padding
+
+#: Whether `torch.jit.trace` is at work, asked as nn.Module asks it.
+_tracing = torch._C._get_tracing_state
+
+
+class TorchInside(Inside):
+    """The kernel's state of a PyTorch model."""
+
+    __slots__ = ()
+
+    def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
+        """Call `forward`: with nn.Module's hooks where there are any, compiled after `model.compile()`."""
+        # nn.Module.__call__ runs the hooks around forward; without any, it is three microseconds for nothing.
+        if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
+            return nn.Module.__call__(model, inputs, state, seq_lens)
+        if model._compiled_call_impl is not None:
+            return nn.Module.__call__(model, inputs, state, seq_lens)
+        return model.forward(inputs, state, seq_lens)
+
+    def no_state(self) -> Any:
+        """Return the state of a model without one: a list; for `torch.jit.trace`, which takes no empty one, a tuple."""
+        return () if _tracing() else []
+
+    def is_no_state(self, state: Any) -> bool:
+        """Whether something that is no list stands for no state, as `no_state` may have returned it."""
+        return state == () and bool(_tracing())
+
+    def hold(self, model: Any, models: Mapping[str, Any]) -> None:
+        """Note the models that a model is built around, and hold those that are kept where nn.Module does not look."""
+        super().hold(model, models)
+        found = {id(module) for module in model.modules()}
+        for name, held in self.held.items():
+            if id(held) not in found and isinstance(held, nn.Module):
+                model.add_module(f"_rlcatalog_{name}", held)
+
+    def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:
+        """Return all weights and buffers as arrays, under the names of `state_dict`."""
+        return {name: _array(tensor) for name, tensor in model.state_dict().items()}
+
+    def set_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
+        """Set all weights from arrays."""
+        state = model.state_dict()
+        check_weights(model, {name: tuple(tensor.shape) for name, tensor in state.items()}, weights)
+        with torch.no_grad():
+            for name, tensor in state.items():
+                tensor.copy_(torch.as_tensor(np.array(weights[name]), dtype=tensor.dtype))
+
+    def flatten(self, obs: torch.Tensor) -> torch.Tensor:
+        """Return a tensor as [B, size]."""
+        return obs.reshape(obs.shape[0], math.prod(obs.shape[1:]))  # -1 fits no empty batch
+
+    def batch_major(self, rows: Any, steps: int, sequences: int) -> Any:
+        """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
+        if not isinstance(rows, torch.Tensor) or rows.shape[:1] != (steps * sequences,):
+            return rows  # `check_values` says what is wrong
+        return rows.reshape(steps, sequences, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
+
+    def padding_of(self, seq_lens: Any, rows: torch.Tensor) -> Padding | None:
+        """Return where the padding stands in rows, or None where there is none."""
+        return Padding.of(seq_lens, rows)
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    tensor = tensor.detach().cpu()
+    if tensor.dtype is torch.bfloat16:  # NumPy has none; float32 holds its values exactly
+        tensor = tensor.float()
+    return tensor.numpy().copy()

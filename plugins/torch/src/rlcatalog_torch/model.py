@@ -1,0 +1,151 @@
+"""The model contract in PyTorch: `TorchModelV2` and `RecurrentNetwork`."""
+
+from __future__ import annotations
+
+import types
+from abc import ABCMeta
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from rlcatalog.models import ModelV2, check_time_major, in_row_order
+from rlcatalog_torch.dtypes import dtype_of
+from rlcatalog_torch.inside import TorchInside
+from rlcatalog_torch.sequences import sequences_of, steps_of
+
+_MISSING: Any = object()
+
+
+class _ModelMeta(ABCMeta):
+    """Lets a class header name `nn.Module` beside `TorchModelV2`, in either order.
+
+    TorchModelV2 is an nn.Module already. Naming nn.Module first would contradict its method order (and put
+    nn.Module's `__call__` before ModelV2's), so the redundant base is left out.
+    """
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
+        if any(isinstance(base, _ModelMeta) for base in bases):
+            bases = tuple(base for base in bases if base is not nn.Module)
+        return super().__new__(mcs, name, bases, namespace, **kwargs)
+
+
+class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
+    """Base class of PyTorch models.
+
+    Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. `nn.Module.__init__` may be
+    called before, after, or not at all. Called without arguments, the constructor initialises the nn.Module half
+    alone, as `super().__init__()` does under a header that names nn.Module first.
+
+    Args:
+        obs_space: The preprocessor's `observation_space`, or a Box.
+        action_space: The environment's action space.
+        num_outputs: Width of the output, or None for a trunk.
+        model_config: The flat model config.
+        name: A name for the model.
+    """
+
+    framework_of_class: ClassVar[str] = "torch"
+    _rlcatalog_inside = TorchInside
+
+    def __init__(
+        self,
+        obs_space: Any = _MISSING,
+        action_space: Any = None,
+        num_outputs: int | None = None,
+        model_config: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> None:
+        if "_modules" not in self.__dict__:
+            nn.Module.__init__(self)
+        if obs_space is not _MISSING:
+            ModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name, "torch")
+
+    def variables(self, as_dict: bool = False) -> list[nn.Parameter] | dict[str, nn.Parameter]:
+        """Return all parameters, as a list or by name."""
+        return dict(self.named_parameters()) if as_dict else list(self.parameters())
+
+    def trainable_variables(self, as_dict: bool = False) -> list[nn.Parameter] | dict[str, nn.Parameter]:
+        """Return the parameters that require gradients, as a list or by name."""
+        found = {name: p for name, p in self.named_parameters() if p.requires_grad}
+        return found if as_dict else list(found.values())
+
+    def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return all weights and buffers as arrays, under the names of `state_dict`."""
+        return self._rlcatalog.weights(self)
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Set all weights from arrays (see `ModelV2.set_weights`)."""
+        self._rlcatalog.set_weights(self, weights)
+
+    def __getattr__(self, name: str) -> Any:
+        # Layers first: forward() asks for little else, and every microsecond of acting counts.
+        try:
+            return self.__dict__["_modules"][name]
+        except KeyError:
+            return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # A tensor under a name that is a plain attribute already is one still: forward() stores its features this
+        # way at every step, and nn.Module's own __setattr__ costs two microseconds.
+        if type(value) is torch.Tensor and name in self.__dict__:
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Outputs of the last pass belong to a graph that cannot be copied or pickled.
+        graph_free = {}
+        for name, value in self.__dict__.items():
+            on_graph = isinstance(value, torch.Tensor) and (value.grad_fn is not None or value.is_inference())
+            graph_free[name] = None if on_graph else value
+        graph_free.pop("_compiled_call_impl", None)  # it calls this very object
+        return graph_free
+
+
+class RecurrentNetwork(TorchModelV2):
+    """Base class of recurrent models: implement `forward_rnn` and `get_initial_state`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(own := cls.__dict__.get("value_function"), types.FunctionType):
+            cls.value_function = in_row_order(own)  # type: ignore[method-assign]
+
+    def forward(
+        self, input_dict: dict[str, Any], state: list[torch.Tensor], seq_lens: torch.Tensor | None
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Add the time dimension and call `forward_rnn`."""
+        flat = input_dict["obs_flat"].to(dtype_of(self))
+        rows = flat.shape[0]
+        sequences = rows if seq_lens is None else sequences_of(seq_lens)
+        steps = steps_of(rows, sequences)
+        self._rlcatalog.timed = (steps, sequences) if self.is_time_major() else None
+        flat = flat.reshape(sequences, steps, flat.shape[1])
+        if self.is_time_major():
+            flat = flat.transpose(0, 1)
+        if seq_lens is None:
+            seq_lens = torch.ones(rows, dtype=torch.int32, device=flat.device)
+        output, new_state = self.forward_rnn(flat, state, seq_lens)
+        if self.is_time_major():
+            check_time_major(self, tuple(output.shape), steps, sequences)
+            output = output.reshape(steps, sequences, output.shape[-1]).transpose(0, 1)
+        return output.reshape(rows, output.shape[-1]), list(new_state)
+
+    def forward_rnn(
+        self, inputs: torch.Tensor, state: list[torch.Tensor], seq_lens: torch.Tensor
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Compute a batch of sequences.
+
+        Args:
+            inputs: Observations `[B, T, obs_size]` (`[T, B, obs_size]` when time-major).
+            state: State tensors `[B, ...]`.
+            seq_lens: Sequence lengths `[B]`.
+
+        Returns:
+            Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
+            What `value_function` makes of tensors that were kept here is in the same order: its values are turned from
+            `[T, B]` to the order of the batch, as the outputs are.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")

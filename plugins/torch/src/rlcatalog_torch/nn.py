@@ -1,0 +1,218 @@
+"""Activations, initialisers and dense stacks in PyTorch, under the names of `rlcatalog.config.names`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
+from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
+from rlcatalog_torch.dtypes import widened
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
+    "linear": None,
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+    "elu": F.elu,
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "sigmoid": torch.sigmoid,
+    "softplus": F.softplus,
+    "leaky_relu": F.leaky_relu,
+    "selu": F.selu,
+    "softmax": lambda x: torch.softmax(x, dim=-1),
+}
+
+
+def activation(value: Any) -> Callable[[Tensor], Tensor] | None:
+    """Return the function for an activation's name or callable; None for "linear".
+
+    Args:
+        value: A neutral name, an nn.Module class or instance, or a function.
+    """
+    name = activation_name(value)
+    if isinstance(name, str):
+        return ACTIVATIONS[name]
+    return name() if isinstance(name, type) else name  # type: ignore[no-any-return]
+
+
+def normc_(tensor: Tensor, std: float = 1.0) -> Tensor:
+    """Fill a weight `[out, in, ...]` with normal values and scale those of each output to the L2 norm `std`."""
+    with torch.no_grad():
+        tensor.normal_()
+        return tensor.mul_(std / tensor.square().sum(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt())
+
+
+def _fan_in_uniform(tensor: Tensor, gain: float, inputs: int | None = None) -> Tensor:
+    """Fill a weight or a bias as nn.Linear does by itself, with bounds of `gain` / sqrt(inputs)."""
+    bound = gain / math.sqrt(fan_in(tensor.shape, inputs))
+    return nn.init.uniform_(tensor, -bound, bound)
+
+
+def normc_initializer(std: float = 1.0) -> Callable[[Tensor], None]:
+    """Return RLlib's initialiser: rows of L2 norm `std`, written into the tensor it is called with."""
+
+    def initialize(tensor: Tensor) -> None:
+        normc_(tensor, std)
+
+    return initialize
+
+
+_INITIALIZERS: dict[str, Callable[..., Tensor]] = {
+    "normc": normc_,
+    "xavier_uniform": nn.init.xavier_uniform_,
+    "xavier_normal": nn.init.xavier_normal_,
+    "kaiming_uniform": nn.init.kaiming_uniform_,
+    "kaiming_normal": nn.init.kaiming_normal_,
+    "orthogonal": nn.init.orthogonal_,
+    "fan_in_uniform": _fan_in_uniform,
+    "uniform": nn.init.uniform_,
+    "normal": nn.init.normal_,
+    # Keras cuts at two standard deviations; torch at absolute bounds.
+    "truncated_normal": lambda t, mean, std: nn.init.trunc_normal_(t, mean, std, mean - 2 * std, mean + 2 * std),
+    "constant": nn.init.constant_,
+    "zeros": nn.init.zeros_,
+    "ones": nn.init.ones_,
+}
+
+
+def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: int | None = None) -> None:
+    """Fill a parameter in place.
+
+    Args:
+        tensor: Weight `[out, in, ...]` or bias `[out]`.
+        value: A neutral name, or a callable that fills a tensor in place.
+        config: Arguments for it.
+        inputs: How many inputs the layer has, for a bias, which does not show it.
+    """
+    name = initializer_name(value, dict(config))
+    wide = widened(tensor)  # some know no half precision, and all would draw coarsely
+    with initializing(value):
+        if isinstance(name, str):
+            known = {"inputs": inputs} if name == "fan_in_uniform" else {}
+            _INITIALIZERS[name](wide, **{**INITIALIZERS[name], **config, **known})
+        else:
+            name(wide, **config)
+    if wide is not tensor:
+        with torch.no_grad():
+            tensor.copy_(wide)
+
+
+def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
+    """Run the trunk of a memory or head; return its features `[B, width]`, floating-point, and its new state.
+
+    Raises:
+        ModelContractError: The features are not as wide as the trunk has announced.
+    """
+    x, new_state = trunk(input_dict, state, seq_lens)
+    if x.dim() != 2:
+        x = x.flatten(1)
+    if x.shape[1] != trunk.num_outputs:
+        check_features(trunk, x.shape[1])
+    return x if x.is_floating_point() else x.float(), new_state
+
+
+class Linear(nn.Linear):
+    """nn.Linear for small batches, where Python's time counts; it takes numbers of any dtype.
+
+    Its initial values are its maker's (torch's own would be computed for nothing), and its parameters are read from
+    their dictionary instead of through nn.Module's `__getattr__`, at each call anew.
+    """
+
+    def reset_parameters(self) -> None:
+        """Do nothing."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Map `[B, in]` to `[B, out]`."""
+        own = self._parameters
+        weight, bias = (own["weight"], own["bias"]) if "weight" in own else (self.weight, self.bias)  # weight norm, …
+        if input.dtype is not weight.dtype:  # type: ignore[union-attr]
+            input = input.to(weight.dtype)  # type: ignore[union-attr]
+        return F.linear(input, weight, bias)  # type: ignore[arg-type]
+
+
+def dense(inputs: int, spec: DenseSpec) -> nn.Linear:
+    """Return one initialised linear layer; its activation is applied by the caller."""
+    layer = Linear(inputs, spec.size)
+    initialize(layer.weight, spec.weights, spec.weights_config)
+    initialize(layer.bias, spec.bias, spec.bias_config, inputs)
+    return layer
+
+
+class DenseStack(nn.Module):
+    """Dense layers with their activations.
+
+    Args:
+        inputs: Width of the input.
+        specs: The layers.
+
+    Attributes:
+        outputs: Width of the output.
+    """
+
+    def __init__(self, inputs: int, specs: Sequence[DenseSpec]) -> None:
+        super().__init__()
+        widths = [inputs, *(spec.size for spec in specs)]
+        self.layers = nn.ModuleList(dense(n, spec) for n, spec in zip(widths, specs, strict=False))
+        self.outputs = widths[-1]
+        self._activations = [activation(spec.activation) for spec in specs]
+        # An nn.Module with parameters of its own (PReLU) must be registered to be trained.
+        self.activation_modules = nn.ModuleList(a for a in self._activations if isinstance(a, nn.Module))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `[B, inputs]` to `[B, outputs]`."""
+        for layer, activate in zip(self.layers, self._activations, strict=True):
+            x = layer(x)
+            if activate is not None:
+                x = activate(x)
+        return x
+
+
+class FreeLogStd(nn.Module):
+    """Appends a trained vector, the same for every row, to the means: the `free_log_std` option.
+
+    Args:
+        size: Number of log standard deviations.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.log_std = nn.Parameter(torch.zeros(size))
+
+    def forward(self, means: Tensor) -> Tensor:
+        """Map `[B, size]` to `[B, 2 size]`."""
+        return torch.cat([means, self.log_std.expand(means.shape[0], -1)], dim=1)
+
+
+class OutputLayers(nn.Module):
+    """Logits and value: the outermost layers of a model.
+
+    Args:
+        plan: Their sizes; it must have logits.
+        value_inputs: Width of what the value layer reads; missing, that of what the logits read.
+    """
+
+    def __init__(self, plan: OutputPlan, value_inputs: int | None = None) -> None:
+        super().__init__()
+        assert plan.logits is not None
+        self.logits = dense(plan.features, plan.logits)
+        self.activation = activation(plan.logits.activation)
+        self.free_log_std = FreeLogStd(plan.free_log_std) if plan.free_log_std else None
+        self.value = dense(value_inputs or plan.features, output_spec(1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features `[B, n]` to the model's output `[B, num_outputs]`."""
+        output: Tensor = self.logits(features)
+        if self.activation is not None:
+            output = self.activation(output)
+        return output if self.free_log_std is None else self.free_log_std(output)
+
+    def values(self, features: Tensor) -> Tensor:
+        """Map features `[B, n]` to value estimates `[B]`."""
+        value: Tensor = self.value(features)
+        return value.squeeze(1)

@@ -1,0 +1,115 @@
+"""Sequences in PyTorch: padding rows, and the time axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlcatalog_policy import padded_length, sequence_mask as _mask
+from rlcatalog.spaces import map_tensors
+
+
+class Padding:
+    """Where the rows of sequences stand once all are padded to one length.
+
+    Args:
+        lengths: Lengths of the sequences `[S]`, each from 1 to `length`.
+        length: Length they are padded to.
+        device: Where the rows are.
+    """
+
+    def __init__(self, lengths: np.ndarray[Any, Any], length: int, device: torch.device) -> None:
+        self.lengths, self.length, self.device = lengths, length, device
+        #: Whether any place is padding.
+        self.needed = bool((lengths < length).any())
+
+    @classmethod
+    def of(cls, seq_lens: Any, rows: Tensor) -> Padding | None:
+        """Return the padding in padded rows `[S * T, ...]`, or None where there is none (or, on "meta", none known).
+
+        Raises:
+            ModelContractError: The lengths do not fit the rows.
+        """
+        if sequences_of(seq_lens) == rows.shape[0] or rows.is_meta:
+            return None
+        # As a list: inside torch.func a tensor cannot become an array.
+        lengths = np.asarray(seq_lens.tolist() if isinstance(seq_lens, Tensor) else seq_lens, np.int64)
+        padding = cls(lengths, padded_length(lengths, len(rows)), rows.device)
+        return padding if padding.needed else None
+
+    def fill(self, rows: Any, repeat: int = 1) -> Any:
+        """Return rows `[R, ...]`, or a structure of such, padded: `[S * T, ...]`.
+
+        Padding repeats a sequence's last row, so that a model meets no row there that it might not meet elsewhere.
+
+        Args:
+            rows: The rows.
+            repeat: Keep one row in that many of each sequence.
+        """
+        if not self.needed and repeat == 1:
+            return rows
+        t = np.arange(0, self.length, repeat)
+        ends = np.cumsum(self.lengths)[:, None] - 1
+        places = self._index(np.minimum((ends + 1 - self.lengths[:, None]) + t, ends))
+        return map_tensors(rows, lambda part: part.index_select(0, places))
+
+    def zeros(self, rows: Tensor) -> Tensor:
+        """Return rows `[R, ...]` padded with zeros."""
+        if not self.needed:
+            return rows
+        padded = rows.new_zeros(len(self.lengths) * self.length, *rows.shape[1:])
+        return padded.index_copy(0, self._index(np.flatnonzero(self._mask(1))), rows)
+
+    def take(self, padded: Any, repeat: int = 1) -> Any:
+        """Return the rows `[R, ...]` of padded ones, or of a structure of such.
+
+        Args:
+            padded: The padded rows.
+            repeat: They hold one row in that many of each sequence.
+        """
+        if not self.needed:
+            return padded
+        places = self._index(np.flatnonzero(self._mask(repeat)))
+        return map_tensors(padded, lambda part: part.index_select(0, places))
+
+    def _mask(self, repeat: int) -> np.ndarray[Any, Any]:
+        return _mask(-(-self.lengths // repeat), -(-self.length // repeat))
+
+    def _index(self, places: np.ndarray[Any, Any]) -> Tensor:
+        return torch.from_numpy(places.reshape(-1).astype(np.int64)).to(self.device)
+
+
+def add_time_dimension(rows: Tensor, seq_lens: Tensor, *, time_major: bool = False) -> Tensor:
+    """Give padded rows their time axis.
+
+    Args:
+        rows: `[S * T, ...]`, padded to equal lengths.
+        seq_lens: Lengths `[S]`.
+        time_major: Whether time comes first.
+
+    Returns:
+        `[S, T, ...]`, or `[T, S, ...]`.
+    """
+    sequences = sequences_of(seq_lens)
+    timed = rows.reshape(sequences, steps_of(rows.shape[0], sequences), *rows.shape[1:])
+    return timed.transpose(0, 1) if time_major else timed
+
+
+def sequences_of(seq_lens: Any) -> int:
+    """Return the number of sequences; of a tensor, in the form that traces and exports leave open."""
+    return seq_lens.shape[0] if isinstance(seq_lens, Tensor) else len(seq_lens)
+
+
+def steps_of(rows: int, sequences: int) -> int:
+    """Return T, the length to which S sequences in S * T rows are padded; 1 where there are none."""
+    return rows // sequences if sequences else 1
+
+
+def sequence_mask(seq_lens: Tensor, length: int | None = None) -> Tensor:
+    """Return which places of padded sequences hold rows: booleans `[S, length]`, the longest one's when None."""
+    if length is None:
+        length = int(seq_lens.max())
+    return torch.arange(length, device=seq_lens.device) < seq_lens[:, None]
