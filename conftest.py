@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 from hypothesis import settings
 
-from rlcatalog.frameworks import before_tensorflow, frameworks
+from rlcatalog.frameworks import frameworks, load_first
 from rlcatalog.spaces import action_codecs
 
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
@@ -17,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 # Tests use TensorFlow and PyTorch's optimisers side by side; the order that is safe is made here, before any of them.
-before_tensorflow()
+load_first("triton", before="tensorflow")
 
 # The same examples at each run: what `make test` says depends on the code alone. HYPOTHESIS_PROFILE=random explores.
 settings.register_profile("same", derandomize=True)
@@ -39,7 +39,8 @@ def _tables_as_before(monkeypatch):
     frameworks(), action_codecs()  # they are filled at the first question
     for name in ("rlcatalog.frameworks.table", "rlcatalog.spaces.action_codecs"):
         module = import_module(name)
-        monkeypatch.setattr(module, "_TABLE", module._TABLE)
+        for table in {"_TABLE", "_EXTENSIONS"} & vars(module).keys():
+            monkeypatch.setattr(module, table, getattr(module, table))
 
 
 @pytest.fixture(autouse=True)

@@ -68,7 +68,7 @@ def building() -> Iterator[Case]:
     recurrent = rlcatalog.build(*SPACES, {"fcnet_hiddens": HIDDENS, "use_lstm": True}, "torch")
     yield Case("build, LSTM, torch", recurrent.make_model, lambda: floors.build_lstm_torch(4, 2, HIDDENS, 256), 1.5)
     config = {"fcnet_hiddens": HIDDENS}
-    yield Case("build, whole policy, torch", lambda: catalog.build(*SPACES, config, "torch"),
+    yield Case("build, whole policy, torch", lambda: rlcatalog.build(*SPACES, config, "torch", catalog=catalog),
                lambda: floors.build_torch(4, 2, HIDDENS), 1.5)  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import harness
-from rlcatalog.frameworks import before_tensorflow
+from rlcatalog.frameworks import load_first
 
 #: Those whose results are no times of calls: they print tables of their own.
 OWN_TABLES = ("ppo", "sb3", "rllib")
@@ -16,7 +16,7 @@ OWN_TABLES = ("ppo", "sb3", "rllib")
 
 def main(part: str, target: str, names: list[str]) -> None:
     """Print the part's table and write what is kept of it."""
-    before_tensorflow()  # some parts meet PyTorch's optimisers
+    load_first("triton", before="tensorflow")  # some parts meet PyTorch's optimisers
     harness.CHOSEN[:] = names
     if part not in OWN_TABLES:
         print(harness.HEADER, flush=True)

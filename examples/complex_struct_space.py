@@ -67,8 +67,8 @@ def train(iterations: int) -> None:
     import torch
     from torch import nn
 
-    from rlcatalog_torch import TorchModelV2
     from rlcatalog_ppo import PPO
+    from rlcatalog_torch import TorchModelV2
 
     class SceneNet(TorchModelV2, nn.Module):
         def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:

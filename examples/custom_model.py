@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from rlcatalog import ModelCatalog
-from rlcatalog_torch import TorchModelV2, normc_initializer
 from rlcatalog_ppo import PPO
+from rlcatalog_torch import TorchModelV2, normc_initializer
 
 
 class TwoTowers(TorchModelV2, nn.Module):

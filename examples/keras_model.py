@@ -9,8 +9,8 @@ import argparse
 from typing import Any
 
 from rlcatalog import ModelCatalog
-from rlcatalog_tf import TFModelV2, keras, normc_initializer, tf
 from rlcatalog_ppo import PPO
+from rlcatalog_tf import TFModelV2, keras, normc_initializer, tf
 
 
 class KerasModel(TFModelV2):

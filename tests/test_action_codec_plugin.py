@@ -18,9 +18,9 @@ import rlcatalog
 from rlcatalog import ActionCodecSpec, ActionDistribution, ActionDistSpec, Match, NoMatch, Rank, SpaceInfo
 from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, DeclarationError, PluginError, SavedPolicyError
-from rlcatalog_policy import load
 from rlcatalog.spaces import action_codecs
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
+from rlcatalog_policy import load
 
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -173,7 +173,7 @@ def test_the_plugin_is_listed(catalog):
 @frameworks
 @pytest.mark.parametrize("which", SPACES)
 def test_orders_are_drawn_scored_and_lie_in_the_space(catalog, which, framework):
-    policy, obs = catalog.build(OBS, SPACES[which], SMALL, framework), observations(50)
+    policy, obs = rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog), observations(50)
     step = policy.act(obs)
     rows = step.action if which == "alone" else [
         {"aim": aim, "both": (one, order)}
@@ -202,7 +202,7 @@ def test_orders_are_drawn_scored_and_lie_in_the_space(catalog, which, framework)
 @frameworks
 @pytest.mark.parametrize("which", SPACES)
 def test_a_mask_says_which_numbers_may_come_first(catalog, which, framework):
-    policy, obs = catalog.build(OBS, SPACES[which], SMALL, framework), observations(40)
+    policy, obs = rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog), observations(40)
     first = np.arange(40) % N
     mask = np.eye(N, dtype=np.int8)[first]
     assert policy.masks.size == (N if which == "alone" else 3 + N)
@@ -216,7 +216,7 @@ def test_a_mask_says_which_numbers_may_come_first(catalog, which, framework):
 @pytest.mark.parametrize("which", SPACES)
 def test_a_memory_is_shown_past_orders(catalog, which):
     config = {**SMALL, "use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True}
-    policy, obs = catalog.build(OBS, SPACES[which], config), observations(5)
+    policy, obs = rlcatalog.build(OBS, SPACES[which], config, catalog=catalog), observations(5)
     codec = policy.action_codec
     assert codec.input_width == (N * N if which == "alone" else 2 + 3 + N * N)
     step = policy.act(obs)
@@ -229,19 +229,19 @@ def test_a_memory_is_shown_past_orders(catalog, which):
 @frameworks
 @pytest.mark.parametrize("which", SPACES)
 def test_a_policy_is_saved_and_loaded_without_being_told_the_space(catalog, which, framework, tmp_path):
-    policy, obs = catalog.build(OBS, SPACES[which], SMALL, framework), observations(3)
+    policy, obs = rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog), observations(3)
     policy.save(tmp_path / "policy")
-    again = load(catalog, tmp_path / "policy")
+    again = load(tmp_path / "policy", catalog=catalog)
     assert again.action_space == SPACES[which]
     one, other = (p.act(obs, explore=False).raw_action for p in (policy, again))
     np.testing.assert_array_equal(one, other)
 
 
 def test_a_saved_policy_says_that_its_plugin_is_missing(catalog, tmp_path):
-    catalog.build(OBS, SPACES["nested"], SMALL).save(tmp_path / "policy")
+    rlcatalog.build(OBS, SPACES["nested"], SMALL, catalog=catalog).save(tmp_path / "policy")
     CODEC.leave()
     with pytest.raises(SavedPolicyError, match=r"unknown kind of space .*Permutation.*the plugin that declares it"):
-        load(isolated_catalog(*PARTS), tmp_path / "policy")
+        load(tmp_path / "policy", catalog=isolated_catalog(*PARTS))
 
 
 def test_a_subclass_is_served_by_its_base_s_codec_but_not_written_down(catalog):
@@ -300,7 +300,7 @@ def test_a_codec_that_cannot_be_imported_is_named():
     spec = ActionCodecSpec("other", {"numpy": "permutations:Missing"}, "", kinds=(KIND,))
     catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin_of(rlcatalog_action_codecs=[spec]), "one"))
     with pytest.raises(PluginError, match="action codec 'permutations:Missing' cannot be imported: AttributeError"):
-        catalog.build(OBS, SPACES["alone"], SMALL)
+        rlcatalog.build(OBS, SPACES["alone"], SMALL, catalog=catalog)
 
 
 @pytest.mark.parametrize("kinds", [(), "discrete", (Permutation,)])

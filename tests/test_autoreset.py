@@ -14,8 +14,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rlcatalog
 from rlcatalog import ViewRequirement
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
-from rlcatalog_policy import autoreset_of
 from rlcatalog.spaces import Repeated
+from rlcatalog_policy import autoreset_of
 from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")

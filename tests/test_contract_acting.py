@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.spaces import Discrete, Tuple
 
+import rlcatalog
 from rlcatalog.actions import action_codec
 from rlcatalog.errors import ActionError
 from rlcatalog.spaces import SpaceInfo
@@ -29,7 +30,7 @@ def observations(space=BOX, n=6, seed=0):
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_a_step_holds_arrays(catalog, framework):
-    policy = catalog.build(BOX, TWO, SMALL, framework)
+    policy = rlcatalog.build(BOX, TWO, SMALL, framework, catalog=catalog)
     step = policy.act(observations())
     shapes = {"action": (6,), "raw_action": (6, 1), "logp": (6,), "value": (6,), "dist_inputs": (6, 2)}
     assert {name: getattr(step, name).shape for name in shapes} == shapes
@@ -40,7 +41,7 @@ def test_a_step_holds_arrays(catalog, framework):
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_observations_in_any_form(catalog, framework):
-    policy = catalog.build(BOX, TWO, SMALL, framework)
+    policy = rlcatalog.build(BOX, TWO, SMALL, framework, catalog=catalog)
     rows = observations()
     expected = policy.act(rows, explore=False).dist_inputs
     array = np.stack(rows)
@@ -56,7 +57,7 @@ def test_observations_in_any_form(catalog, framework):
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_a_step_stays_as_it_was(catalog, framework):
-    policy = catalog.build(BOX, TWO, {"fcnet_hiddens": []}, framework)
+    policy = rlcatalog.build(BOX, TWO, {"fcnet_hiddens": []}, framework, catalog=catalog)
     obs = np.stack(observations())
     step = policy.act(obs)
     before = copy.deepcopy(step)
@@ -71,7 +72,7 @@ def test_a_step_stays_as_it_was(catalog, framework):
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("space", [TWO, Discrete(2, start=3), spaces.Box(-9, 9, (2,), np.float32)], ids=str)
 def test_changing_an_action_leaves_the_raw_one_alone(catalog, framework, space):
-    step = catalog.build(BOX, space, SMALL, framework).act(observations())
+    step = rlcatalog.build(BOX, space, SMALL, framework, catalog=catalog).act(observations())
     before = step.raw_action.copy()
     step.action[...] = 0  # as a caller overrules some of them
     np.testing.assert_array_equal(step.raw_action, before)
@@ -112,7 +113,7 @@ def by_hand(space, raw, bounds):
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(("space", "config"), ACTION_SPACES, ids=lambda value: str(value)[:30])
 def test_every_action_lies_in_its_space_and_its_raw_form_keeps_its_density(catalog, framework, space, config):
-    policy = catalog.build(BOX, space, {**SMALL, **config}, framework)
+    policy = rlcatalog.build(BOX, space, {**SMALL, **config}, framework, catalog=catalog)
     obs = np.stack(observations(n=300))
     for explore in (True, False):
         step = policy.act(obs, explore=explore)

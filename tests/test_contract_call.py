@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.spaces import Discrete
 from torch import nn
 
+import rlcatalog
 from rlcatalog.errors import ModelContractError, StaleOutputError
 from rlcatalog_torch import TorchModelV2
 
@@ -124,7 +125,7 @@ def test_a_policy_over_a_model_without_a_value(catalog):
         def forward(self, input_dict, state, seq_lens):
             return self.layer(input_dict["obs"]), state
 
-    policy = catalog.build(BOX, TWO, {"custom_model": NoValue})
+    policy = rlcatalog.build(BOX, TWO, {"custom_model": NoValue}, catalog=catalog)
     step = policy.act(observations())
     assert step.value is None
     assert policy.evaluate({"obs": np.zeros((6, 4), np.float32), "raw_action": step.raw_action}).value is None

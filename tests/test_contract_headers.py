@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.spaces import Discrete, Tuple
 from torch import nn
 
+import rlcatalog
 from rlcatalog import ModelCatalog, ModelV2, one_hot
 from rlcatalog.errors import CatalogError, ModelContractError
 from rlcatalog_torch import TorchModelV2
@@ -159,7 +160,7 @@ headers = pytest.mark.parametrize("header", HEADERS, ids=lambda header: header._
 @headers
 @pytest.mark.parametrize("space", [BOX, NESTED], ids=["box", "dict"])
 def test_a_class_header_builds_acts_and_trains(catalog, header, space):
-    policy = catalog.build(space, TWO, {"custom_model": header()})
+    policy = rlcatalog.build(space, TWO, {"custom_model": header()}, catalog=catalog)
     assert policy.framework == "torch"
     model = policy.model
     assert isinstance(model, nn.Module)
@@ -239,7 +240,7 @@ def test_acting_switches_to_inference_and_evaluating_to_training(catalog):
             return super().forward(input_dict, state, seq_lens)
 
     modes = []
-    policy = catalog.build(BOX, TWO, {"custom_model": Modes})
+    policy = rlcatalog.build(BOX, TWO, {"custom_model": Modes}, catalog=catalog)
     step = policy.act(observations())
     policy.evaluate({"obs": np.stack(observations()), "raw_action": step.raw_action})
     policy.act(observations())

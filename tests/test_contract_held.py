@@ -10,6 +10,7 @@ import pytest
 from planted import MODULE, Fault, catalog_of
 from planted_parts import sound
 
+import rlcatalog
 from rlcatalog.errors import ModelContractError
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -38,7 +39,9 @@ def built(framework, around, kind="memory", **config):
             return [lambda: "updated"]
 
     fault = Fault("none", kind, around)
-    return catalog_of(fault, framework).build(fault.obs, fault.action, {"custom_model": Trunk, **config}, framework)
+    return rlcatalog.build(
+        fault.obs, fault.action, {"custom_model": Trunk, **config}, framework, catalog=catalog_of(fault, framework)
+    )
 
 
 def renamed(base):

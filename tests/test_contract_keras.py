@@ -12,6 +12,7 @@ import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.spaces import Discrete, Tuple
 
+import rlcatalog
 from rlcatalog.errors import StaleOutputError
 from rlcatalog_policy import load
 from rlcatalog_tf import TFModelV2, normc_initializer
@@ -50,7 +51,7 @@ class MyKerasModel(TFModelV2):
 
 @pytest.mark.parametrize("space", [BOX, NESTED], ids=["box", "dict"])
 def test_a_keras_model_builds_acts_and_trains(catalog, space):
-    policy = catalog.build(space, TWO, {"custom_model": MyKerasModel})
+    policy = rlcatalog.build(space, TWO, {"custom_model": MyKerasModel}, catalog=catalog)
     assert policy.framework == "tf"  # a custom class decides
     model, obs = policy.model, observations(space)
     assert len(model.variables()) == len(model.trainable_variables()) == 6
@@ -109,7 +110,7 @@ class Layers(TFModelV2):
 
 
 def test_variables_are_found_wherever_they_stand(catalog):
-    policy = catalog.build(BOX, TWO, {"custom_model": Layers})
+    policy = rlcatalog.build(BOX, TWO, {"custom_model": Layers}, catalog=catalog)
     names = list(policy.model.get_weights())
     assert len(names) == len(set(names)) == 6 + 1 + 5  # of the norm also the count that PyTorch's has
     assert len(policy.model.trainable_variables()) == 6 + 1 + 2
@@ -149,7 +150,7 @@ class HoldsParts(TFModelV2):
 
 def test_variables_of_objects_of_any_class_are_trained_saved_and_restored(catalog, tmp_path):
     catalog.register_model("holder", HoldsParts)
-    policy, obs = catalog.build(BOX, TWO, {"custom_model": "holder"}), observations()
+    policy, obs = rlcatalog.build(BOX, TWO, {"custom_model": "holder"}, catalog=catalog), observations()
     names = ["parts.bias", "parts.nested.dense.0.weight", "parts.nested.dense.0.bias", "parts.nested.slots.scale"]
     assert sorted(policy.model.get_weights()) == sorted(names)
     with tf.GradientTape() as tape:
@@ -161,7 +162,7 @@ def test_variables_of_objects_of_any_class_are_trained_saved_and_restored(catalo
         variable.assign_add(tf.ones_like(variable))
     before = policy.act(obs, explore=False)
     policy.save(tmp_path)
-    after = load(catalog, tmp_path).act(obs, explore=False)
+    after = load(tmp_path, catalog=catalog).act(obs, explore=False)
     np.testing.assert_array_equal(after.dist_inputs, before.dist_inputs)
     np.testing.assert_array_equal(after.value, before.value)
 
@@ -212,7 +213,7 @@ def test_layers_of_legacy_keras_keep_their_weights():
 
 
 def test_a_value_of_a_keras_model_outside_its_trace_is_refused(catalog):
-    policy = catalog.build(BOX, TWO, {"custom_model": MyKerasModel})
+    policy = rlcatalog.build(BOX, TWO, {"custom_model": MyKerasModel}, catalog=catalog)
     policy.act(observations())
     with pytest.raises(StaleOutputError, match=r"MyKerasModel\.value_function\(\) belongs to the last forward pass"):
         policy.model.value_function()

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import rlcatalog
 from rlcatalog import Match, Rank
 from rlcatalog.errors import ConfigError, UnreadKeysWarning
 
@@ -62,7 +63,9 @@ def with_keywords(framework):
 def test_it_is_built_without_them_and_reads_them_from_the_config(catalog, framework):
     given = {"cell_size": 5, "n_agents": 2}
     with pytest.warns(UnreadKeysWarning, match=r"Net.__init__ takes no 'cell_size', 'n_agents'.*in RLlib") as said:
-        policy = catalog.build(BOX, TWO, {"custom_model": net(framework), "custom_model_config": given}, framework)
+        policy = rlcatalog.build(
+            BOX, TWO, {"custom_model": net(framework), "custom_model_config": given}, framework, catalog=catalog
+        )
     assert len(said) == 1
     assert policy.model.found == given
     assert policy.act(np.zeros((2, 3), np.float32)).action.shape == (2,)
@@ -73,7 +76,7 @@ def test_a_constructor_that_hands_them_on_to_its_base_keeps_those_it_names(catal
     given = {"width": 16, "cell_size": 5, "n_agents": 2}
     config = {"custom_model": with_keywords(framework), "custom_model_config": given}
     with pytest.warns(UnreadKeysWarning, match=r"takes no 'cell_size', 'n_agents'\. ") as said:
-        policy = catalog.build(BOX, TWO, config, framework)
+        policy = rlcatalog.build(BOX, TWO, config, framework, catalog=catalog)
     assert len(said) == 1
     assert (policy.model.width, policy.model.found) == (16, given)
 
@@ -81,14 +84,20 @@ def test_a_constructor_that_hands_them_on_to_its_base_keeps_those_it_names(catal
 def test_a_misspelt_one_is_an_error(catalog):
     for given in ({"widht": 16}, {"widht": 16, "cell_size": 5}):
         with pytest.raises(ConfigError, match=r"Keywords takes no 'widht'\. Did you mean 'width'\? Accepted: width"):
-            catalog.build(BOX, TWO, {"custom_model": with_keywords("torch"), "custom_model_config": given}, "torch")
+            rlcatalog.build(
+                BOX,
+                TWO,
+                {"custom_model": with_keywords("torch"), "custom_model_config": given},
+                "torch",
+                catalog=catalog,
+            )
 
 
 def test_one_that_is_taken_says_nothing(catalog):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         config = {"custom_model": with_keywords("torch"), "custom_model_config": {"width": 3}}
-        assert catalog.build(BOX, TWO, config, "torch").model.width == 3
+        assert rlcatalog.build(BOX, TWO, config, "torch", catalog=catalog).model.width == 3
 
 
 def test_two_trunks_are_one_warning(catalog):
@@ -102,7 +111,9 @@ def test_two_trunks_are_one_warning(catalog):
 def test_a_class_that_declares_what_it_reads_takes_no_others(catalog):
     catalog.register_model("mine", net("torch"), reads=("fcnet_hiddens",), match=lambda r: Match(Rank.SPECIFIC, "all"))
     with pytest.raises(ConfigError, match="Net takes no 'cell_size'"):
-        catalog.build(BOX, TWO, {"custom_model": "mine", "custom_model_config": {"cell_size": 5}}, "torch")
+        rlcatalog.build(
+            BOX, TWO, {"custom_model": "mine", "custom_model_config": {"cell_size": 5}}, "torch", catalog=catalog
+        )
 
 
 def test_another_error_of_the_constructor_is_its_own(catalog):
@@ -112,4 +123,6 @@ def test_another_error_of_the_constructor_is_its_own(catalog):
             {}.update(1, 2)
 
     with pytest.raises(TypeError, match="update expected"):
-        catalog.build(BOX, TWO, {"custom_model": Wrong, "custom_model_config": {"width": 5}}, "torch")
+        rlcatalog.build(
+            BOX, TWO, {"custom_model": Wrong, "custom_model_config": {"width": 5}}, "torch", catalog=catalog
+        )

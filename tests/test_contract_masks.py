@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.spaces import Discrete
 from scipy import special
 
+import rlcatalog
 from rlcatalog.errors import ActionMaskError, NotServedError
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -45,7 +46,7 @@ def masks(rows, n=5, seed=0):
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("space", [FIVE, spaces.Box(-1, 1, (3,), np.float32)], ids=str)
 def test_a_distribution_can_be_rebuilt_from_its_inputs(catalog, framework, space):
-    policy = catalog.build(BOX, space, SMALL, framework)
+    policy = rlcatalog.build(BOX, space, SMALL, framework, catalog=catalog)
     step = policy.act(observations(n=50))
     policy.model.set_weights({name: array + 1 for name, array in policy.model.get_weights().items()})
     np.testing.assert_allclose(rebuilt_logp(policy, step), step.logp, rtol=1e-5, atol=1e-6)
@@ -53,7 +54,7 @@ def test_a_distribution_can_be_rebuilt_from_its_inputs(catalog, framework, space
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_a_mask_stands_in_the_inputs(catalog, framework):
-    policy, rows = catalog.build(BOX, FIVE, SMALL, framework), 3000
+    policy, rows = rlcatalog.build(BOX, FIVE, SMALL, framework, catalog=catalog), 3000
     obs, mask = np.stack(observations(n=rows)), masks(rows)
     for step in (policy.act(obs, mask=mask), policy.act(obs, mask=mask.astype(np.int8), explore=False)):
         chosen = step.action - 2
@@ -73,14 +74,14 @@ def test_a_mask_stands_in_the_inputs(catalog, framework):
 
 
 def test_masks_in_any_form(catalog):
-    policy, obs, mask = catalog.build(BOX, FIVE, SMALL), observations(n=4), masks(4)
+    policy, obs, mask = rlcatalog.build(BOX, FIVE, SMALL, catalog=catalog), observations(n=4), masks(4)
     for form in (mask, mask.astype(np.int8), mask.astype(np.float32), mask.tolist()):
         step = policy.act(obs, mask=form)
         assert mask[np.arange(4), step.action - 2].all()
 
 
 def test_a_row_that_allows_nothing_is_named(catalog):
-    policy, mask = catalog.build(BOX, FIVE, SMALL), masks(4)
+    policy, mask = rlcatalog.build(BOX, FIVE, SMALL, catalog=catalog), masks(4)
     mask[2] = False
     with pytest.raises(ActionMaskError, match="mask: row 2 allows no action; each row must allow at least one"):
         policy.act(observations(n=4), mask=mask)
@@ -89,9 +90,11 @@ def test_a_row_that_allows_nothing_is_named(catalog):
 @pytest.mark.parametrize("shape", [(5,), (4, 4), (3, 5), (4, 5, 1)])
 def test_a_mask_of_the_wrong_shape_is_refused(catalog, shape):
     with pytest.raises(ActionMaskError, match=r"mask: action: expected shape \(4, 5\); found shape"):
-        catalog.build(BOX, FIVE, SMALL).act(observations(n=4), mask=np.ones(shape, bool))
+        rlcatalog.build(BOX, FIVE, SMALL, catalog=catalog).act(observations(n=4), mask=np.ones(shape, bool))
 
 
 def test_a_mask_for_a_box_is_refused(catalog):
     with pytest.raises(NotServedError, match=r"action: Box\(2,\) float32 has no values that a mask could forbid"):
-        catalog.build(BOX, spaces.Box(-1, 1, (2,)), SMALL).act(observations(n=1), mask=np.ones((1, 2)))
+        rlcatalog.build(BOX, spaces.Box(-1, 1, (2,)), SMALL, catalog=catalog).act(
+            observations(n=1), mask=np.ones((1, 2))
+        )

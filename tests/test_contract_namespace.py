@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from user_names import CONTRACT, OF_THE_KERNEL, all_names, harvested
 
+import rlcatalog
 from rlcatalog import ModelV2
 from rlcatalog.errors import StaleOutputError
 from rlcatalog.models import Inside, set_weights_of, weights_of
@@ -88,7 +89,7 @@ def cluttered(framework, before=(), after=(), **own):
 def used(catalog, cls, framework, folder, obs=BOX, **config):
     """Build, act, value, evaluate, save and load; return the policy."""
     catalog.register_model("cluttered", cls)
-    policy = catalog.build(obs, TWO, {"custom_model": "cluttered", **config}, framework)
+    policy = rlcatalog.build(obs, TWO, {"custom_model": "cluttered", **config}, framework, catalog=catalog)
     rng = np.random.default_rng(0)
     obs.seed(0)
     seen = rng.uniform(-1, 1, (4, 3)).astype(np.float32) if obs is BOX else [obs.sample() for _ in range(4)]
@@ -101,7 +102,7 @@ def used(catalog, cls, framework, folder, obs=BOX, **config):
     if not state:
         np.testing.assert_allclose(policy.values(encoded), step.value, rtol=1e-4, atol=1e-6)
     policy.save(folder / "policy")
-    again = load(catalog, folder / "policy").act(seen, explore=False)
+    again = load(folder / "policy", catalog=catalog).act(seen, explore=False)
     np.testing.assert_array_equal(again.dist_inputs, step.dist_inputs)
     np.testing.assert_array_equal(again.value, step.value)
     return policy

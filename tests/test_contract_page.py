@@ -132,7 +132,7 @@ def test_a_sample_of_the_wrong_width_is_refused(catalog):
         def logp(self, actions):
             return torch.zeros(len(self.inputs))
 
-    policy = catalog.build(BOX, TWO, {"custom_action_dist": Wide, **SMALL})
+    policy = rlcatalog.build(BOX, TWO, {"custom_action_dist": Wide, **SMALL}, catalog=catalog)
     with pytest.raises(ModelContractError, match=r"Wide\.sample\(\) gave 3 values per action; Discrete\(2\) takes 1"):
         policy.act(observations())
 
@@ -324,7 +324,7 @@ def test_the_pages_parametric_actions(catalog):
     space = spaces.Dict({
         "action_mask": spaces.Box(0, 1, (n,)), "avail_actions": spaces.Box(-1, 1, (n, 2)), "cart": BOX,
     })  # fmt: skip
-    policy = catalog.build(space, Discrete(n), {"custom_model": ParametricActionsModel, **SMALL})
+    policy = rlcatalog.build(space, Discrete(n), {"custom_model": ParametricActionsModel, **SMALL}, catalog=catalog)
     obs = observations(space, 500)
     random = np.random.default_rng(0)
     for row in obs:

@@ -66,7 +66,7 @@ recurrent = pytest.mark.parametrize("cls", [TorchRNN, MyRNNClass])
 
 @recurrent
 def test_a_recurrent_model_acts_and_trains_alike(catalog, cls):
-    policy = catalog.build(BOX, TWO, {"custom_model": cls})
+    policy = rlcatalog.build(BOX, TWO, {"custom_model": cls}, catalog=catalog)
     rows, steps = 3, 4
     obs = np.stack(observations(n=rows * steps)).reshape(rows, steps, 4)
     state, taken = None, []
@@ -110,7 +110,7 @@ def test_the_state_of_a_padded_sequence_is_the_one_at_its_end():
 
 @recurrent
 def test_a_stepper_keeps_the_state_and_starts_done_rows_anew(catalog, cls):
-    policy = catalog.build(BOX, TWO, {"custom_model": cls})
+    policy = rlcatalog.build(BOX, TWO, {"custom_model": cls}, catalog=catalog)
     obs = np.stack(observations(n=9)).reshape(3, 3, 4)
     stepper = policy.stepper(3)
     stepper.step(obs[:, 0])
@@ -133,7 +133,7 @@ def test_a_stepper_keeps_the_state_and_starts_done_rows_anew(catalog, cls):
 
 
 def test_a_stepper_over_a_model_without_memory(catalog):
-    policy = catalog.build(BOX, TWO, SMALL)
+    policy = rlcatalog.build(BOX, TWO, SMALL, catalog=catalog)
     stepper = policy.stepper(6)
     assert policy.initial_state(6) is None
     step = stepper.step(np.stack(observations()), done=np.ones(6, bool))
@@ -142,10 +142,12 @@ def test_a_stepper_over_a_model_without_memory(catalog):
 
 
 def test_keyword_arguments_of_a_custom_model(catalog):
-    policy = catalog.build(BOX, TWO, {"custom_model": TorchRNN, "custom_model_config": {"lstm_state_size": 9}})
+    policy = rlcatalog.build(
+        BOX, TWO, {"custom_model": TorchRNN, "custom_model_config": {"lstm_state_size": 9}}, catalog=catalog
+    )
     assert policy.model.lstm_state_size == 9
     with pytest.raises(ConfigError, match=r"TorchRNN takes no 'lstm_size'.*'lstm_state_size'.*Accepted: fc_size, ls"):
-        catalog.build(BOX, TWO, {"custom_model": TorchRNN, "custom_model_config": {"lstm_size": 9}})
+        rlcatalog.build(BOX, TWO, {"custom_model": TorchRNN, "custom_model_config": {"lstm_size": 9}}, catalog=catalog)
     model = ModelCatalog.get_model_v2(BOX, TWO, 2, {"custom_model": TorchRNN}, "torch", fc_size=3)
     assert model.fc1.out_features == 3
 

@@ -95,12 +95,12 @@ def test_a_preprocessor_may_name_the_original_space_in_a_property(catalog, tmp_p
     catalog.register_preprocessor("flattening", Flattening)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        policy = catalog.build(space, TWO, {"custom_preprocessor": "flattening"}, "torch")
+        policy = rlcatalog.build(space, TWO, {"custom_preprocessor": "flattening"}, "torch", catalog=catalog)
         space.seed(0)
         seen = [space.sample() for _ in range(2)]
         step = policy.act(seen, explore=False)
         policy.save(tmp_path / "policy")
-        again = load(catalog, tmp_path / "policy").act(seen, explore=False)
+        again = load(tmp_path / "policy", catalog=catalog).act(seen, explore=False)
     assert type(policy.model).__name__ == "ComplexInputNetwork"
     np.testing.assert_array_equal(again.dist_inputs, step.dist_inputs)
 

@@ -8,7 +8,8 @@ import pytest
 
 import rlcatalog
 from rlcatalog import ActionDistribution, ModelCatalog, ModelV2, Policy, Preprocessor, Step
-from rlcatalog_policy import Evaluation, Stepper
+from rlcatalog.frameworks import Evaluation
+from rlcatalog_policy import Stepper
 from rlcatalog_tf import RecurrentTFModelV2, TFModelV2
 from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 

@@ -14,6 +14,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import nn
 from torch.func import functional_call, vmap
 
+import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.plugins import scan
 from rlcatalog.testing.examples import examples_of, quiet
@@ -57,7 +58,9 @@ class Known(nn.Module):
 def policy_of(name):
     example = EXAMPLES[name]
     with quiet():
-        return CATALOG.build(example.obs, example.action, {**example.config, "fcnet_hiddens": [8]}, "torch")
+        return rlcatalog.build(
+            example.obs, example.action, {**example.config, "fcnet_hiddens": [8]}, "torch", catalog=CATALOG
+        )
 
 
 def tensors(value):

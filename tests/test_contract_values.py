@@ -7,6 +7,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
+import rlcatalog
 import rlcatalog_tf
 import rlcatalog_torch
 from rlcatalog.errors import ActionMaskError, ModelContractError, NotServedError

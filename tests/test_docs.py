@@ -610,7 +610,7 @@ def test_type_checkers_see_the_classes_that_are_imported(framework):
     said = dict(re.findall(r"^(\w+) = (\w[\w.]+)$", text, re.M))
     exports = json.loads(read("catalog/src/rlcatalog/plugins/public_index.json"))["provides"]
     assert set(said) == {key.rpartition("/")[2] for key in exports if key.startswith(f"export/{framework}/")}
-    door = importlib.import_module(f"rlcatalog.{framework}")
+    door = importlib.import_module(f"rlcatalog_{framework}")
     for name, place in said.items():
         module, _, attribute = place.rpartition(".")
         assert getattr(door, name) is getattr(importlib.import_module(module), attribute), name

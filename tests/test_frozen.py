@@ -247,7 +247,7 @@ def test_ways_of_writing_in_place():
 
 def test_without_a_package_that_freezes():
     catalog = rlcatalog.Catalog([point for point in scan() if point.dist.name != "rlcatalog-onnx"], environ={})
-    policy = catalog.build(VECTOR, Discrete(2), {}, "torch")
+    policy = rlcatalog.build(VECTOR, Discrete(2), {}, "torch", catalog=catalog)
     frozen = policy.freeze(2)
     assert "pip install 'rlcatalog-onnx[torch]'" in frozen.reason
     assert frozen.reason in frozen.explain().as_dict()["frozen"]

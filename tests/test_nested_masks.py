@@ -134,7 +134,7 @@ def test_a_key_with_a_dot_is_no_path():
 def test_one_that_is_not_used_is_reported(space, action, config, path, way):
     catalog = rlcatalog.Catalog()
     with pytest.warns(UnusedMaskWarning) as caught:
-        policy = catalog.build(space, action, {"fcnet_hiddens": [8], **config}, "torch")
+        policy = rlcatalog.build(space, action, {"fcnet_hiddens": [8], **config}, "torch", catalog=catalog)
     (text,) = [str(w.message) for w in caught]
     assert text.startswith(f"{path} is named as an action mask and not used as one")
     assert way in text

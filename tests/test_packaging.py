@@ -313,7 +313,7 @@ def fits(component, *wanted, **more):
 
 def trunk_class(framework):
     # A model whose features are its observations.
-    base = importlib.import_module("rlcatalog." + framework)
+    base = importlib.import_module("rlcatalog_" + framework)
     base = base.TorchModelV2 if framework == "torch" else base.TFModelV2
 
     class Bare(base):
@@ -477,7 +477,7 @@ for component in catalog.components():
                 report["said"][f"{component.name}/{framework}"] = str(error)
 for framework in ("torch", "tf"):
     try:
-        importlib.import_module(f"rlcatalog.{framework}")
+        importlib.import_module(f"rlcatalog_{framework}")
     except MissingFrameworkError as error:
         report["said"][framework] = str(error)
 """

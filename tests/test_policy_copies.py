@@ -92,13 +92,13 @@ def test_a_class_of_the_program_travels_by_where_it_is_imported_from():
 
     catalog.register_model("top", Registered)
     catalog.register_model("local", Local)
-    policy = catalog.build(OBS, Discrete(3), {**SMALL, "custom_model": "top"})
+    policy = rlcatalog.build(OBS, Discrete(3), {**SMALL, "custom_model": "top"}, catalog=catalog)
     same(policy, pickle.loads(pickle.dumps(policy)))  # though another that is registered cannot be imported
-    policy = catalog.build(OBS, Discrete(3), {**SMALL, "custom_model": "local"})
+    policy = rlcatalog.build(OBS, Discrete(3), {**SMALL, "custom_model": "local"}, catalog=catalog)
     same(policy, copy.deepcopy(policy))
     with pytest.raises(SavedPolicyError, match=r"model 'local': the class .*Local cannot be imported from .*top level"):
         pickle.dumps(policy)
-    policy = catalog.build(OBS, Discrete(3), {**SMALL, "custom_model": Registered})
+    policy = rlcatalog.build(OBS, Discrete(3), {**SMALL, "custom_model": Registered}, catalog=catalog)
     same(policy, copy.deepcopy(policy))
     with pytest.raises(SavedPolicyError, match=r"Registered stands in the config itself; .*Register it"):
         pickle.dumps(policy)

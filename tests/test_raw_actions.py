@@ -243,7 +243,7 @@ def policy_with(monkeypatch, cls, space):
     plugin = plugin_of(rlcatalog_action_codecs=[codec], rlcatalog_action_dists=[dist])
     parts = ["preprocessors", "fcnet", "categorical", "multi-action"]
     catalog = isolated_catalog(*(f"rlcatalog-{part}" for part in parts), PluginEntryPoint(plugin, "acme-angles"))
-    return catalog.build(PAIR, space, SMALL, "torch")
+    return rlcatalog.build(PAIR, space, SMALL, "torch", catalog=catalog)
 
 
 @pytest.fixture(params=["alone", "nested"])

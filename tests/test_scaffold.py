@@ -118,11 +118,13 @@ def test_parts_that_are_made_work_together(catalog_with, framework):
         "acme_head_temperature": 2.0,
         "observation_filter": "acme_filter",
     }
-    policy = catalog.build(obs_space, Discrete(3), config, framework)
+    policy = rlcatalog.build(obs_space, Discrete(3), config, framework, catalog=catalog)
     step = policy.act([obs_space.sample() for _ in range(5)])
     assert step.dist_inputs.shape == (5, 3)
     config = {key: value for key, value in config.items() if "head" not in key}
-    policy = catalog.build(obs_space, done(2), {**config, "custom_action_dist": "acme_distribution"}, framework)
+    policy = rlcatalog.build(
+        obs_space, done(2), {**config, "custom_action_dist": "acme_distribution"}, framework, catalog=catalog
+    )
     action = policy.act([obs_space.sample() for _ in range(5)]).action
     assert all(row in policy.action_space for row in action)
 
@@ -154,7 +156,7 @@ def test_a_package_passes_its_own_tests_once_it_is_installed(tmp_path):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_memory_says_the_same_step_by_step_and_over_padded_sequences(catalog_with, framework):
     config = {"acme_memory_use": True, "acme_memory_size": 8, "fcnet_hiddens": [8]}
-    policy = catalog_with("memory").build(Box(-1, 1, (4,)), Discrete(3), config, framework)
+    policy = rlcatalog.build(Box(-1, 1, (4,)), Discrete(3), config, framework, catalog=catalog_with("memory"))
     obs, lengths = np.random.default_rng(0).uniform(-1, 1, (7, 4)).astype(np.float32), [4, 2, 1]
     steps, ends, row = [], [], 0
     for length in lengths:
@@ -181,7 +183,8 @@ def test_frameworks_say_the_same_with_the_same_weights(catalog_with, kind):
     configs = {"model": {"custom_model": "acme_model", "vf_share_layers": False}, "memory": {"acme_memory_use": True},
                "head": {"acme_head_temperature": 3.0, "vf_share_layers": False}}  # fmt: skip
     torch, tf = (
-        catalog_with(kind).build(Box(-1, 1, (4,)), Discrete(3), configs[kind], framework) for framework in FRAMEWORKS
+        rlcatalog.build(Box(-1, 1, (4,)), Discrete(3), configs[kind], framework, catalog=catalog_with(kind))
+        for framework in FRAMEWORKS
     )
     tf.model.set_weights(torch.model.get_weights())
     obs, states = np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32), [None, None]
@@ -198,7 +201,9 @@ def test_the_distribution_is_scipy_s(catalog_with, framework):
     from scipy.stats import laplace
 
     config = {"custom_action_dist": "acme_distribution", "acme_distribution_least_scale": 0.5}
-    policy = catalog_with("distribution").build(Box(-1, 1, (4,)), Box(-1, 1, (2,)), config, framework)
+    policy = rlcatalog.build(
+        Box(-1, 1, (4,)), Box(-1, 1, (2,)), config, framework, catalog=catalog_with("distribution")
+    )
     rng = np.random.default_rng(0)
     inputs, others, actions = (rng.normal(size=(6, n)).astype(np.float32) for n in (4, 4, 2))
     dist, other = policy.dist_class(inputs), policy.dist_class(others)

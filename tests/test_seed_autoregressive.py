@@ -12,8 +12,8 @@ from scipy import special, stats
 import rlcatalog
 from rlcatalog import ActionDistribution, ModelCatalog, TupleActions
 from rlcatalog.errors import NoClosedFormError
-from rlcatalog_tf import Categorical, TFModelV2, normc_initializer
 from rlcatalog_ppo import PPO
+from rlcatalog_tf import Categorical, TFModelV2, normc_initializer
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
 

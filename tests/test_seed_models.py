@@ -15,6 +15,7 @@ import rlcatalog
 import rlcatalog_ppo as ppo
 from rlcatalog import ModelCatalog
 from rlcatalog.errors import AmbiguousChoiceError, NotServedError
+from rlcatalog_ppo.offline import Reader
 from rlcatalog_tf import (
     Categorical as TFCategorical,
     FullyConnectedNetwork as TFFullyConnectedNetwork,
@@ -22,7 +23,6 @@ from rlcatalog_tf import (
     TFModelV2,
 )
 from rlcatalog_torch import Categorical, RecurrentNetwork, TorchModelV2
-from rlcatalog_ppo.offline import Reader
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "seeded", "default"),

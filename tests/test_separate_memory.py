@@ -12,8 +12,8 @@ import rlcatalog
 from rlcatalog import Catalog, ViewRequirement
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog.plugins import scan
-from rlcatalog_torch import TorchModelV2, features_of
 from rlcatalog_ppo import PPO
+from rlcatalog_torch import TorchModelV2, features_of
 
 OBS, TWO = Box(-1, 1, (3,), np.float32), Discrete(2)
 SMALL = {"fcnet_hiddens": [5]}
@@ -187,10 +187,10 @@ def test_training_sees_what_acting_saw_and_saves_come_back(memory, more, framewo
 def test_a_strangers_memory_is_doubled_as_well():
     catalog = catalog_with_fading()
     config = {**SMALL, "own_part": True, **APART}
-    policy = shaken(catalog.build(OBS, TWO, config, "torch"), 3)
+    policy = shaken(rlcatalog.build(OBS, TWO, config, "torch", catalog=catalog), 3)
     assert [part.shape for part in policy.memory.initial] == [(5,), (5,)]
     checked_in_training(policy)
-    bare = shaken(catalog.build(OBS, TWO, {**config, "vf_memory": "none"}, "torch"), 3)
+    bare = shaken(rlcatalog.build(OBS, TWO, {**config, "vf_memory": "none"}, "torch", catalog=catalog), 3)
     assert [part.shape for part in bare.memory.initial] == [(5,)]
     checked_in_training(bare)
 
@@ -267,7 +267,7 @@ def test_what_is_refused_says_why():
     catalog = Catalog(scan(), environ={})
     catalog.register_model("viewing", Viewing, slot="memory", switch="own_part", config=OwnConfig)
     with pytest.raises(NotServedError, match=r"Viewing.* asks for the view 'state_in_0' of its state; with vf_share"):
-        catalog.build(OBS, TWO, {**SMALL, "own_part": True, **APART}, "torch")
+        rlcatalog.build(OBS, TWO, {**SMALL, "own_part": True, **APART}, "torch", catalog=catalog)
 
 
 def test_a_head_that_asks_for_the_value_first_is_told():

@@ -2,125 +2,29 @@
 
 from __future__ import annotations
 
-import math
 import re
-import sys
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from toy_framework import DIST, FRAMEWORK, NET, OPS, OWN_DIST, OWN_NET, PPO_STEP, targets
 
 import rlcatalog
-from rlcatalog import ActionDistribution, ActionDistSpec, FrameworkSpec, ModelSpec, ModelV2
+from rlcatalog import FrameworkSpec, ModelSpec
 from rlcatalog.errors import DeclarationError, NotServedError, UnknownNameError
-from rlcatalog.frameworks import TensorOps, frameworks, tensor_ops
-from rlcatalog.models import OutputPlan, output_plan
-from rlcatalog_policy import Evaluation, load
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
+from rlcatalog.frameworks import frameworks
+from rlcatalog.testing import PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
+from rlcatalog_policy import load
+from rlcatalog_ppo import PPO
 
 SPACE, ACTIONS = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(4)
 PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
 
 
-# --- the framework: what a package of its own would hold --------------------------------------------------------------
-
-
-class Engine:
-    """Runs a policy in NumPy."""
-
-    def __init__(self, policy: rlcatalog.Policy) -> None:
-        self.policy = policy
-
-    def _forward(self, obs, mask):
-        inputs, _ = self.policy.model({"obs": obs, "is_training": False}, [], None)
-        return inputs if mask is None else self.policy.dist_class.masked(inputs, mask)
-
-    def act(self, obs, views, memory, mask, explore) -> tuple[Any, ...]:
-        inputs = self._forward(obs, mask)
-        dist = self.policy.dist_class(inputs, self.policy.model)
-        sample = dist.sample() if explore else dist.deterministic_sample()
-        return sample[:, None], dist.logp(sample), self.policy.model.value_function(), inputs, ()
-
-    def values(self, obs, views, memory):
-        self._forward(obs, None)
-        return self.policy.model.value_function()
-
-    def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
-        raise NotServedError("framework 'toy' computes no gradients; evaluate in torch or tf.")
-
-    def to(self, device: str) -> None:
-        """There is one device."""
-
-
-class Net(ModelV2):
-    """The fully connected net without its hidden layers, for this is a toy."""
-
-    framework_of_class = "toy"
-
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        super().__init__(obs_space, action_space, num_outputs, model_config, name, "toy")
-        plan: OutputPlan = output_plan(self.model_config, math.prod(obs_space.shape), [], num_outputs)
-        rng = np.random.default_rng(0)
-        self.weights = {
-            "logits": rng.normal(size=(plan.inputs, plan.outputs)).astype(np.float32),
-            "value": rng.normal(size=plan.inputs).astype(np.float32),
-        }
-
-    def forward(self, input_dict, state, seq_lens):
-        self.features = input_dict["obs_flat"]
-        return self.features @ self.weights["logits"], state
-
-    def value_function(self):
-        return self.features @ self.weights["value"]
-
-    def get_weights(self):
-        return dict(self.weights)
-
-    def set_weights(self, weights):
-        self.weights = {name: np.asarray(weights[name]) for name in self.weights}
-
-
-class Choice(ActionDistribution):
-    """A categorical distribution."""
-
-    framework_of_class = "toy"
-
-    def __init__(self, inputs, model=None):
-        super().__init__(inputs, model)
-        shifted = inputs - inputs.max(axis=1, keepdims=True)
-        self.logits = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-    def sample(self):
-        noise = np.random.default_rng(len(self.inputs)).gumbel(size=self.logits.shape)
-        return (self.logits + noise).argmax(axis=1)
-
-    def deterministic_sample(self):
-        return self.logits.argmax(axis=1)
-
-    def logp(self, actions):
-        return np.take_along_axis(self.logits, actions.reshape(-1, 1).astype(int), axis=1)[:, 0]
-
-
-_NUMPY = tensor_ops("numpy")
-#: The four that any framework has; it leaves out all others but one.
-OPS = TensorOps("toy", _NUMPY.reshape, _NUMPY.integers, _NUMPY.side_by_side, _NUMPY.fill_forbidden, total=sum)
-
-
-def targets(**named: str) -> dict[str, str]:
-    return {name: f"toy_framework:{attribute}" for name, attribute in named.items()}
-
-
-FRAMEWORK = FrameworkSpec("toy", targets(engine="Engine", ops="OPS"), "NumPy", module="numpy", aliases=("np",))
-NET = ModelSpec("fcnet", targets(toy="Net"), "fcnet in NumPy", extends="rlcatalog-fcnet/fcnet")
-DIST = ActionDistSpec("categorical", targets(toy="Choice"), "in NumPy", extends="rlcatalog-categorical/categorical")
-
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    """The module that the targets name."""
-    monkeypatch.setitem(sys.modules, "toy_framework", sys.modules[__name__])
+OWN = plugin_of(
+    rlcatalog_frameworks=[FRAMEWORK, PPO_STEP], rlcatalog_models=[OWN_NET], rlcatalog_action_dists=[OWN_DIST]
+)
 
 
 @pytest.fixture
@@ -130,7 +34,7 @@ def catalog():
     return isolated_catalog(
         *PARTS,
         PluginEntryPoint(parts, "a-toy-parts"),  # loaded before its framework's plugin
-        PluginEntryPoint(plugin_of(rlcatalog_frameworks=[FRAMEWORK]), "toy-framework"),
+        PluginEntryPoint(OWN, "toy"),
     )
 
 
@@ -140,7 +44,7 @@ def catalog():
 def test_all_plugins_load(catalog):
     assert [(record.name, record.status, record.error) for record in catalog.plugins if record.status != "loaded"] == []
     assert catalog.registry.get("model", "fcnet").frameworks == ("torch", "tf", "toy")
-    assert [c.provider for c in catalog.components("framework")] == ["toy-framework 1.0"]
+    assert [c.provider for c in catalog.components("framework")] == ["toy 1.0"]
 
 
 def test_a_lookup_is_explained(catalog):
@@ -154,7 +58,7 @@ def test_a_lookup_is_explained(catalog):
 
 
 def test_a_policy_acts_in_it(catalog):
-    policy = catalog.build(SPACE, ACTIONS, {}, "toy")
+    policy = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog)
     obs = np.random.default_rng(1).uniform(-1, 1, (5, 3)).astype(np.float32)
     step = policy.act(obs, explore=False)
     logits = obs @ policy.model.weights["logits"]
@@ -170,37 +74,82 @@ def test_a_policy_acts_in_it(catalog):
 
 
 def test_what_it_cannot_do_is_refused_by_type(catalog):
-    policy = catalog.build(SPACE, ACTIONS, {}, "toy")
-    with pytest.raises(NotServedError, match="computes no gradients"):
-        policy.evaluate({"obs": np.zeros((1, 3), np.float32), "raw_action": np.zeros((1, 1))})
+    policy = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog)
+    assert policy.freeze().reason == "nothing installed here freezes policies of toy"
     with pytest.raises(NotServedError, match=r"'lstm'.*has no code for framework='toy'"):
         isolated_catalog(*PARTS, "rlcatalog-lstm").registry.get("model", "lstm").load("toy")
 
 
 def test_an_operation_it_leaves_out_is_refused_by_name(catalog):
-    ops = catalog.build(SPACE, ACTIONS, {}, "toy").model._rlcatalog.ops
+    ops = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog).model._rlcatalog.ops
     assert ops is OPS
     assert ops.total([1, 2]) == 3
     with pytest.raises(NotServedError, match="framework 'toy' has no tensor operation 'cut'"):
         ops.cut(np.ones((2, 3)), None)
-    with pytest.raises(NotServedError, match="'mean'"):
-        ops.mean(np.ones(2), axis=0)
+    with pytest.raises(NotServedError, match="'padded'"):
+        ops.padded(np.ones((2, 3)), 4)
 
 
 def test_a_policy_is_saved_and_loaded(catalog, tmp_path):
-    policy = catalog.build(SPACE, ACTIONS, {}, "toy")
+    policy = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog)
     policy.model.weights["value"][:] = 2
     policy.save(tmp_path / "policy")
-    again = load(catalog, tmp_path / "policy")
+    again = load(tmp_path / "policy", catalog=catalog)
     obs = np.ones((2, 3), np.float32) / 2
     assert again.framework == "toy"
     np.testing.assert_array_equal(again.act(obs, explore=False).dist_inputs, policy.act(obs, explore=False).dist_inputs)
     np.testing.assert_allclose(again.act(obs).value, [3, 3])
 
 
+def test_the_kit_checks_the_framework_and_the_parts_written_in_it():
+    catalog = isolated_catalog("rlcatalog-preprocessors", PluginEntryPoint(OWN, "toy"))
+    ended = list(outcomes(cases("toy", catalog=catalog)))
+    assert [outcome.why for outcome in ended if outcome.status == "failed"] == []
+    passed = {outcome.name for outcome in ended if outcome.status == "passed"}
+    assert {
+        "framework-toy-the_engine_evaluates",
+        "trunk-toy_linear-every_weight_is_trained-toy",
+        "trunk-toy_linear-saved_and_restored-toy",
+        "action_dist-toy_choice-draws_follow_logp-toy",
+        "action_dist-toy_choice-gradients_are_finite-toy",
+    } <= passed
+
+
+class Bandit(gym.Env):
+    """Pays for one action of four."""
+
+    observation_space, action_space = SPACE, ACTIONS
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.ones(3, np.float32) / 2, {}
+
+    def step(self, action):
+        return np.ones(3, np.float32) / 2, float(action == 2), True, False, {}
+
+
+def test_ppo_learns_in_it_and_goes_on_from_a_checkpoint(catalog, tmp_path):
+    config = {"framework": "toy", "num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 4,
+              "lr": 0.05, "seed": 0, "frozen": "never"}  # fmt: skip
+    algorithm = PPO(Bandit, config, catalog=catalog)
+    before = np.mean(algorithm.evaluate(20, seed=0, explore=True))
+    for _ in range(5):
+        algorithm.train()
+    algorithm.save_checkpoint(tmp_path / "checkpoint")
+    result = [algorithm.train() for _ in range(5)][-1]
+    algorithm.stop()
+    assert before < 0.6
+    assert result["episode_return_mean"] > 0.8
+    again = PPO.restore(tmp_path / "checkpoint", Bandit, catalog=catalog)
+    assert [again.train() for _ in range(5)][-1]["info"] == result["info"]
+    again.stop()
+    for name, array in algorithm.policy.model.get_weights().items():
+        np.testing.assert_array_equal(again.policy.model.get_weights()[name], array)
+
+
 def test_the_other_frameworks_go_on(catalog):
-    assert catalog.build(SPACE, ACTIONS, {"fcnet_hiddens": [4]}, "torch").framework == "torch"
-    assert catalog.build(SPACE, ACTIONS, {"fcnet_hiddens": [4]}).framework == "torch"
+    assert rlcatalog.build(SPACE, ACTIONS, {"fcnet_hiddens": [4]}, "torch", catalog=catalog).framework == "torch"
+    assert rlcatalog.build(SPACE, ACTIONS, {"fcnet_hiddens": [4]}, catalog=catalog).framework == "torch"
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
@@ -263,13 +212,13 @@ def test_a_part_may_have_code_for_a_framework_that_is_not_there():
     found = isolated_catalog(*PARTS, PluginEntryPoint(plugin_of(rlcatalog_models=[part]), "one"))
     assert found.registry.get("model", "mine").frameworks == ("torch", "jax")
     with pytest.raises(UnknownNameError, match="Unknown framework 'jax'"):
-        found.build(SPACE, ACTIONS, {"custom_model": "mine"}, "jax")
+        rlcatalog.build(SPACE, ACTIONS, {"custom_model": "mine"}, "jax", catalog=found)
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [({"targets": targets(engine="Engine")}, "targets must have 'ops'"),
-     ({"targets": targets(engine="Engine", ops="OPS", net="Net")}, "unknown framework 'net' in targets"),
+     ({"targets": targets(engine="Engine", ops="OPS", net="Net")}, "unknown target 'net'"),
      ({"module": "numpy.linalg"}, "module must be the name of a top-level module"),
      ({"module": ""}, "module must be"), ({"aliases": "np"}, "aliases must be a tuple of text"),
      ({"extends": "toy"}, "extends must be 'distribution/name'"),

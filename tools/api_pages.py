@@ -73,7 +73,7 @@ def doors() -> dict[str, dict[str, str]]:
     public = [name for name in rlcatalog.__all__ if not name.startswith("_")]
     found = {"rlcatalog": {name: DATA.get(name, "") for name in public}, **listed()}
     for framework in ("torch", "tf"):
-        found[f"rlcatalog.{framework}"] |= dict.fromkeys(part_classes(framework), "")
+        found[f"rlcatalog_{framework}"] |= dict.fromkeys(part_classes(framework), "")
     found["rlcatalog.preprocessors"] = dict.fromkeys(
         sorted(dir(importlib.import_module("rlcatalog.preprocessors"))), ""
     )

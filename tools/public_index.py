@@ -17,14 +17,14 @@ from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.cli import OWN_COMMANDS
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError
-from rlcatalog.export import FROZEN, exporters
+from rlcatalog.export import exporters
 from rlcatalog.plugins import Request, scan
 from rlcatalog.spaces import Repeated, Simplex
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNEL = ROOT / "catalog/src/rlcatalog"
 TARGET = KERNEL / "plugins/public_index.json"
-#: Whose doors show the classes of installed parts.
+#: The frameworks of this repository, the default first; their doors show the classes of installed parts.
 FRAMEWORKS = ("torch", "tf")
 #: What follows in a stub is generated.
 MARK = "# The installed parts' classes: written by `make generate`."
@@ -59,13 +59,12 @@ def data() -> dict[str, object]:
         provides[f"{component.kind}/{component.name}"] = component.distribution
         for framework, target in component.declaration.targets.items() if component.declaration.shows_classes else ():
             provides[f"export/{framework}/{target.partition(':')[2]}"] = component.distribution
+        for target, extension in component.extensions.items() if component.kind == "framework" else ():
+            provides[f"framework/{component.name}: {target}"] = extension.distribution
     for component in exporters(catalog):
         provides[f"exporter/{component.name}"] = component.distribution
         if component.declaration.suffix:
             provides[f"suffix/{component.declaration.suffix}"] = component.distribution
-        for target in component.declaration.targets:
-            if target.startswith(FROZEN):
-                provides[f"frozen/{target.removeprefix(FROZEN)}"] = component.distribution
     provides |= {f"command/{name}": "rlcatalog" for name in OWN_COMMANDS}
     for struct, owner in catalog.registry.config_classes.items():
         provides |= {f"config/{key.name}": owner for key in keys_of(struct, owner)}
@@ -85,12 +84,12 @@ def data() -> dict[str, object]:
     trunk = catalog.slots.model(Request(box, box, values, None, (4,), 2), None, None)[0]["trunk"].component
     assert trunk is not None
     provides["model/fallback"] = trunk.distribution
-    return {"distributions": distributions, "provides": dict(sorted(provides.items()))}
+    return {"distributions": distributions, "frameworks": list(FRAMEWORKS), "provides": dict(sorted(provides.items()))}
 
 
 def stub(framework: str) -> tuple[Path, str]:
     """Return the stub of a framework's door, with the classes of the packages' parts, for type checkers and editors."""
-    path = KERNEL / framework / "__init__.pyi"
+    path = ROOT / f"plugins/{framework}/src/rlcatalog_{framework}/__init__.pyi"
     catalog = Catalog([ep for ep in scan() if ep.dist.name in packages()], environ={})
     targets = {
         c.declaration.targets[framework]

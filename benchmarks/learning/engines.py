@@ -120,9 +120,9 @@ def _ours(task: Task, steps: int, net: str, seed: int) -> tuple[Act, Curve]:
 def _rllib(task: Task, steps: int, net: str, seed: int) -> tuple[Act, Curve]:
     import torch
 
-    from rlcatalog.frameworks import before_tensorflow
+    from rlcatalog.frameworks import load_first
 
-    before_tensorflow()  # RLlib imports TensorFlow where it is installed
+    load_first("triton", before="tensorflow")  # RLlib imports TensorFlow where it is installed
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.tune.registry import register_env
 

@@ -19,8 +19,8 @@ import pytest
 from rlcatalog import Catalog, Policy
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.plugins import scan
-from rlcatalog_policy import loading
 from rlcatalog.testing import plugin_of
+from rlcatalog_policy import loading
 
 
 class MadeUpDistribution:
@@ -211,7 +211,7 @@ def refused() -> Callable[..., str]:
 
     def check(directory: Path, match: str, error: type[Exception] = SavedPolicyError, **spaces_given: Any) -> str:
         with pytest.raises(error, match=match) as caught:
-            loading.load(_catalog_of_four(), directory, **spaces_given)
+            loading.load(directory, catalog=_catalog_of_four(), **spaces_given)
         assert str(directory) in str(caught.value)
         return str(caught.value)
 

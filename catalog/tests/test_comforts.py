@@ -141,7 +141,7 @@ def test_the_command_shows_the_keys_of_memory_and_head_and_those_that_nothing_re
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_a_policy_shows_its_parts_shapes_and_number_of_weights(parts, framework):
     pytest.importorskip({"torch": "torch", "tf": "tensorflow"}[framework], reason=f"{framework} is not installed")
-    policy = parts.build(BOX, TWO, {"fcnet_hiddens": [5, 4]}, framework)
+    policy = rlcatalog.build(BOX, TWO, {"fcnet_hiddens": [5, 4]}, framework, catalog=parts)
     text = repr(policy)
     # Two hidden layers, two logits, one value.
     count = (3 * 5 + 5) + (5 * 4 + 4) + (4 * 2 + 2) + (4 + 1)
@@ -349,8 +349,8 @@ def test_distributions_preprocessors_and_filters_are_registered_likewise(catalog
     found = catalog.explain(space, TWO, {"observation_filter": "half"}, "torch").as_dict()
     assert [found[slot]["chosen"] for slot in ("preprocessor", "filter", "action_dist")] == ["twice", "half", "mine"]
     assert {"stage": "mine: inputs", "shape": [7]} in found["shapes"]
-    policy = catalog.build(BOX, gym.spaces.Box(-1, 1, (2,), np.float32), {"observation_filter": "half",
-                           "custom_action_dist": "diag_gaussian"}, "torch")  # fmt: skip
+    policy = rlcatalog.build(BOX, gym.spaces.Box(-1, 1, (2,), np.float32), {"observation_filter": "half",
+                           "custom_action_dist": "diag_gaussian"}, "torch", catalog=catalog)  # fmt: skip
     assert type(policy.filter) is Half
     with pytest.raises(ModelContractError, match=r"must be a subclass of rlcatalog\.Filter"):
         catalog.register_filter("no", int)

@@ -68,7 +68,7 @@ def test_every_lookup_refuses_a_typo(shared):
     for lookup in (
         lambda: shared.resolve(VECTOR, TWO, wrong),
         lambda: shared.explain(VECTOR, TWO, wrong),
-        lambda: shared.build(VECTOR, TWO, wrong),
+        lambda: rlcatalog.build(VECTOR, TWO, wrong, catalog=shared),
         lambda: shared.action_dist(TWO, wrong),
         lambda: shared.model_v2(VECTOR, TWO, 2, wrong),
         lambda: rlcatalog.ModelCatalog.get_preprocessor_for_space(VECTOR, wrong),

@@ -44,7 +44,7 @@ def test_the_callers_config_is_never_changed():
     before = copy.deepcopy(given_config)
     catalog = catalog_of("fcnet", "categorical", "preprocessors")
     catalog.explain(VECTOR, TWO, given_config).as_dict()
-    policy = catalog.build(VECTOR, TWO, given_config)
+    policy = rlcatalog.build(VECTOR, TWO, given_config, catalog=catalog)
     policy.act(np.zeros((1, 3), np.float32))
     policy.model.model_config["fcnet_hiddens"].append(7)
     policy.model.model_config["custom_model_config"]["a"]["b"].clear()
@@ -62,12 +62,15 @@ def test_a_config_that_cannot_be_written_to_is_enough(shared):
 
 def test_two_models_share_nothing(catalog):
     config = {"fcnet_hiddens": [4], "custom_model_config": {"a": [1]}}
-    first, second = catalog.build(VECTOR, TWO, config), catalog.build(VECTOR, TWO, config)
+    first, second = (
+        rlcatalog.build(VECTOR, TWO, config, catalog=catalog),
+        rlcatalog.build(VECTOR, TWO, config, catalog=catalog),
+    )
     for values in (first.model.model_config, first.config):
         values["fcnet_hiddens"].append(9)
         values["custom_model_config"]["a"].append(9)
         values["vf_share_layers"] = False
-    third = catalog.build(VECTOR, TWO, config)
+    third = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
     for policy in (second, third):
         for values in (policy.model.model_config, policy.config):
             assert values["fcnet_hiddens"] == [4]
@@ -90,8 +93,8 @@ def test_keyword_arguments_of_a_custom_model_are_its_own(catalog):
             return self.layer(input_dict["obs_flat"]), state
 
     config = {"custom_model": Greedy, "custom_model_config": {"sizes": [1, 2]}}
-    assert catalog.build(VECTOR, TWO, config).model.seen == [1, 2]
-    assert catalog.build(VECTOR, TWO, config).model.seen == [1, 2]
+    assert rlcatalog.build(VECTOR, TWO, config, catalog=catalog).model.seen == [1, 2]
+    assert rlcatalog.build(VECTOR, TWO, config, catalog=catalog).model.seen == [1, 2]
     assert config["custom_model_config"] == {"sizes": [1, 2]}
 
 
@@ -109,7 +112,7 @@ def test_options_of_a_custom_preprocessor_are_its_own(catalog):
 
     config = {"custom_preprocessor": Greedy, "custom_model_config": {"sizes": [1]}}
     with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
-        policy = catalog.build(VECTOR, TWO, config)
+        policy = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
     assert {tuple(sizes) for sizes in seen} == {(1,)}
     assert policy.config["custom_model_config"] == {"sizes": [1]}
 
@@ -240,7 +243,7 @@ def converted(monkeypatch):
 
 def test_a_lookup_converts_what_it_is_given_and_nothing_more(converted):
     catalog = catalog_of("fcnet", "lstm", "categorical", "preprocessors")
-    catalog.build(VECTOR, TWO, {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [3]})
+    rlcatalog.build(VECTOR, TWO, {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [3]}, catalog=catalog)
     assert sorted(converted) == ["fcnet_hiddens", "lstm_cell_size", "use_lstm"]
 
 
@@ -283,7 +286,9 @@ def test_a_model_finds_its_config_changed_as_it_left_it():
             model_config["fcnet_hiddens"] = [2]
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
 
-    policy = catalog_of("fcnet", "categorical", "preprocessors").build(VECTOR, TWO, {"custom_model": Narrow}, "torch")
+    policy = rlcatalog.build(
+        VECTOR, TWO, {"custom_model": Narrow}, "torch", catalog=catalog_of("fcnet", "categorical", "preprocessors")
+    )
     assert {w.shape[0] for name, w in policy.model.get_weights().items() if "bias" in name} == {2, 1}
 
 

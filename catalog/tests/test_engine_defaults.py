@@ -36,9 +36,9 @@ def shares(policy):
 
 
 def test_it_holds_where_the_config_is_silent(catalog):
-    policy = catalog.build(OBS, ACTIONS, SMALL, "torch", defaults=APART)
+    policy = rlcatalog.build(OBS, ACTIONS, SMALL, "torch", defaults=APART, catalog=catalog)
     assert not shares(policy)
-    assert shares(catalog.build(OBS, ACTIONS, SMALL, "torch"))
+    assert shares(rlcatalog.build(OBS, ACTIONS, SMALL, "torch", catalog=catalog))
     found = catalog.resolve(OBS, ACTIONS, SMALL, "torch", defaults=APART)
     assert found.config.given == {**SMALL, **APART}
     assert found.config.asked == SMALL
@@ -47,8 +47,13 @@ def test_it_holds_where_the_config_is_silent(catalog):
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_given_key_wins_also_where_it_is_the_catalogs_default(catalog, asked):
     for own in (True, False):
-        policy = catalog.build(
-            OBS, ACTIONS, {**SMALL, "vf_share_layers": asked}, "torch", defaults={"vf_share_layers": own}
+        policy = rlcatalog.build(
+            OBS,
+            ACTIONS,
+            {**SMALL, "vf_share_layers": asked},
+            "torch",
+            defaults={"vf_share_layers": own},
+            catalog=catalog,
         )
         assert shares(policy) == asked
 
@@ -65,16 +70,16 @@ def test_nobody_is_warned_of_it(catalog):
 
 def test_it_gives_way_where_a_part_refuses_it(catalog):
     config = {**SMALL, "custom_model": Refusing}
-    assert shares(catalog.build(OBS, ACTIONS, config, "torch", defaults=APART))
+    assert shares(rlcatalog.build(OBS, ACTIONS, config, "torch", defaults=APART, catalog=catalog))
     with pytest.raises(AssertionError, match="shares all layers"):
-        catalog.build(OBS, ACTIONS, {**config, **APART}, "torch")
+        rlcatalog.build(OBS, ACTIONS, {**config, **APART}, "torch", catalog=catalog)
 
 
 def test_only_the_one_that_is_refused_gives_way(catalog):
     """A distribution over choices has no log standard deviations."""
     both = {**APART, "free_log_std": True}
     for defaults in (both, dict(reversed(both.items()))):
-        policy = catalog.build(OBS, ACTIONS, SMALL, "torch", defaults=defaults)
+        policy = rlcatalog.build(OBS, ACTIONS, SMALL, "torch", defaults=defaults, catalog=catalog)
         assert not shares(policy)
         found = catalog.resolve(OBS, ACTIONS, SMALL, "torch", defaults=defaults)
         assert found.config.given == policy.resolution.config.given == {**SMALL, **APART}
@@ -86,7 +91,7 @@ def test_what_is_wrong_without_it_is_said(catalog):
 
 
 def test_a_policy_is_saved_with_it(catalog, tmp_path):
-    policy = catalog.build(OBS, ACTIONS, SMALL, "torch", defaults=APART)
+    policy = rlcatalog.build(OBS, ACTIONS, SMALL, "torch", defaults=APART, catalog=catalog)
     policy.save(tmp_path)
     loaded = rlcatalog.load(tmp_path)
     obs = np.ones((2, 3), np.float32)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import Pins, selection
@@ -64,10 +65,10 @@ def test_a_lookup_is_repeated_by_its_pins_without_asking_anyone(catalog, monkeyp
 
 
 def test_a_saved_policy_is_loaded_without_asking_anyone(catalog, monkeypatch, tmp_path):
-    catalog.build(MASKED, THREE, CONFIG, "torch").save(tmp_path / "saved")
+    rlcatalog.build(MASKED, THREE, CONFIG, "torch", catalog=catalog).save(tmp_path / "saved")
     asked = []
     monkeypatch.setattr(selection, "verdict", lambda component, request: asked.append(component.name))
-    assert loading.load(catalog, tmp_path / "saved").framework == "torch"
+    assert loading.load(tmp_path / "saved", catalog=catalog).framework == "torch"
     assert asked == []
 
 
@@ -87,7 +88,7 @@ def test_pins_of_what_is_not_here_are_refused(catalog, pins, error):
 
 def test_an_encoder_gives_what_a_policy_gives(catalog):
     config = {"fcnet_hiddens": [3]}
-    policy = catalog.build(MASKED, THREE, config, "torch")
+    policy = rlcatalog.build(MASKED, THREE, config, "torch", catalog=catalog)
     encoder = Encoder(catalog, catalog.resolve(MASKED, THREE, config, "torch"))
     batch = observations(2, [[1, 0, 1], [0, 1, 0]])
     rows = [{key: value[i] for key, value in batch.items()} for i in range(2)]
@@ -112,7 +113,7 @@ def test_a_mask_from_elsewhere_goes_with_an_observation_without_one(catalog):
 
 
 def test_masks_are_checked_once_per_act(catalog, monkeypatch):
-    policy = catalog.build(MASKED, THREE, {"fcnet_hiddens": [3]}, "torch")
+    policy = rlcatalog.build(MASKED, THREE, {"fcnet_hiddens": [3]}, "torch", catalog=catalog)
     checked = []
     matrix = ActionMasks.matrix
     monkeypatch.setattr(ActionMasks, "matrix", lambda self, *a, **k: checked.append(1) or matrix(self, *a, **k))

@@ -63,31 +63,31 @@ def filters(module, entry_point, plugin):
 
 
 def test_statistics_of_a_filter_come_back(directory, filters, arrays, same_policy):
-    policy = catalog_of(filters.own).build(BOX, TWO, {"observation_filter": "counting"})
+    policy = rlcatalog.build(BOX, TWO, {"observation_filter": "counting"}, catalog=catalog_of(filters.own))
     policy.preprocess(observations(BOX, seed=3), update=True)
     policy.save(directory)
     assert arrays(directory, "filter").is_file()
-    back = loading.load(catalog_of(filters.own), directory)
+    back = loading.load(directory, catalog=catalog_of(filters.own))
     assert back.filter.n == 5
     np.testing.assert_array_equal(back.filter.total, policy.filter.total)
     same_policy(policy, back, observations(BOX))
 
 
 def test_a_filter_is_pinned(directory, filters):
-    catalog_of(filters.own).build(BOX, TWO, {"observation_filter": "counting"}).save(directory)
-    assert type(loading.load(catalog_of(filters.own, filters.other), directory).filter) is Counting
+    rlcatalog.build(BOX, TWO, {"observation_filter": "counting"}, catalog=catalog_of(filters.own)).save(directory)
+    assert type(loading.load(directory, catalog=catalog_of(filters.own, filters.other)).filter) is Counting
 
 
 def test_statistics_of_a_filter_are_not_forgotten_silently(directory, filters, arrays, edit):
-    catalog_of(filters.own).build(BOX, TWO, {"observation_filter": "counting"}).save(directory)
+    rlcatalog.build(BOX, TWO, {"observation_filter": "counting"}, catalog=catalog_of(filters.own)).save(directory)
     manifest = edit(directory)
     weights = arrays(directory).name
     edit(directory, files={weights: manifest["files"][weights]})
     with pytest.raises(SavedPolicyError, match=r"incomplete; missing: \['filter-"):
-        loading.load(catalog_of(filters.own), directory)
+        loading.load(directory, catalog=catalog_of(filters.own))
 
 
 def test_a_missing_outsiders_plugin_is_named_with_its_version(directory, filters, refused):
-    catalog_of(filters.own).build(BOX, TWO, {"observation_filter": "counting"}).save(directory)
+    rlcatalog.build(BOX, TWO, {"observation_filter": "counting"}, catalog=catalog_of(filters.own)).save(directory)
     said = refused(directory, "acme-filters", CatalogError)
     assert "acme-filters 7.8" in said

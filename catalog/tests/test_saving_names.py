@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import rlcatalog
 from rlcatalog import ActionDistSpec, Catalog, Match, ModelSpec, PreprocessorSpec, Rank
 from rlcatalog.plugins import scan
 from rlcatalog_policy import loading
-from rlcatalog_torch import Categorical, FullyConnectedNetwork
 from rlcatalog_preprocessors.arrays import NoPreprocessor
+from rlcatalog_torch import Categorical, FullyConnectedNetwork
 
 
 def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors")):
@@ -78,12 +79,12 @@ BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 
 @pytest.mark.parametrize("override", [False, True], ids=["better rank", "override"])
 def test_loading_never_chooses_anew(directory, impostors, override, same_policy):
-    policy = catalog_of().build(BOX, TWO, {"fcnet_hiddens": [4]})
+    policy = rlcatalog.build(BOX, TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of())
     policy.save(directory)
     today = catalog_of(impostors(override))
-    chosen = today.build(BOX, TWO)
+    chosen = rlcatalog.build(BOX, TWO, catalog=today)
     assert (type(chosen.model), chosen.dist_class, type(chosen.preprocessor)) == (Impostor, ImpostorDist, ImpostorCodec)
-    back = loading.load(today, directory)
+    back = loading.load(directory, catalog=today)
     assert type(back.model) is FullyConnectedNetwork
     assert back.dist_class is Categorical
     assert type(back.preprocessor) is NoPreprocessor
@@ -93,9 +94,9 @@ def test_loading_never_chooses_anew(directory, impostors, override, same_policy)
 @pytest.mark.parametrize("override", [False, True], ids=["better rank", "override"])
 def test_codecs_of_children_are_pinned(directory, impostors, override, same_policy):
     nested = spaces.Tuple([spaces.Dict({"a": BOX}), BOX])
-    policy = catalog_of().build(nested, TWO, {"fcnet_hiddens": [4]})
+    policy = rlcatalog.build(nested, TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of())
     policy.save(directory)
-    back = loading.load(catalog_of(impostors(override)), directory)
+    back = loading.load(directory, catalog=catalog_of(impostors(override)))
     assert type(back.preprocessor.children[1]) is NoPreprocessor
     assert type(back.preprocessor.children[0].children[0]) is NoPreprocessor
     same_policy(policy, back, observations(nested))
@@ -112,24 +113,24 @@ def test_codecs_of_children_are_pinned(directory, impostors, override, same_poli
 )
 @pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning")
 def test_a_name_in_the_config_means_what_it_meant(directory, impostors, config, found):
-    policy = catalog_of().build(BOX, TWO, config)
+    policy = rlcatalog.build(BOX, TWO, config, catalog=catalog_of())
     assert found(policy)
     policy.save(directory)
-    assert found(loading.load(catalog_of(impostors(True)), directory))
+    assert found(loading.load(directory, catalog=catalog_of(impostors(True))))
 
 
 def test_a_class_registered_under_a_plugins_name_does_not_slip_in(directory):
-    policy = catalog_of().build(BOX, TWO, {})
+    policy = rlcatalog.build(BOX, TWO, {}, catalog=catalog_of())
     policy.save(directory)
     today = catalog_of()
     today.register_model("fcnet", Impostor, override=True)
-    assert type(loading.load(today, directory).model) is FullyConnectedNetwork
+    assert type(loading.load(directory, catalog=today).model) is FullyConnectedNetwork
 
 
 def test_a_slot_that_was_empty_stays_empty(directory, module, entry_point, plugin):
-    catalog_of().build(BOX, TWO, {}).save(directory)
+    rlcatalog.build(BOX, TWO, {}, catalog=catalog_of()).save(directory)
     module(Memory=Impostor)
     memory = ModelSpec("memory", {"torch": "made_up_parts:Memory"}, "", match=anything, slot="memory")
     today = catalog_of(entry_point("memories", plugin(rlcatalog_models=[memory])))
     assert today.resolve(BOX, TWO).choices["memory"].component is not None
-    assert loading.load(today, directory).resolution.choices["memory"].component is None
+    assert loading.load(directory, catalog=today).resolution.choices["memory"].component is None

@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 from safetensors.numpy import load_file, save as to_bytes
 
+import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.errors import CatalogError, ConfigError, MissingPluginError, SavedPolicyError, SavedPolicyWarning
 from rlcatalog.plugins import scan
@@ -24,7 +25,9 @@ def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors"
 @pytest.fixture
 def written(directory):
     obs_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
-    policy = catalog_of().build(obs_space, spaces.Discrete(3, start=5), {"fcnet_hiddens": [8]}, "torch")
+    policy = rlcatalog.build(
+        obs_space, spaces.Discrete(3, start=5), {"fcnet_hiddens": [8]}, "torch", catalog=catalog_of()
+    )
     policy.save(directory)
     return directory
 
@@ -77,7 +80,7 @@ def test_a_manifest_without_a_key_names_it(written, key, refused):
 def test_a_manifest_with_nonsense_in_it_is_refused(written, key, value, edit):
     edit(written, **{key: value})
     with pytest.raises(CatalogError) as caught:
-        loading.load(catalog_of(), written)
+        loading.load(written, catalog=catalog_of())
     assert str(written) in str(caught.value)
 
 
@@ -128,7 +131,7 @@ def test_a_file_the_format_does_not_know(written, name, arrays, edit, refused):
 
 def test_a_missing_plugin_is_named_with_its_version(written):
     with pytest.raises(MissingPluginError) as caught:
-        loading.load(catalog_of(names=("categorical", "preprocessors")), written)
+        loading.load(written, catalog=catalog_of(names=("categorical", "preprocessors")))
     said = str(caught.value)
     version = next(r.version for r in catalog_of().plugins if r.name == "fcnet")
     assert said.startswith(f"{written}: this policy cannot be restored here.")
@@ -175,7 +178,7 @@ def test_weights_of_another_dtype(written, rewrite, refused, dtype):
 def test_weights_that_are_not_finite_are_warned_of(written, rewrite, value):
     rewrite(written, lambda found: found["hidden.layers.0.bias"].__setitem__(0, value))
     with pytest.warns(SavedPolicyWarning, match=r"not all values are finite, in hidden\.layers\.0\.bias\."):
-        policy = loading.load(catalog_of(), written)
+        policy = loading.load(written, catalog=catalog_of())
     assert str(policy.model.get_weights()["hidden.layers.0.bias"][0]) == str(np.float32(value))
 
 
@@ -229,16 +232,20 @@ def test_a_long_manifest_is_neither_read_nor_written(written, refused):
     path.write_bytes(path.read_bytes() + b" " * (1 << 22))
     refused(written, r"policy\.json: is not read: it has \d+ bytes; 4194304 are the most")
     low = np.random.default_rng(0).random(200_000, np.float32)
-    policy = catalog_of().build(spaces.Box(low, low + 1), spaces.Discrete(2), {"fcnet_hiddens": [1]}, "torch")
+    policy = rlcatalog.build(
+        spaces.Box(low, low + 1), spaces.Discrete(2), {"fcnet_hiddens": [1]}, "torch", catalog=catalog_of()
+    )
     with pytest.raises(SavedPolicyError, match=r"config and spaces take \d+ bytes as JSON; 4194304 are the most"):
         policy.save(written)
 
 
 def test_a_large_model_comes_back(directory):
     obs_space = spaces.Box(-1, 1, (3,), np.float32)
-    policy = catalog_of().build(obs_space, spaces.Discrete(3), {"fcnet_hiddens": [2_500, 2_500]}, "torch")
+    policy = rlcatalog.build(
+        obs_space, spaces.Discrete(3), {"fcnet_hiddens": [2_500, 2_500]}, "torch", catalog=catalog_of()
+    )
     policy.save(directory)
-    back = loading.load(catalog_of(), directory)
+    back = loading.load(directory, catalog=catalog_of())
     for name, array in policy.model.get_weights().items():
         np.testing.assert_array_equal(back.model.get_weights()[name], array)
 
@@ -252,7 +259,9 @@ def test_a_space_too_large_to_be_made_from_a_file_is_given(written, edit, refuse
 def test_a_reader_begins_anew_where_a_writer_was_faster(written, same_policy, monkeypatch):
     """Between reading `policy.json` and opening what it names, another policy is saved."""
     obs_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
-    later = catalog_of().build(obs_space, spaces.Discrete(3, start=5), {"fcnet_hiddens": [4]}, "torch")
+    later = rlcatalog.build(
+        obs_space, spaces.Discrete(3, start=5), {"fcnet_hiddens": [4]}, "torch", catalog=catalog_of()
+    )
     real, saved = loading.read_manifest, []
 
     def slow(source):
@@ -262,4 +271,4 @@ def test_a_reader_begins_anew_where_a_writer_was_faster(written, same_policy, mo
         return manifest
 
     monkeypatch.setattr(loading, "read_manifest", slow)
-    same_policy(loading.load(catalog_of(), written), later, [np.zeros(3, np.float32)])
+    same_policy(loading.load(written, catalog=catalog_of()), later, [np.zeros(3, np.float32)])

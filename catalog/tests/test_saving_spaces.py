@@ -12,8 +12,8 @@ import rlcatalog
 from rlcatalog import Catalog, ViewRequirement
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.plugins import scan
-from rlcatalog_policy import load, loading
 from rlcatalog.spaces import Repeated, Simplex, same_space, space_from_json, space_to_json
+from rlcatalog_policy import load, loading
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 
@@ -36,10 +36,10 @@ class Angle(spaces.Box):
 
 def test_a_space_of_a_plugins_own_must_be_given_again(directory, refused, same_policy):
     angle = Angle(-np.pi, np.pi, (2,), np.float32)
-    policy = catalog_of().build(spaces.Dict({"angle": angle}), TWO, {"fcnet_hiddens": [4]})
+    policy = rlcatalog.build(spaces.Dict({"angle": angle}), TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of())
     policy.save(directory)
     refused(directory, r"its observation_space cannot be read: .*pass it to load\(observation_space=")
-    back = loading.load(catalog_of(), directory, obs_space=policy.observation_space)
+    back = loading.load(directory, observation_space=policy.observation_space, catalog=catalog_of())
     assert back.observation_space is policy.observation_space
     same_policy(policy, back, observations(policy.observation_space))
 
@@ -55,13 +55,13 @@ def test_the_top_level_function_takes_the_spaces_too(directory, same_policy):
 
 def test_a_space_that_was_written_down_must_be_the_same(directory, same_policy):
     space = spaces.Dict({"a": BOX, "t": spaces.Text(3, charset=frozenset("xyz"))})
-    policy = catalog_of().build(space, TWO, {"fcnet_hiddens": [4]})
+    policy = rlcatalog.build(space, TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of())
     policy.save(directory)
     same = spaces.Dict({"a": BOX, "t": spaces.Text(3, charset="zyx")})
-    same_policy(policy, loading.load(catalog_of(), directory, obs_space=same), observations(space))
+    same_policy(policy, loading.load(directory, observation_space=same, catalog=catalog_of()), observations(space))
     for other in (spaces.Dict([("t", space["t"]), ("a", BOX)]), BOX):
         with pytest.raises(SavedPolicyError, match=r"its observation_space is Dict\('a': Box\(.*, not "):
-            loading.load(catalog_of(), directory, obs_space=other)
+            loading.load(directory, observation_space=other, catalog=catalog_of())
 
 
 # --- spaces as JSON --------------------------------------------------------------------------------------------------
@@ -187,10 +187,10 @@ def test_a_space_among_the_arguments_of_a_model_is_saved(kept, tmp_path):
     catalog = catalog_of()
     catalog.register_model("keeps", Keeps)
     config = {"custom_model": "keeps", "custom_model_config": {"inner_space": kept}}
-    policy = catalog.build(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), config, "torch")
+    policy = rlcatalog.build(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), config, "torch", catalog=catalog)
     assert policy.model.inner_space == kept
     policy.save(tmp_path / "p")
-    assert load(catalog, tmp_path / "p").model.inner_space == kept
+    assert load(tmp_path / "p", catalog=catalog).model.inner_space == kept
 
 
 def test_images_take_little_room():

@@ -47,7 +47,7 @@ def observations(space, n=5, seed=0):
 
 def build(case="discrete", framework="torch", catalog=None, **config):
     obs_space, action_space, own = CASES[case]
-    return (catalog or catalog_of()).build(obs_space, action_space, {**own, **config}, framework)
+    return rlcatalog.build(obs_space, action_space, {**own, **config}, framework, catalog=catalog or catalog_of())
 
 
 # --- there and back --------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def build(case="discrete", framework="torch", catalog=None, **config):
 def test_a_policy_comes_back(directory, framework, case, same_policy):
     policy = build(case, framework)
     policy.save(directory)
-    back = loading.load(catalog_of(), directory)
+    back = loading.load(directory, catalog=catalog_of())
     assert back.framework == framework
     assert back.config == policy.config
     assert back.observation_space == policy.observation_space
@@ -84,12 +84,12 @@ def test_the_weights_file_is_of_no_framework(directory, case, order, arrays, edi
     same_policy(source, target, observations(CASES[case][0]))
     # The manifest decides which framework a policy comes back in; its weights do not.
     edit(directory, framework=order[1])
-    same_policy(source, loading.load(catalog_of(), directory), observations(CASES[case][0]))
+    same_policy(source, loading.load(directory, catalog=catalog_of()), observations(CASES[case][0]))
 
 
 def test_saving_again_writes_the_same_bytes(directory, arrays, tmp_path):
     build("nested").save(directory)
-    loading.load(catalog_of(), directory).save(tmp_path / "again")
+    loading.load(directory, catalog=catalog_of()).save(tmp_path / "again")
     for file in ("policy.json", arrays(directory).name):
         assert (tmp_path / "again" / file).read_bytes() == (directory / file).read_bytes()
 
@@ -98,7 +98,7 @@ def test_a_directory_is_overwritten(directory, same_policy):
     build("discrete").save(directory)
     policy = build("nested")
     policy.save(directory)
-    same_policy(policy, loading.load(catalog_of(), directory), observations(NESTED))
+    same_policy(policy, loading.load(directory, catalog=catalog_of()), observations(NESTED))
 
 
 def test_a_trained_policy_comes_back(directory, same_policy):
@@ -108,7 +108,7 @@ def test_a_trained_policy_comes_back(directory, same_policy):
     (-found.logp.mean() + found.value.square().mean()).backward()
     torch.optim.SGD(policy.model.parameters(), 1.0).step()
     policy.save(directory)
-    same_policy(policy, loading.load(catalog_of(), directory), observations(CASES["discrete"][0]))
+    same_policy(policy, loading.load(directory, catalog=catalog_of()), observations(CASES["discrete"][0]))
 
 
 class Normed(TorchModelV2):
@@ -132,12 +132,12 @@ def test_buffers_and_scalars_come_back(directory, same_policy):
     catalog = catalog_of()
     catalog.register_model("normed", Normed)
     obs_space = spaces.Box(-1, 1, (3,), np.float32)
-    policy = catalog.build(obs_space, spaces.Discrete(2), {"custom_model": "normed"})
+    policy = rlcatalog.build(obs_space, spaces.Discrete(2), {"custom_model": "normed"}, catalog=catalog)
     obs = observations(obs_space)
     policy.evaluate({"obs": policy.preprocess(obs), "raw_action": np.zeros((5, 1), np.int64)})
     assert policy.model.norm.num_batches_tracked.item() == 1
     policy.save(directory)
-    back = loading.load(catalog, directory)
+    back = loading.load(directory, catalog=catalog)
     assert back.model.norm.num_batches_tracked.item() == 1
     torch.testing.assert_close(back.model.norm.running_mean, policy.model.norm.running_mean)
     same_policy(policy, back, obs)
@@ -146,7 +146,7 @@ def test_buffers_and_scalars_come_back(directory, same_policy):
 def test_a_model_registered_in_process_must_be_registered_again(directory, refused):
     catalog = catalog_of()
     catalog.register_model("normed", Normed)
-    catalog.build(BOX, TWO, {"custom_model": "normed"}).save(directory)
+    rlcatalog.build(BOX, TWO, {"custom_model": "normed"}, catalog=catalog).save(directory)
     refused(directory, "Unknown model 'normed'", UnknownNameError)
 
 
@@ -161,9 +161,9 @@ def test_a_custom_preprocessor_registered_by_name(directory, same_policy):
     catalog = catalog_of()
     catalog.register_preprocessor("doubled", Doubled)
     with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
-        policy = catalog.build(BOX, TWO, {"custom_preprocessor": "doubled"})
+        policy = rlcatalog.build(BOX, TWO, {"custom_preprocessor": "doubled"}, catalog=catalog)
     policy.save(directory)
-    same_policy(policy, loading.load(catalog, directory), observations(BOX))
+    same_policy(policy, loading.load(directory, catalog=catalog), observations(BOX))
 
 
 def test_tensorflow_is_what_tf_policies_hold():
@@ -203,7 +203,7 @@ def test_names_and_numbers_alone(directory, arrays):
 def test_only_the_config_that_was_given_is_written(directory):
     catalog = catalog_of()
     filled = {**catalog.schema.defaults(), "fcnet_hiddens": np.array([4]), "vf_share_layers": np.bool_(False)}
-    catalog.build(spaces.Discrete(3), spaces.Discrete(2), filled).save(directory)
+    rlcatalog.build(spaces.Discrete(3), spaces.Discrete(2), filled, catalog=catalog).save(directory)
     manifest = json.loads((directory / "policy.json").read_text())
     assert manifest["config"] == {"fcnet_hiddens": [4], "vf_share_layers": False}
 
@@ -220,7 +220,7 @@ def test_only_the_config_that_was_given_is_written(directory):
     ],
 )
 def test_classes_and_callables_cannot_be_written(directory, config, named):
-    policy = catalog_of().build(spaces.Discrete(3), spaces.Discrete(2), config)
+    policy = rlcatalog.build(spaces.Discrete(3), spaces.Discrete(2), config, catalog=catalog_of())
     with pytest.raises(SavedPolicyError) as caught:
         policy.save(directory)
     assert named in str(caught.value)
@@ -230,9 +230,11 @@ def test_classes_and_callables_cannot_be_written(directory, config, named):
 
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")  # no custom class takes the arguments
 def test_a_config_that_json_would_change_is_refused_or_comes_back(directory):
-    policy = catalog_of().build(spaces.Discrete(3), spaces.Discrete(2), {"custom_model_config": {"table": {1: 2}}})
+    policy = rlcatalog.build(
+        spaces.Discrete(3), spaces.Discrete(2), {"custom_model_config": {"table": {1: 2}}}, catalog=catalog_of()
+    )
     try:
         policy.save(directory)
     except SavedPolicyError:
         return
-    assert loading.load(catalog_of(), directory).config["custom_model_config"] == {"table": {1: 2}}
+    assert loading.load(directory, catalog=catalog_of()).config["custom_model_config"] == {"table": {1: 2}}

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 import rlcatalog_tf
 import rlcatalog_torch
 from rlcatalog.errors import ConfigError, ModelContractError
-from rlcatalog_policy import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
+from rlcatalog.frameworks import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
 from rlcatalog_tf.sequences import Padding as TFPadding
 from rlcatalog_torch.sequences import Padding as TorchPadding
 

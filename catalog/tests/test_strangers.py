@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
+import rlcatalog
 from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, __version__, provided
 from rlcatalog.config import read_config
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, OutrankedWarning, PluginError, PluginWarning
@@ -116,10 +117,10 @@ def test_a_model_that_cannot_be_built_is_left_out_of_the_build(plugin, module):
         better = ModelSpec("better", targets, "", match=lambda request: Match(Rank.SPECIFIC, "x"))
         catalog = isolated_catalog(*HEALTHY, PluginEntryPoint(plugin(rlcatalog_models=[better]), "acme"))
         with pytest.warns(PluginWarning, match=says):
-            policy = catalog.build(BOX, DISCRETE, framework="torch")
+            policy = rlcatalog.build(BOX, DISCRETE, framework="torch", catalog=catalog)
         assert policy.resolution.component("trunk").name == "fcnet"
         with pytest.raises(PluginError, match=says):
-            catalog.build(BOX, DISCRETE, {"custom_model": "better"}, framework="torch")
+            rlcatalog.build(BOX, DISCRETE, {"custom_model": "better"}, framework="torch", catalog=catalog)
 
 
 # --- requests --------------------------------------------------------------------------------------------------------

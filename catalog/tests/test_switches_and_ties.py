@@ -73,9 +73,9 @@ def test_a_part_that_is_switched_on_and_cannot_be_built_is_not_left_out(catalog_
     for fields in ({}, {"match": lambda request: Match(Rank.SPECIFIC, "always")}):
         catalog = catalog_of({"acme": ([memory("acme", "acme_gru", "use_acme", **fields)], "use_acme")})
         with pytest.raises(PartError, match=r"model 'acme_gru' \(acme 1\.0\).*'made_up_acme:Memory'"):
-            catalog.build(BOX, TWO, {"use_acme": True}, "torch")
+            rlcatalog.build(BOX, TWO, {"use_acme": True}, "torch", catalog=catalog)
     with pytest.warns(PluginWarning, match="goes on without it"):  # it came of itself
-        assert not catalog.build(BOX, TWO, {}, "torch").memory
+        assert not rlcatalog.build(BOX, TWO, {}, "torch", catalog=catalog).memory
 
 
 def test_a_match_function_decides_beside_a_switch():

@@ -250,11 +250,11 @@ def test_building_warns_and_a_remembered_lookup_does_not():
     catalog, config = isolated_catalog(*PARTS), {"conv_filters": "nature", "fcnet_hiddens": [6]}
     catalog.explain(BOX, TWO, config, "torch")  # is no reason to be silent later
     with pytest.warns(UnreadKeysWarning) as caught:
-        policy = catalog.build(BOX, TWO, config, "torch")
+        policy = rlcatalog.build(BOX, TWO, config, "torch", catalog=catalog)
     assert len(caught) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        catalog.build(BOX, TWO, dict(config), "torch")
+        rlcatalog.build(BOX, TWO, dict(config), "torch", catalog=catalog)
     assert policy.explain().as_dict()["unread"] == ["conv_filters"]
 
 
@@ -268,7 +268,7 @@ def test_a_lookup_that_fails_says_nothing(catalog):
 def test_a_lookup_that_leaves_out_a_broken_part_warns_once(acme):
     catalog = acme(spec("acme_broken", match=lambda r: Match(Rank.SPECIFIC, "fits")))  # its module has no such class
     with pytest.warns(CatalogWarning) as caught:
-        catalog.build(BOX, TWO, {"conv_filters": "nature"}, "torch")
+        rlcatalog.build(BOX, TWO, {"conv_filters": "nature"}, "torch", catalog=catalog)
     assert sorted(w.category.__name__ for w in caught) == ["PluginWarning", "UnreadKeysWarning"]
 
 

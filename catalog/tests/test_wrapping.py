@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import rlcatalog
 from rlcatalog import Catalog, EnvWrapperSpec, Match, NoMatch, Rank
 from rlcatalog.errors import ModelContractError, ObservationError, PluginError
 from rlcatalog.plugins import scan
@@ -129,14 +130,14 @@ def test_what_is_no_single_environment_is_refused(catalog):
     with pytest.raises(ModelContractError, match=r"wrap_env: expected a gymnasium\.Env, found 'CartPole-v1'"):
         catalog.wrap_env("CartPole-v1")
     with pytest.raises(ModelContractError, match=r"env: expected an environment.*gymnasium\.make\('CartPole-v1'\)"):
-        catalog.build(env="CartPole-v1")
+        rlcatalog.build(env="CartPole-v1", catalog=catalog)
     with pytest.raises(ModelContractError, match=r"gymnasium\.make_vec\(id, wrappers=\[rlcatalog\.wrap_env\]\)"):
         catalog.wrap_env(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync"))
 
 
 def test_build_takes_the_spaces_of_the_wrapped_environment(catalog, tmp_path):
     catalog, raw = catalog(double), gym.make("CartPole-v1")
-    policy = catalog.build(env=raw, config={"fcnet_hiddens": [4]})
+    policy = rlcatalog.build(env=raw, config={"fcnet_hiddens": [4]}, catalog=catalog)
     assert policy.observation_space.shape == (8,)
     env = policy.wrap_env(raw)
     obs, _ = env.reset(seed=0)
@@ -144,20 +145,20 @@ def test_build_takes_the_spaces_of_the_wrapped_environment(catalog, tmp_path):
     with pytest.raises(ObservationError, match=r"obs: expected Box\(8,\) float32"):
         policy.act([raw.reset(seed=0)[0]])
     policy.save(tmp_path)
-    again = loading.load(catalog, tmp_path)
+    again = loading.load(tmp_path, catalog=catalog)
     assert chain(again.wrap_env(gym.make("CartPole-v1")))[0] == "Doubled"
 
 
 def test_build_reads_a_vector_environment_that_is_wrapped_already(catalog):
     catalog = catalog(double)
     envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync", wrappers=[catalog.wrap_env])
-    assert catalog.build(env=envs, config={"fcnet_hiddens": [4]}).observation_space.shape == (8,)
+    assert rlcatalog.build(env=envs, config={"fcnet_hiddens": [4]}, catalog=catalog).observation_space.shape == (8,)
 
 
 def test_a_vector_environment_without_its_wrappers_is_refused(catalog):
     catalog = catalog(double)
     envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
     with pytest.raises(ModelContractError, match=r"lack the wrapper 'double' \(acme 1\.0: a cart with a pole\)"):
-        catalog.build(env=envs)
+        rlcatalog.build(env=envs, catalog=catalog)
     other = gym.make_vec("MountainCar-v0", num_envs=2, vectorization_mode="sync")
-    assert catalog.build(env=other, config={"fcnet_hiddens": [4]}).observation_space.shape == (2,)
+    assert rlcatalog.build(env=other, config={"fcnet_hiddens": [4]}, catalog=catalog).observation_space.shape == (2,)

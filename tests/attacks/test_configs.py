@@ -139,4 +139,4 @@ def test_arguments_no_initialiser_can_use_are_refused_by_their_key(catalog, name
 def test_an_initialiser_of_the_users_that_raises_is_named(catalog, framework):
     pytest.importorskip({"torch": "torch", "tf": "tensorflow"}[framework])
     with pytest.raises(ConfigError, match=r"the initialiser <function raises at .* raised ZeroDivisionError: called"):
-        catalog.build(*SPACES[0], {"fcnet_weights_initializer": hostile.raises}, framework)
+        rlcatalog.build(*SPACES[0], {"fcnet_weights_initializer": hostile.raises}, framework, catalog=catalog)

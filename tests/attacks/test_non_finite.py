@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 import rlcatalog
 from rlcatalog.cli import json_line, make_app
 from rlcatalog.errors import ModelContractError, NonFiniteError
-from rlcatalog_torch import TorchModelV2
 from rlcatalog_ppo import PPO
+from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])

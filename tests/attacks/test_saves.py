@@ -250,7 +250,7 @@ def test_config_values_come_back_as_they_were_or_are_refused(tmp_path, times):
     catalog = rlcatalog.default_catalog()
     for number in range(times):
         config = {"fcnet_hiddens": [2], "custom_model_config": {"x": value(rng)}}
-        policy = catalog.build(spaces.Discrete(2), spaces.Discrete(2), config, "torch")
+        policy = rlcatalog.build(spaces.Discrete(2), spaces.Discrete(2), config, "torch", catalog=catalog)
         try:
             policy.save(tmp_path / "policy")
         except SavedPolicyError:

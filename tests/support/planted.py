@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium import spaces
 from planted_parts import CODECS, DISTS, FILTERS, HEADS, MEMORIES, MODELS, Broken
 
+import rlcatalog
 from rlcatalog import (
     ActionDistSpec,
     Catalog,
@@ -28,8 +29,8 @@ from rlcatalog import (
     Rank,
 )
 from rlcatalog.plugins import scan
-from rlcatalog_policy import load
 from rlcatalog.testing import PluginEntryPoint, plugin_of
+from rlcatalog_policy import load
 
 #: What brings the faulty parts, and the module their targets are in.
 DISTRIBUTION, VERSION, NAME, MODULE = "acme-planted", "2.5", "acme_planted", "acme_planted_parts"
@@ -130,7 +131,7 @@ def config_of(fault: Fault) -> dict[str, Any]:
 
 def use(catalog: Catalog, fault: Fault, framework: str) -> None:
     """Build a policy, act, score what was done, save and load: what any program does."""
-    policy = catalog.build(fault.obs, fault.action, config_of(fault), framework)
+    policy = rlcatalog.build(fault.obs, fault.action, config_of(fault), framework, catalog=catalog)
     policy.preprocessor.set_check(fault.check)
     fault.obs.seed(0)
     obs = [fault.obs.sample() for _ in range(3)]
@@ -145,7 +146,7 @@ def use(catalog: Catalog, fault: Fault, framework: str) -> None:
     if fault.kind == "filter":
         with tempfile.TemporaryDirectory() as folder:
             policy.save(folder)
-            load(catalog, folder)
+            load(folder, catalog=catalog)
 
 
 def _faults(kind: str, table: Mapping[str, tuple[Any, ...]]) -> list[Fault]:

@@ -175,7 +175,7 @@ def test_the_catalogs_two_calls_give_parts_that_fit(ar, framework):
     assert named[1] == size
     model = ModelCatalog.get_model_v2(ar.OBS, PAIR, size, {"use_autoregressive": True}, framework)
     ar.randomise(model)
-    module = importlib.import_module(f"rlcatalog.{framework}")
+    module = importlib.import_module(f"rlcatalog_{framework}")
     assert type(model) is module.AutoregressiveModel
     inputs, _ = model({"obs": ar.tensor(ar.observations(5), framework)})
     assert tuple(inputs.shape) == (5, size)

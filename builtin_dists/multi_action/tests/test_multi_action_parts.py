@@ -14,13 +14,13 @@ from gymnasium import spaces
 from rlcatalog import ModelCatalog, SpaceInfo, build
 from rlcatalog.actions import ActionDistribution, action_codec
 from rlcatalog.errors import ActionMaskError, NoClosedFormError, UnsupportedSpaceError
+from rlcatalog_multi_action.plugin import size
 from rlcatalog_tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
 from rlcatalog_torch import (
     Categorical as TorchCategorical,
     DiagGaussian as TorchGaussian,
     MultiActionDistribution as TorchMulti,
 )
-from rlcatalog_multi_action.plugin import size
 
 frameworks = pytest.mark.parametrize("fw", ["torch", "tf"])
 CLASSES = {"torch": TorchMulti, "tf": TFMulti}

@@ -9,9 +9,9 @@ import torch
 from gymnasium import spaces
 from scipy import stats
 
+from rlcatalog_attention.config import AttentionConfig, distances
 from rlcatalog_tf import GTrXLNet as TFNet
 from rlcatalog_torch import GTrXLNet as TorchNet
-from rlcatalog_attention.config import AttentionConfig, distances
 
 #: Sizes, length of the sequences, steps in the memory before; widths odd and even, windows longer and shorter than T.
 CASES = {

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import rlcatalog
 from rlcatalog import Match, ModelCatalog, ModelSpec, Rank, Stage
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, UnknownNameError, UnsupportedSpaceError
-from rlcatalog_policy import load
 from rlcatalog.spaces import Repeated
+from rlcatalog_policy import load
 
 FRAMEWORKS = ["torch", "tf"]
 IMAGE, VECTOR = spaces.Box(0, 255, (4, 4, 3), np.uint8), spaces.Box(-1, 1, (3,), np.float32)
@@ -60,7 +61,9 @@ def test_others_it_leaves_and_can_be_named_for(space, why, catalog):
     [reason] = [candidate["reason"] for candidate in model["candidates"] if candidate["name"] == "complex_input"]
     assert reason.startswith(why)
     for framework in FRAMEWORKS:
-        policy = catalog.build(space, ACTIONS, {**CONFIG, "custom_model": "complex_input"}, framework)
+        policy = rlcatalog.build(
+            space, ACTIONS, {**CONFIG, "custom_model": "complex_input"}, framework, catalog=catalog
+        )
         assert type(policy.model).__name__ == "ComplexInputNetwork"
         step = policy.act([space.sample() for _ in range(2)])
         assert step.dist_inputs.shape == (2, 3)
@@ -173,7 +176,7 @@ def test_the_named_net_is_taken(fresh_catalog):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_saved_policy_never_chooses_again(framework, fresh_catalog, tmp_path):
-    policy = fresh_catalog().build(MIXED, ACTIONS, {**CONFIG, "vf_share_layers": False}, framework)
+    policy = rlcatalog.build(MIXED, ACTIONS, {**CONFIG, "vf_share_layers": False}, framework, catalog=fresh_catalog())
     observations = [MIXED.sample() for _ in range(4)]
     expected = policy.act(observations, explore=False)
     policy.save(tmp_path / "saved")

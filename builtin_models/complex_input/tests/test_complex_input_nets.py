@@ -48,7 +48,9 @@ def witnesses(fresh_catalog):
         config = {**CONFIG, "custom_model": "complex_input", **config}
         resolution = catalog.resolve(space, ACTIONS, config)
         paths = resolution.component("trunk").declaration.pinned_keys(resolution.request)["input_nets"]
-        policy = catalog.build(space, ACTIONS, {**config, "input_nets": dict.fromkeys(paths, "witness")}, "torch")
+        policy = rlcatalog.build(
+            space, ACTIONS, {**config, "input_nets": dict.fromkeys(paths, "witness")}, "torch", catalog=catalog
+        )
         return policy, dict(zip(paths, policy.model.nets, strict=True))
 
     return witnesses
@@ -119,7 +121,7 @@ def test_integers_arrive_as_one_hots(index, witnesses):
 @pytest.mark.parametrize("space", [spaces.Discrete(3, start=5), spaces.MultiDiscrete([1, 1])], ids=str)
 def test_a_lone_discrete_observation(index, space, catalog, assert_close):
     config = {**CONFIG, "custom_model": "complex_input", "_disable_preprocessor_api": index}
-    one, other = (catalog.build(space, ACTIONS, config, framework) for framework in FRAMEWORKS)
+    one, other = (rlcatalog.build(space, ACTIONS, config, framework, catalog=catalog) for framework in FRAMEWORKS)
     other.model.set_weights(one.model.get_weights())
     observations = [space.sample() for _ in range(4)]
     assert_close([one.act(observations).dist_inputs], [other.act(observations).dist_inputs])
@@ -167,7 +169,9 @@ def test_losses_metrics_and_update_ops_of_the_nets_count(share, fresh_catalog):
     catalog = fresh_catalog()
     catalog.register_model("adding", Adding)
     names = {"obs['camera']": "adding", "obs['speed']": "adding"}
-    policy = catalog.build(SPACE, ACTIONS, {**CONFIG, "input_nets": names, "vf_share_layers": share}, "torch")
+    policy = rlcatalog.build(
+        SPACE, ACTIONS, {**CONFIG, "input_nets": names, "vf_share_layers": share}, "torch", catalog=catalog
+    )
     assert policy.model.custom_loss(1.0, {"weight": 10.0}) == (21 if share else 41)
     for op in policy.model.update_ops()[:2]:
         op()
@@ -180,7 +184,7 @@ def test_it_may_stand_inside_itself(catalog, assert_close):
     config = {**CONFIG, "input_nets": {"obs['camera']": "complex_input"}}
     shapes = {row["stage"]: row["shape"] for row in catalog.explain(SPACE, ACTIONS, config).as_dict()["shapes"]}
     assert shapes["complex_input: obs['camera']: complex_input: obs['camera']: fcnet: hidden 1 (tanh)"] == [5]
-    one, other = (catalog.build(SPACE, ACTIONS, config, framework) for framework in FRAMEWORKS)
+    one, other = (rlcatalog.build(SPACE, ACTIONS, config, framework, catalog=catalog) for framework in FRAMEWORKS)
     other.model.set_weights(one.model.get_weights())
     observations = [SPACE.sample() for _ in range(3)]
     assert_close([one.act(observations).dist_inputs], [other.act(observations).dist_inputs])
@@ -220,7 +224,7 @@ def test_a_net_that_cannot_be_used_is_refused(cls, kind, said, fresh_catalog):
     catalog.register_model("net", Witness)
     catalog.registry.get("model", "net").objects["torch"] = cls
     with pytest.raises(kind, match=said):
-        catalog.build(SPACE, ACTIONS, {**CONFIG, "input_nets": {"obs['speed']": "net"}}, "torch")
+        rlcatalog.build(SPACE, ACTIONS, {**CONFIG, "input_nets": {"obs['speed']": "net"}}, "torch", catalog=catalog)
 
 
 # --- TensorFlow, copies ----------------------------------------------------------------------------------------------
@@ -242,7 +246,7 @@ def test_keras_layers_inside_have_their_variables_from_the_start(fresh_catalog):
     catalog = fresh_catalog()
     catalog.register_model("lazy", Lazy)
     config = {**CONFIG, "input_nets": {"obs['speed']": "lazy"}, "vf_share_layers": False}
-    policy = catalog.build(SPACE, ACTIONS, config, "tf")
+    policy = rlcatalog.build(SPACE, ACTIONS, config, "tf", catalog=catalog)
     names = list(policy.model.get_weights())
     assert {"nets.2.layer.weight", "value_nets.2.layer.bias"} <= set(names)
     policy.act([SPACE.sample()])

@@ -14,9 +14,9 @@ from scipy import special, stats
 from rlcatalog import Request, SpaceInfo
 from rlcatalog.catalog import default_catalog
 from rlcatalog.config import ACTIVATIONS, INITIALIZERS
+from rlcatalog_fcnet.plugin import describe
 from rlcatalog_tf import FullyConnectedNetwork as TFNet, nn as tf_nn
 from rlcatalog_torch import FullyConnectedNetwork as TorchNet, nn as torch_nn
-from rlcatalog_fcnet.plugin import describe
 
 OBS, ACTIONS, INPUTS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), 3
 X = np.random.default_rng(0).normal(size=(16, INPUTS)).astype(np.float32)

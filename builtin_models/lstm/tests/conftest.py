@@ -10,8 +10,8 @@ import tensorflow as tf
 import torch
 from gymnasium import spaces
 
+import rlcatalog
 from rlcatalog import ModelCatalog
-from rlcatalog.catalog import default_catalog
 
 OBS, ACTIONS = spaces.Box(-10, 10, (3,), np.float32), spaces.Discrete(4)
 SMALL = {"fcnet_hiddens": [7], "use_lstm": True, "lstm_cell_size": 5}
@@ -49,7 +49,7 @@ def _model(framework, config=None, obs=OBS, actions=ACTIONS, num_outputs=4, seed
 
 
 def _policy(framework, config=None, obs=OBS, actions=ACTIONS, seed=0):
-    policy = default_catalog().build(obs, actions, {**SMALL, **(config or {})}, framework)
+    policy = rlcatalog.build(obs, actions, {**SMALL, **(config or {})}, framework)
     _randomise(policy.model, seed)
     return policy
 

@@ -11,10 +11,10 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog.errors import NotServedError
-from rlcatalog_tf import TFModelV2
-from rlcatalog_torch import TorchModelV2
 from rlcatalog_lstm.config import CellPlan, Initial
 from rlcatalog_lstm.torch import LSTMCell
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 

@@ -12,9 +12,9 @@ from masked_env import MASKED, Masked, allowed
 from rlcatalog import ModelCatalog, SpaceInfo
 from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import ActionMaskError
+from rlcatalog_parametric.mask_columns import ShownMask
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
-from rlcatalog_parametric.mask_columns import ShownMask
 
 LOWEST = np.finfo(np.float32).min
 

@@ -146,7 +146,9 @@ def test_a_filter_leaves_mask_and_embeddings_alone(framework, head, kind):
 def test_what_was_saved_without_a_head_is_loaded_without_one(head, tmp_path):
     """A policy of before this package was installed keeps its form."""
     names = [entry for entry in scan() if entry.dist.name != "rlcatalog-parametric"]
-    before = Catalog(names, environ={}).build(head.space("mask"), head.actions, {"fcnet_hiddens": [8]}, "torch")
+    before = rlcatalog.build(
+        head.space("mask"), head.actions, {"fcnet_hiddens": [8]}, "torch", catalog=Catalog(names, environ={})
+    )
     before.save(tmp_path)
     loaded, obs = rlcatalog.load(tmp_path), head.observations(head.space("mask"))
     assert list(loaded.model.get_weights()) == list(before.model.get_weights())

@@ -15,12 +15,16 @@ import lazy_loader
 from rlcatalog import provided
 
 _lazy, _, _names = lazy_loader.attach_stub(__name__, __file__)
-__all__ = sorted({*_names, "MODEL_DEFAULTS"})
+#: What users find here and other packages bring: name → module.
+_BROUGHT = dict.fromkeys(("Policy", "build", "load"), "rlcatalog_policy")
+__all__ = sorted({*_names, *_BROUGHT, "MODEL_DEFAULTS"})
 
 
 def __getattr__(name: str) -> Any:
     if name == "MODEL_DEFAULTS":  # fresh at each access: a caller may fill it in and hand it back
         return provided.default_catalog().schema.defaults()
+    if name in _BROUGHT:
+        return _brought(name)
     if name not in _names:
         raise AttributeError(f"module 'rlcatalog' has no attribute {name!r}")
     return _lazy(name)
@@ -30,11 +34,25 @@ def __dir__() -> list[str]:
     return __all__
 
 
+def _brought(name: str) -> Any:
+    module = _BROUGHT[name]
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        from rlcatalog.errors import MissingPluginError
+        from rlcatalog.plugins import public_index
+
+        raise MissingPluginError(f"rlcatalog.{name} {public_index.how_to_get(module.replace('_', '-'))}") from None
+
+
 # --- what the rooms below are given ----------------------------------------------------------------------------------
 
 provided.provide(
     default_catalog=lambda: importlib.import_module("rlcatalog.catalog").default_catalog(),
-    frameworks=lambda: importlib.import_module("rlcatalog.plugin").rlcatalog_frameworks(),
+    frameworks=lambda: importlib.import_module("rlcatalog.plugins").load_frameworks(),
+    framework_names=lambda: importlib.import_module("rlcatalog.plugins").public_index.frameworks(),
     action_codecs=lambda: importlib.import_module("rlcatalog.plugin").rlcatalog_action_codecs(),
-    exporters=lambda: importlib.import_module("rlcatalog.plugin").rlcatalog_exporters(),
+    exporting=lambda: importlib.import_module("rlcatalog.export"),
 )

@@ -1,14 +1,14 @@
 import typing
 
+import rlcatalog_policy
+
 from ._version import __version__ as __version__
 from .actions import ActionDistribution as ActionDistribution
 from .catalog import (
     Catalog as Catalog,
     ModelCatalog as ModelCatalog,
-    build as build,
     default_catalog as default_catalog,
     explain as explain,
-    load as load,
     refresh as refresh,
     register_action_dist as register_action_dist,
     register_filter as register_filter,
@@ -17,6 +17,7 @@ from .catalog import (
     wrap_env as wrap_env,
 )
 from .export import Actor as Actor
+from .frameworks import Step as Step
 from .models import ModelV2 as ModelV2, ViewRequirement as ViewRequirement
 from .observations import (
     Filter as Filter,
@@ -41,7 +42,10 @@ from .plugins import (
     Stage as Stage,
     hookimpl as hookimpl,
 )
-from .policy import Policy as Policy, Step as Step
 from .spaces import SpaceInfo as SpaceInfo, TupleActions as TupleActions, one_hot as one_hot
+
+Policy = rlcatalog_policy.Policy
+build = rlcatalog_policy.build
+load = rlcatalog_policy.load
 
 MODEL_DEFAULTS: dict[str, typing.Any]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
-    from rlcatalog.plugins import ActionCodecSpec, ExporterSpec, FrameworkSpec
+    from rlcatalog.plugins import ActionCodecSpec, FrameworkSpec
 
 _found: dict[str, Callable[[], Any]] = {}
 
@@ -15,19 +16,25 @@ _found: dict[str, Callable[[], Any]] = {}
 def provide(
     default_catalog: Callable[[], Catalog],
     frameworks: Callable[[], Sequence[FrameworkSpec]],
+    framework_names: Callable[[], Sequence[str]],
     action_codecs: Callable[[], Sequence[ActionCodecSpec]],
-    exporters: Callable[[], Sequence[ExporterSpec]],
+    exporting: Callable[[], ModuleType],
 ) -> None:
     """Provide the functions behind those below.
 
     Args:
         default_catalog: Returns the process's default catalog.
-        frameworks: Returns the declarations of the kernel's own frameworks.
+        frameworks: Returns the declarations of the frameworks in the public index that are installed.
+        framework_names: Returns the names of the frameworks in the public index, in its order.
         action_codecs: Returns the declarations of the kernel's own action codecs.
-        exporters: Returns the declarations of the kernel's own formats.
+        exporting: Returns the room that exports and freezes policies.
     """
     _found.update(
-        default_catalog=default_catalog, frameworks=frameworks, action_codecs=action_codecs, exporters=exporters
+        default_catalog=default_catalog,
+        frameworks=frameworks,
+        framework_names=framework_names,
+        action_codecs=action_codecs,
+        exporting=exporting,
     )
 
 
@@ -38,8 +45,14 @@ def default_catalog() -> Catalog:
 
 
 def frameworks() -> Sequence[FrameworkSpec]:
-    """Return the declarations of the kernel's own frameworks."""
+    """Return the declarations of the frameworks in the public index that are installed."""
     found: Sequence[FrameworkSpec] = _found["frameworks"]()
+    return found
+
+
+def framework_names() -> Sequence[str]:
+    """Return the names of the frameworks in the public index; the first that is installed is the default."""
+    found: Sequence[str] = _found["framework_names"]()
     return found
 
 
@@ -49,7 +62,6 @@ def action_codecs() -> Sequence[ActionCodecSpec]:
     return found
 
 
-def exporters() -> Sequence[ExporterSpec]:
-    """Return the declarations of the kernel's own formats."""
-    found: Sequence[ExporterSpec] = _found["exporters"]()
-    return found
+def exporting() -> Any:
+    """Return the room that exports and freezes policies; it imports policies itself."""
+    return _found["exporting"]()

@@ -12,11 +12,11 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError, UnreadKeysWarning
-from rlcatalog_tf import tf
-from rlcatalog_torch import TorchModelV2
 from rlcatalog_compat import load_rllib_weights
 from rlcatalog_compat.rllib.models.torch.fcnet import FullyConnectedNetwork as TorchFC
 from rlcatalog_compat.rllib.models.torch.misc import SlimFC
+from rlcatalog_tf import TFModelV2, tf
+from rlcatalog_torch import TorchModelV2
 
 VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = gym.spaces.Box(0, 255, (42, 42, 3), np.uint8)
@@ -259,7 +259,7 @@ def test_a_ported_model_takes_its_own_names_and_rllibs():
 
 
 def test_a_ported_keras_model_takes_the_names_of_its_layers():
-    class Keras(rlcatalog_tf.TFModelV2):
+    class Keras(TFModelV2):
         def __init__(self, *args):
             super().__init__(*args)
             inputs = tf.keras.layers.Input((3,), name="observations")

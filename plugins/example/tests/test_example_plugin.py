@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import rlcatalog
 from rlcatalog.errors import DeclarationError, PluginWarning
 from rlcatalog.testing import PluginEntryPoint, check_plugin, isolated_catalog
 
@@ -52,7 +53,7 @@ def test_loads():
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_own_model_by_name(framework):
     config = {"custom_model": "glu", "compass_width": 8}
-    policy = catalog().build(gym.spaces.Box(-1, 1, (4,)), ACTIONS, config, framework)
+    policy = rlcatalog.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS, config, framework, catalog=catalog())
     assert policy.explain().as_dict()["model"]["distribution"] == "compass-agents"
     weights = policy.model.get_weights()
     obs = np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)
@@ -67,7 +68,7 @@ def test_own_model_by_name(framework):
 def test_override_takes_the_place_of_fcnet(framework):
     found = catalog()
     box = gym.spaces.Box(-1, 1, (4,))
-    policy = found.build(box, ACTIONS, {"fcnet_hiddens": [16]}, framework)
+    policy = rlcatalog.build(box, ACTIONS, {"fcnet_hiddens": [16]}, framework, catalog=found)
     assert type(policy.model).__name__ == "NormalizedNetwork"
     assert policy.act(np.zeros((2, 4), np.float32)).dist_inputs.shape == (2, 3)
     victim = found.registry.get("model", "rlcatalog-fcnet/fcnet")
@@ -76,7 +77,7 @@ def test_override_takes_the_place_of_fcnet(framework):
 
 def test_override_can_be_disabled():
     found = catalog({"RLCATALOG_DISABLE_PLUGINS": "compass-agents"})
-    policy = found.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS)
+    policy = rlcatalog.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS, catalog=found)
     assert type(policy.model).__name__ == "FullyConnectedNetwork"
 
 
@@ -93,7 +94,7 @@ def test_own_space_alone_and_nested():
     speed = np.array([obs["speed"][0] for obs in observations])
     expected = np.stack([np.cos(angle), np.sin(angle), speed], axis=1)
     np.testing.assert_allclose(preprocessor.transform_batch(observations), expected, atol=1e-6)
-    assert found.build(space, ACTIONS).act(observations).action.shape == (6,)
+    assert rlcatalog.build(space, ACTIONS, catalog=found).act(observations).action.shape == (6,)
 
 
 def test_without_the_plugin_the_space_is_refused_by_name():
@@ -102,7 +103,7 @@ def test_without_the_plugin_the_space_is_refused_by_name():
 
     space = gym.spaces.Dict({"heading": Compass(8)})
     with pytest.raises(UnsupportedSpaceError, match=re.escape("obs['heading']: no installed preprocessor takes")):
-        isolated_catalog(*INSTALLED).build(space, ACTIONS)
+        rlcatalog.build(space, ACTIONS, catalog=isolated_catalog(*INSTALLED))
 
 
 def test_trains_under_ppo(recwarn):
@@ -140,7 +141,9 @@ def test_broken_variant_is_reported_and_harms_nobody():
     with pytest.warns(PluginWarning, match="'rlcatalog_model' is not a hook of rlcatalog. Did you mean"):
         found = isolated_catalog(entry, *INSTALLED)
     assert [r.status for r in found.plugins if r.distribution == "compass-agents"] == ["failed"]
-    assert found.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS).act(np.zeros((1, 4), np.float32)).logp.shape == (1,)
+    assert rlcatalog.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS, catalog=found).act(
+        np.zeros((1, 4), np.float32)
+    ).logp.shape == (1,)
     with pytest.raises(DeclarationError, match="rlcatalog_model"):
         isolated_catalog(entry, environ={"RLCATALOG_STRICT_PLUGINS": "1"})
 

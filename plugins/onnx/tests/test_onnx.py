@@ -171,7 +171,9 @@ class Halve(rlcatalog.Filter):
 def test_a_filter_without_such_a_form_stays_outside_of_the_file(tmp_path):
     catalog = rlcatalog.Catalog()
     catalog.register_filter("halve")(Halve)
-    policy = catalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4], "observation_filter": "halve"}, "torch")
+    policy = rlcatalog.build(
+        VECTOR, Discrete(3), {"fcnet_hiddens": [4], "observation_filter": "halve"}, "torch", catalog=catalog
+    )
     interface = policy.export(tmp_path / "policy.onnx")
     assert interface.observation == "filtered"
     assert [(port.name, port.encoded) for port in interface.inputs if port.role == "observation"] == [("obs", True)]

@@ -16,13 +16,12 @@ import rlcatalog
 import rlcatalog_ppo
 from rlcatalog import ModelCatalog
 from rlcatalog.errors import ConfigError, NonFiniteError, NotServedError, SavedPolicyError, UnknownConfigKeyError
-from rlcatalog.frameworks import tensor_ops
-from rlcatalog_policy import Evaluation
-from rlcatalog_torch import TorchModelV2
+from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import A2CConfig, PGConfig
 from rlcatalog_ppo.loss import actor_critic_losses, policy_gradient_losses
 from rlcatalog_ppo.offline import Reader
+from rlcatalog_torch import TorchModelV2
 
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 algorithms = pytest.mark.parametrize("algorithm", [A2C, PG])

@@ -10,13 +10,13 @@ import torch
 
 import rlcatalog
 from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError, UnknownConfigKeyError, UnknownNameError
-from rlcatalog.frameworks import tensor_ops
-from rlcatalog_torch import TorchModelV2
+from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import PPO, PPOTrainer
 from rlcatalog_ppo.config import parse
 from rlcatalog_ppo.evaluation import play
 from rlcatalog_ppo.loss import losses
 from rlcatalog_ppo.rollout import Collector, Rollout
+from rlcatalog_torch import TorchModelV2
 
 SMALL = {"num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 2, "seed": 0}
 
@@ -70,7 +70,7 @@ def test_losses_equal_numpy(framework):
     logp, old, advantage, value, target, entropy = rng.normal(size=(6, 32)).astype(np.float32)
     config = parse({"clip_param": 0.3, "vf_loss_coeff": 0.7, "entropy_coeff": 0.01})
     tensors = [convert(x) for x in (logp, entropy, value)]
-    evaluation = rlcatalog_policy.Evaluation(tensors[0], tensors[1], "exact", tensors[2], None)
+    evaluation = Evaluation(tensors[0], tensors[1], "exact", tensors[2], None)
     batch = {k: convert(v) for k, v in {"logp": old, "advantage": advantage, "target": target}.items()}
     found = losses(evaluation, batch, config, ops)
     a = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)

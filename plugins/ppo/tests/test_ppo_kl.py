@@ -10,6 +10,7 @@ from scipy.special import log_softmax
 import rlcatalog
 from rlcatalog.errors import NoClosedFormError
 from rlcatalog_ppo import PPO
+from rlcatalog_torch import Categorical
 
 SMALL = {"num_envs": 4, "rollout_length": 32, "minibatch_size": 64, "num_epochs": 4, "seed": 0, "lr": 3e-3,
          "model": {"fcnet_hiddens": [16]}}  # fmt: skip
@@ -92,7 +93,7 @@ def test_parts_that_depend_on_one_another_are_compared_under_the_stored_parts(fr
 
 
 def test_a_distribution_without_a_divergence_is_refused_by_name():
-    class NoKl(rlcatalog_torch.Categorical):
+    class NoKl(Categorical):
         def kl(self, other):
             raise NoClosedFormError("NoKl has no closed form for its kl")
 
@@ -105,7 +106,7 @@ def test_a_distribution_without_a_divergence_is_refused_by_name():
 @both
 def test_a_distribution_whose_constructor_needs_the_model_is_given_it(framework):
     """RLlib's own form, `__init__(self, inputs, model)`; one that reads the model finds today's."""
-    base = importlib.import_module(f"rlcatalog.{framework}").Categorical
+    base = importlib.import_module(f"rlcatalog_{framework}").Categorical
 
     class Tempered(base):
         def __init__(self, inputs, model):

@@ -12,8 +12,9 @@ import torch
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog.frameworks import tensor_ops
-from rlcatalog_policy import Evaluation
+from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import Evaluation, Framework, add_framework, tensor_ops
+from rlcatalog_ppo.backends import optimizer_of, set_threads
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import FIGURES, PPOLearner, minibatches
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, losses
@@ -182,13 +183,11 @@ def test_threads_are_set_in_the_framework(monkeypatch):
     monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", asked.append)
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     for framework, count in (("torch", 3), ("tf", 2)):
-        importlib.import_module(f"rlcatalog_ppo.{framework}").set_threads(count)
+        set_threads(framework, count)
     assert asked == [3, 2]
 
 
 def test_a_framework_without_code_here_is_refused_by_name():
-    from rlcatalog.errors import NotServedError
-    from rlcatalog_ppo.backends import backend
-
-    with pytest.raises(NotServedError, match="rlcatalog-ppo has no code for framework='jax'; it serves: torch, tf"):
-        backend("jax")
+    add_framework(Framework("jax", "numpy", {}))
+    with pytest.raises(NotServedError, match="rlcatalog-ppo has no code for framework='jax': nothing here declares"):
+        optimizer_of("jax")

@@ -12,14 +12,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rlcatalog
 from rlcatalog.errors import ConfigError
 from rlcatalog.spaces import Repeated
-from rlcatalog_tf import TFModelV2
-from rlcatalog_torch import TorchModelV2
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.evaluation import play
 from rlcatalog_ppo.learner import minibatches
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_ppo.rollout import Collector
+from rlcatalog_tf import TFModelV2, keras
+from rlcatalog_torch import TorchModelV2
 
 both = pytest.mark.parametrize("framework", ["torch", "tf"])
 modes = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
@@ -221,7 +221,6 @@ def test_losses_and_records_are_shown_the_rewards_of_the_environment(framework, 
     class Looks(base):
         def __init__(self, *args):
             super().__init__(*args)
-            keras = rlcatalog_tf.keras
             self.layer = torch.nn.Linear(1, 2) if framework == "torch" else keras.layers.Dense(2)
 
         def forward(self, input_dict, state, seq_lens):

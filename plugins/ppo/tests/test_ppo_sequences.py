@@ -14,13 +14,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rlcatalog
 from rlcatalog import ViewRequirement
 from rlcatalog.errors import ModelContractError, NotServedError, SavedPolicyError
-from rlcatalog_tf import TFModelV2
-from rlcatalog_torch import TorchModelV2
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.learner import minibatches
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_ppo.rollout import Collector, each
+from rlcatalog_tf import TFModelV2
+from rlcatalog_torch import TorchModelV2
 
 SMALL = {"num_envs": 3, "rollout_length": 17, "minibatch_size": 16, "num_epochs": 2, "seed": 0}
 PLAIN = {"fcnet_hiddens": [8]}

@@ -9,12 +9,13 @@ import cloudpickle
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, Text
 
+import rlcatalog
 import rlcatalog_rllib
 from rlcatalog import Catalog
 from rlcatalog.errors import UnknownNameError
-from rlcatalog_torch import FullyConnectedNetwork
 from rlcatalog_rllib import CatalogRLModule, env_to_module, spec, to_policy
 from rlcatalog_rllib.recipe import build_policy, choose_parts
+from rlcatalog_torch import FullyConnectedNetwork
 
 NAMED = {"custom_model": "twelve"}
 BOX, TWO = Box(-1, 1, (4,), np.float32), Discrete(2)
@@ -61,11 +62,11 @@ def test_without_it_the_name_is_unknown():
 
 
 def test_the_pieces_take_it(catalog):
-    made = spec(BOX, TWO, NAMED, catalog=catalog).build()
+    made = rlcatalog.build(catalog=spec(BOX, TWO, NAMED, catalog=catalog))
     assert isinstance(made, CatalogRLModule)
     assert made.policy.catalog is catalog
     assert env_to_module(NAMED, catalog).recipe.catalog is catalog
-    q_values = spec(BOX, TWO, NAMED, q_values=True, catalog=catalog).build()
+    q_values = rlcatalog.build(catalog=spec(BOX, TWO, NAMED, q_values=True, catalog=catalog))
     assert 12 in widths(q_values.model)
 
 
@@ -82,7 +83,7 @@ def test_workers_get_it_with_what_was_registered(catalog, monkeypatch):
     assert other.catalog is not catalog
     policy = build_policy(other, BOX, TWO)
     assert 12 in widths(policy.model)
-    module = cloudpickle.loads(cloudpickle.dumps(spec(BOX, TWO, NAMED, catalog=catalog))).build()
+    module = rlcatalog.build(catalog=cloudpickle.loads(cloudpickle.dumps(spec(BOX, TWO, NAMED, catalog=catalog))))
     assert 12 in widths(module.model)
 
 

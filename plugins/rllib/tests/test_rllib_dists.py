@@ -9,8 +9,8 @@ import torch
 
 import rlcatalog
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError
-from rlcatalog_torch import Categorical, FullyConnectedNetwork
 from rlcatalog_rllib.distribution import CatalogDistribution
+from rlcatalog_torch import Categorical, FullyConnectedNetwork
 
 
 def policy_of(name):

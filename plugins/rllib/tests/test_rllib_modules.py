@@ -10,8 +10,8 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import torch
 
 import rlcatalog
-from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 from rlcatalog_rllib import CatalogRLModule, spec, to_policy
+from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 LSTM = {"use_lstm": True, "lstm_cell_size": 6, "max_seq_len": 5}
 ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_head_dim": 4, "attention_memory_inference": 4,

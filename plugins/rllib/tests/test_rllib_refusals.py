@@ -9,6 +9,7 @@ from ray.rllib.algorithms.cql import CQLConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 
+import rlcatalog
 import rlcatalog_rllib
 from rlcatalog import ViewRequirement
 from rlcatalog.choice import Pins
@@ -21,10 +22,10 @@ from rlcatalog.errors import (
     UnknownConfigKeyError,
     UnknownNameError,
 )
-from rlcatalog_torch import FullyConnectedNetwork
 from rlcatalog_rllib.filters import merged, since
 from rlcatalog_rllib.recipe import Recipe, build_policy
 from rlcatalog_rllib.refusals import check_served
+from rlcatalog_torch import FullyConnectedNetwork
 
 OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
 
@@ -77,7 +78,7 @@ class Updating(FullyConnectedNetwork):
 
 
 def built(model):
-    return rlcatalog_rllib.spec(OBS, ACTIONS, {"custom_model": model}).build()
+    return rlcatalog.build(catalog=rlcatalog_rllib.spec(OBS, ACTIONS, {"custom_model": model}))
 
 
 def test_a_view_that_only_a_finished_rollout_has_is_named():
@@ -107,7 +108,7 @@ def test_a_plugin_missing_on_a_worker_is_named_with_the_node():
 
 
 def module_of(obs=OBS, actions=ACTIONS, **model):
-    return rlcatalog_rllib.spec(obs, actions, {"fcnet_hiddens": [8], **model}).build()
+    return rlcatalog.build(catalog=rlcatalog_rllib.spec(obs, actions, {"fcnet_hiddens": [8], **model}))
 
 
 def test_a_state_goes_back_where_it_came_from():

@@ -20,8 +20,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, NotServedError
 from rlcatalog.spaces import Repeated
-from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 from rlcatalog_sb3 import CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, for_sb3, to_policy
+from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 
 # One config serves parts of every kind here.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")

@@ -16,11 +16,12 @@ from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from torch import nn
 
+import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.errors import NotServedError, UnknownNameError
 from rlcatalog_policy import load
-from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2, steps_of
 from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, for_sb3, to_policy
+from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2, steps_of
 
 QUICK = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu"}
 
@@ -108,7 +109,7 @@ def test_it_trains_every_weight_acts_as_the_policy_itself_and_is_saved(catalog, 
     model.save(tmp_path / "model.zip")
     loaded = RecurrentPPO.load(tmp_path / "model.zip", device="cpu")
     to_policy(model).save(tmp_path / "policy")
-    stepper = load(catalog, tmp_path / "policy").stepper(3)
+    stepper = load(tmp_path / "policy", catalog=catalog).stepper(3)
     state, done, rng = None, np.ones(3, bool), np.random.default_rng(0)
     for _ in range(8):
         obs = rng.uniform(-0.3, 0.3, (3, 4)).astype(np.float32)
@@ -188,6 +189,6 @@ def test_a_catalog_is_the_same_object_in_its_process_and_equal_in_another(catalo
     assert other is not catalog
     assert pickle.loads(data) is other
     space = gym.spaces.Box(-1, 1, (3,), np.float32)
-    found = other.build(space, Discrete(2), config_of(3, 2), "torch")
+    found = rlcatalog.build(space, Discrete(2), config_of(3, 2), "torch", catalog=other)
     assert isinstance(found.model, Gated)
     assert found.model.widths == [3, 2]

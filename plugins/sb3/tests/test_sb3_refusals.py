@@ -19,8 +19,8 @@ from rlcatalog import ActionCodecSpec
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
-from rlcatalog_torch import Categorical, TorchModelV2
 from rlcatalog_sb3 import CatalogExtractor, CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, for_sb3
+from rlcatalog_torch import Categorical, TorchModelV2
 
 
 class Still(gym.Env):

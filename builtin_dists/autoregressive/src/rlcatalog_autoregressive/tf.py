@@ -8,11 +8,11 @@ from typing import Any
 from rlcatalog.errors import ActionMaskError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.models import DenseSpec, last_values, output_plan
-from rlcatalog_tf import Dense, OutputLayers, TFModelV2, features_of, flatten_rows, tf
 from rlcatalog_autoregressive.joint import JointDistribution
 from rlcatalog_autoregressive.made.tf import Conditionals
 from rlcatalog_autoregressive.part_columns import ActionPart
 from rlcatalog_autoregressive.refusals import nothing_left, served_columns
+from rlcatalog_tf import Dense, OutputLayers, TFModelV2, features_of, flatten_rows, tf
 
 
 class AutoregressiveDistribution(JointDistribution):

@@ -11,11 +11,11 @@ from torch import Tensor
 from rlcatalog.errors import ActionMaskError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.models import DenseSpec, last_values, output_plan
-from rlcatalog_torch import OutputLayers, TorchModelV2, dense, features_of
 from rlcatalog_autoregressive.joint import JointDistribution
 from rlcatalog_autoregressive.made.torch import Conditionals
 from rlcatalog_autoregressive.part_columns import ActionPart
 from rlcatalog_autoregressive.refusals import nothing_left, served_columns
+from rlcatalog_torch import OutputLayers, TorchModelV2, dense, features_of
 
 
 class AutoregressiveDistribution(JointDistribution):

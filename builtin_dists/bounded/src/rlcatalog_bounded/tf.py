@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.actions import frozen, interval, same_kind
-from rlcatalog_tf import draw_gamma, draw_uniform, tf, widened
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
+from rlcatalog_tf import draw_gamma, draw_uniform, tf, widened
 
 
 class _Shares(SharesContract):

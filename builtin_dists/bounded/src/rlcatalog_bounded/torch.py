@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from rlcatalog.actions import Interval, frozen, interval, same_kind
-from rlcatalog_torch import widened
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
+from rlcatalog_torch import widened
 
 
 class _Shares(SharesContract):

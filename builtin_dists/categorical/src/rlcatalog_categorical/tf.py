@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from rlcatalog.actions import same_kind
-from rlcatalog_tf import draw_uniform, tf
 from rlcatalog_categorical.contract import CategoricalContract, wrong_temperature
+from rlcatalog_tf import draw_uniform, tf
 
 
 def tempered(logits: Any, temperature: float) -> Any:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from rlcatalog.actions import same_kind
-from rlcatalog_torch import HALF, LOWEST
 from rlcatalog_categorical.contract import CategoricalContract, wrong_temperature
+from rlcatalog_torch import HALF, LOWEST
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:

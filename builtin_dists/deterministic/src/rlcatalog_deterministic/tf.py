@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog_tf import tf
 from rlcatalog_deterministic.contract import DeterministicContract
+from rlcatalog_tf import tf
 
 
 class Deterministic(DeterministicContract):

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from rlcatalog.actions import frozen, interval, same_kind
-from rlcatalog_tf import draw_normal, tf, widened
 from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
+from rlcatalog_tf import draw_normal, tf, widened
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from rlcatalog.actions import Interval, frozen, interval, same_kind
-from rlcatalog_torch import HALF, LOWEST, widened
 from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
+from rlcatalog_torch import HALF, LOWEST, widened
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcatalog.models import OutputPlan, Past, last_values
-from rlcatalog_tf import OutputLayers, TFModelV2, features_of, flatten_rows, sequence_mask, steps_of, tf
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.tf import Transformer
+from rlcatalog_tf import OutputLayers, TFModelV2, features_of, flatten_rows, sequence_mask, steps_of, tf
 
 
 class _Model(TFModelV2):

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from rlcatalog.models import OutputPlan, Past, last_values
-from rlcatalog_torch import OutputLayers, TorchModelV2, features_of, flatten_rows, sequence_mask
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.torch import Transformer
+from rlcatalog_torch import OutputLayers, TorchModelV2, features_of, flatten_rows, sequence_mask
 
 
 class _Model(TorchModelV2):

@@ -7,11 +7,11 @@ from typing import Any
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.models import last_values
 from rlcatalog.observations import is_structure
-from rlcatalog_tf import DenseStack, OutputLayers, TFModelV2, tf
 from rlcatalog_complex_input.building import NetsInside, build_nets, plan_for
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.parts import Inputs, features, read, width
 from rlcatalog_complex_input.planning import Net, OneHot
+from rlcatalog_tf import DenseStack, OutputLayers, TFModelV2, tf
 
 _OPS = tensor_ops("tf")
 

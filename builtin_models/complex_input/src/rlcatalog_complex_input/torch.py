@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.models import last_values
 from rlcatalog.observations import is_structure
-from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2, dtype_of, flatten_rows
 from rlcatalog_complex_input.building import NetsInside, build_nets, plan_for
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.parts import Inputs, features, read, width
 from rlcatalog_complex_input.planning import OneHot
+from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2, dtype_of, flatten_rows
 
 _OPS = tensor_ops("torch")
 

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from rlcatalog.models import last_values
-from rlcatalog_tf import DenseStack, OutputLayers, TFModelV2, tf
 from rlcatalog_fcnet.config import plan
+from rlcatalog_tf import DenseStack, OutputLayers, TFModelV2, tf
 
 
 class FullyConnectedNetwork(TFModelV2):

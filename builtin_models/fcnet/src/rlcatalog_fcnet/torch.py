@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from rlcatalog.models import last_values
-from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2
 from rlcatalog_fcnet.config import plan
+from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2
 
 
 class FullyConnectedNetwork(TorchModelV2):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.models import last_values
-from rlcatalog_tf import OutputLayers, TFModelV2, add_time_dimension, features_of, initial_value, steps_of, tf
 from rlcatalog_lstm.config import CellPlan, Initial, check_lengths, past_of, plan
+from rlcatalog_tf import OutputLayers, TFModelV2, add_time_dimension, features_of, initial_value, steps_of, tf
 
 
 class LSTMCell:

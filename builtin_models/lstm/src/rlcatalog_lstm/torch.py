@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.models import last_values
+from rlcatalog_lstm.config import CellPlan, Initial, check_lengths, past_of, plan
 from rlcatalog_torch import (
     OutputLayers,
     TorchModelV2,
@@ -20,7 +21,6 @@ from rlcatalog_torch import (
     initialize,
     sequence_mask,
 )
-from rlcatalog_lstm.config import CellPlan, Initial, check_lengths, past_of, plan
 
 
 class LSTMCell(nn.Module):

@@ -6,9 +6,9 @@ from typing import Any
 
 from rlcatalog.actions import ActionMasks
 from rlcatalog.models import last_values
-from rlcatalog_tf import OutputLayers, TFModelV2, features_of, flatten_rows, sequence_mask, tf
 from rlcatalog_parametric.config import plan
 from rlcatalog_parametric.mask_columns import read
+from rlcatalog_tf import OutputLayers, TFModelV2, features_of, flatten_rows, sequence_mask, tf
 
 
 class ParametricActionsHead(TFModelV2):

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from rlcatalog.actions import ActionMasks
 from rlcatalog.models import last_values
-from rlcatalog_torch import OutputLayers, TorchModelV2, features_of, sequence_mask
 from rlcatalog_parametric.config import plan
 from rlcatalog_parametric.mask_columns import read
+from rlcatalog_torch import OutputLayers, TorchModelV2, features_of, sequence_mask
 
 
 class ParametricActionsHead(TorchModelV2):

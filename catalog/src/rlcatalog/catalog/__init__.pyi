@@ -1,8 +1,6 @@
 from .catalog import Catalog as Catalog, default_catalog as default_catalog
 from .default import (
-    build as build,
     explain as explain,
-    load as load,
     refresh as refresh,
     register_action_dist as register_action_dist,
     register_filter as register_filter,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,13 +24,11 @@ from rlcatalog.choice import (
     wrap,
 )
 from rlcatalog.config import KernelConfig, ModelConfig, ReadOnlyConfig, Schema, keys_of, plain_values
-from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
-from rlcatalog.export import Interface, export, freeze
+from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor, Unclaimed
 from rlcatalog.plugins import Component, PluginRecord, Request, refuse_while_loading
-from rlcatalog_policy import Frozen, Policy
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -180,53 +177,45 @@ class Catalog(Registrations):
             lambda: find_resolution(self, obs_space, action_space, config, framework, None),
         ).explain()  # fmt: skip
 
-    def build(
+    def make(
         self,
-        obs_space: gymnasium.Space[Any] | None = None,
-        action_space: gymnasium.Space[Any] | None = None,
+        make: Callable[[Resolution], T],
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,
-        env: Any = None,
         pins: Pins | None = None,
         defaults: Mapping[str, Any] | None = None,
-    ) -> Policy:
-        """Look parts up and build them into one `Policy`.
+    ) -> T:
+        """Return what a function makes of what a lookup chooses; for `rlcatalog.build`.
+
+        Where the function finds a part broken, it is given the choice without that part.
 
         Args:
-            obs_space: The environment's observation space.
-            action_space: Its action space.
+            make: The function.
+            obs_space: See `resolve`, as the others.
+            action_space: The environment's action space.
             config: The model config.
-            framework: `"torch"` or `"tf"`; None lets a custom class decide, else the
-                installed one, torch before tf.
-            env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it; the policy then
-                acts on what `policy.wrap_env(env)` emits.
-            pins: What an earlier lookup chose, to be repeated.
-            defaults: Defaults of an engine's own; see `resolve`.
+            framework: The framework.
+            pins: What an earlier lookup chose.
+            defaults: Defaults of an engine's own.
 
         Raises:
-            CatalogError: See `resolve`; also when the framework is not installed.
+            CatalogError: See `resolve`.
         """
-        if env is not None:
-            obs_space, action_space = self._spaces_of(env, config)
-        if obs_space is None or action_space is None:
-            raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
-        spaces = obs_space, action_space
 
-        def made(own: Mapping[str, Any] | None) -> Policy:
-            return self._settled(lambda: Policy(self, self._resolved(*spaces, config, framework, pins, own), *spaces))
+        def made(own: Mapping[str, Any] | None) -> T:
+            return self._settled(lambda: make(self._resolved(obs_space, action_space, config, framework, pins, own)))
 
         return _unless_refused(made, defaults)
 
-    def export(self, policy: Policy, path: str | os.PathLike[str], format: str | None = None) -> Interface:
-        """Export a policy in one of the formats that are installed here; see `Policy.export`."""
-        return export(self, policy, path, format)
+    def spaces_of(self, env: Any, config: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+        """Return the spaces of an environment: observations and actions, as `wrap_env` makes them.
 
-    def freeze(self, policy: Policy, rows: int = 1, seed: int | None = None) -> Frozen:
-        """Freeze a policy with what is installed here; see `Policy.freeze`."""
-        return freeze(self, policy, rows, seed)
-
-    def _spaces_of(self, env: Any, config: Mapping[str, Any] | None) -> tuple[Any, Any]:
+        Raises:
+            ModelContractError: It is no environment.
+        """
         if hasattr(env, "single_observation_space"):
             check_wrapped(self.registry.active("env_wrapper"), env, self.parse_config(config).values)
             return env.single_observation_space, env.single_action_space

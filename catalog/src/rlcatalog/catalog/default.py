@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,26 +12,8 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rlcatalog.plugins import PluginRecord
-    from rlcatalog_policy import Policy
 
 C = TypeVar("C", bound=type)
-
-
-def build(
-    obs_space: gymnasium.Space[Any] | None = None,
-    action_space: gymnasium.Space[Any] | None = None,
-    config: Mapping[str, Any] | None = None,
-    framework: str | None = None,
-    *,
-    env: Any = None,
-) -> Policy:
-    """Look parts up and build them into one policy; see `Catalog.build`.
-
-    Example:
-        >>> policy = rlcatalog.build(env=gymnasium.make("CartPole-v1"), config={"fcnet_hiddens": [64, 64]})
-        >>> step = policy.act(observations)
-    """
-    return default_catalog().build(obs_space, action_space, config, framework, env=env)
 
 
 def explain(
@@ -78,26 +59,3 @@ def register_preprocessor(name: str, **options: Any) -> Callable[[C], C]:
 def register_filter(name: str, **options: Any) -> Callable[[C], C]:
     """Return a decorator that registers a filter for `observation_filter`; see `Catalog.register_filter`."""
     return default_catalog().register_filter(name, **options)  # type: ignore[no-any-return]
-
-
-def load(
-    directory: str | os.PathLike[str],
-    *,
-    observation_space: gymnasium.Space[Any] | None = None,
-    action_space: gymnasium.Space[Any] | None = None,
-) -> Policy:
-    """Restore a policy that `Policy.save` wrote.
-
-    Args:
-        directory: Where it was saved.
-        observation_space: Needed where the space has a kind of a plugin's own, which cannot be written down, or more
-            entries than are made from a file (`rlcatalog.spaces.MOST_ENTRIES`); must be the saved one otherwise.
-        action_space: The same for actions.
-
-    Raises:
-        SavedPolicyError: The files are truncated, changed or foreign, or ask for more than they hold.
-        MissingPluginError: A part's plugin is missing; the message names it.
-    """
-    from rlcatalog_policy import load as load_from
-
-    return load_from(default_catalog(), directory, observation_space, action_space)

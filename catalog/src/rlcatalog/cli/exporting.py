@@ -35,23 +35,22 @@ def export(
             out = run / f"{POLICY}{suffix or f'-{format}'}"
         import_modules(modules or [])
         saved = policy_of(run)
-        policy = load(catalog, saved, *(() if saved == run else _spaces(run, modules or [])))
+        policy = load(saved, catalog=catalog, **({} if saved == run else _spaces(run, modules or [])))
         interface = policy.export(out, format)
     print(f"{out}: inputs {', '.join(port.name for port in interface.inputs)}; outputs"
           f" {', '.join(port.name for port in interface.outputs)}")  # fmt: skip
 
 
-def _spaces(run: Path, modules: list[str]) -> tuple[Any, Any]:
-    """Return the environment's spaces where a run's policy could not write them down, None for those that it could."""
+def _spaces(run: Path, modules: list[str]) -> dict[str, Any]:
+    """Return the environment's spaces that a run's policy could not write down, by name."""
     manifest = read_manifest(run / POLICY)
-    missing = [written is None for written in (manifest.observation_space, manifest.action_space)]
-    if not any(missing):
-        return None, None
+    missing = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
+    if not missing:
+        return {}
     told = read_config(run, modules)
     env = make_env(told["env"], **told["algorithm"]["env_config"])
     try:
         wrapped = default_catalog().wrap_env(env, manifest.config)
-        spaces = wrapped.observation_space, wrapped.action_space
-        return spaces[0] if missing[0] else None, spaces[1] if missing[1] else None
+        return {name: getattr(wrapped, name) for name in missing}
     finally:
         env.close()

@@ -3,6 +3,7 @@ from .agreement import disagreement as disagreement
 from .checking import observations as observations
 from .checksum import (
     check_folder as check_folder,
+    read_file as read_file,
     read_sealed as read_sealed,
     seal_folder as seal_folder,
     sealed as sealed,
@@ -10,7 +11,7 @@ from .checksum import (
 from .contract import Exported as Exported, Runner as Runner
 from .exporting import export as export
 from .formats import exporter_for as exporter_for, exporters as exporters
-from .freezing import FROZEN as FROZEN, freeze as freeze
+from .freezing import freeze as freeze
 from .interface import Interface as Interface, Port as Port
 from .lines import line_of as line_of
 from .whole import Whole as Whole

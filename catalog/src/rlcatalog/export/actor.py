@@ -19,8 +19,9 @@ from rlcatalog.export.formats import runner_for
 from rlcatalog.export.interface import Interface
 from rlcatalog.export.observing import Observations
 from rlcatalog.export.stepping import ActorStepper
-from rlcatalog_policy import Step, check_step, checked_reward
+from rlcatalog.frameworks import Step
 from rlcatalog.spaces import SpaceInfo, space_from_json
+from rlcatalog_policy import check_step, checked_reward
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
@@ -235,7 +236,7 @@ class Actor:
         if self._single and action.dtype != self._leaves[0].info.dtype:
             action = action.astype(self._leaves[0].info.dtype)
         after = ActorState({name: found[i] for i, name in self._follows}) if self._follows else None
-        return Step(action, raw, logp, value, inputs, after)  # type: ignore[arg-type]
+        return Step(action, raw, logp, value, inputs, after)
 
     def _complete(
         self, feeds: dict[str, Array], rows: int, state: Any, prev_reward: Any, mask: Any, explore: bool, noise: Any

@@ -11,9 +11,10 @@ import numpy as np
 from rlcatalog.actions import mask_entry
 from rlcatalog.errors import NotServedError
 from rlcatalog.export.agreement import action_disagreement, disagreement
+from rlcatalog.frameworks import Step
 from rlcatalog.observations import stack
-from rlcatalog_policy import Policy, Step
 from rlcatalog.spaces import SpaceInfo
+from rlcatalog_policy import Policy
 
 if TYPE_CHECKING:
     from rlcatalog.export.actor import Actor

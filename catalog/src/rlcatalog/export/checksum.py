@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog_policy import check_files, read_file
+from rlcatalog_policy import check_files, read_file as read_file
 
 #: Largest file in bytes: what ONNX allows.
 LARGEST = 1 << 31

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcatalog import provided
-from rlcatalog._version import __version__
 from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError, nearest, shown
 from rlcatalog.export.contract import Runner
 from rlcatalog.plugins import Component, public_index
@@ -17,14 +15,8 @@ if TYPE_CHECKING:
 
 
 def exporters(catalog: Catalog) -> list[Component]:
-    """Return the formats that plugins bring, and the kernel's own that none of them overrides."""
-    found = catalog.registry.active("exporter")
-    names = {component.name for component in found}
-    return [*found, *(component for component in _own() if component.name not in names)]
-
-
-def _own() -> list[Component]:
-    return [Component(declaration, "rlcatalog", __version__) for declaration in provided.exporters()]
+    """Return the formats that plugins bring."""
+    return list(catalog.registry.active("exporter"))
 
 
 def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
@@ -35,9 +27,6 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
         UnknownNameError: There is no such format.
         MissingPluginError: The package that brings it is not usable here.
     """
-    own = {component.name: component for component in _own()}
-    if format in own and not any(component.name == format for component in catalog.registry.active("exporter")):
-        return own[format]
     if format is not None:
         try:
             return catalog.registry.get("exporter", format)

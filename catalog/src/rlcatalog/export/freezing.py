@@ -5,32 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlcatalog.errors import CatalogError, reason
+from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import public_index
 from rlcatalog_policy import Frozen
 
 if TYPE_CHECKING:
-    from rlcatalog.catalog import Catalog
     from rlcatalog_policy import Policy
 
-#: What a target of an `ExporterSpec` is called that freezes policies of a framework.
-FROZEN = "frozen-"
 
-
-def freeze(catalog: Catalog, policy: Policy, rows: int, seed: int | None) -> Frozen:
+def freeze(policy: Policy, rows: int, seed: int | None) -> Frozen:
     """Freeze a policy; see `Policy.freeze`."""
-    target = FROZEN + policy.framework
-    said = None
-    for component in catalog.registry.active("exporter"):
-        if target not in component.declaration.targets:
-            continue
-        try:
-            return Frozen(policy, component.load(target)(policy, rows, seed))
-        except CatalogError as error:
-            said = reason(error)
-    return Frozen(policy, None, said or _nothing(policy.framework))
+    framework = frameworks()[policy.framework]
+    if not framework.has("freeze"):
+        return Frozen(policy, None, _nothing(policy.framework))
+    try:
+        return Frozen(policy, framework.load("freeze")(policy, rows, seed))
+    except CatalogError as error:
+        return Frozen(policy, None, reason(error))
 
 
 def _nothing(framework: str) -> str:
     said = f"nothing installed here freezes policies of {framework}"
-    owner = public_index.provider_of("frozen", framework)
+    owner = public_index.provider_of("framework", f"{framework}: freeze")
     return said if owner is None else f"{said}; {owner} does: pip install '{owner}[{framework}]'"

@@ -14,8 +14,8 @@ from rlcatalog.choice import Pins
 from rlcatalog.errors import ActionMaskError, ConfigError, ObservationError
 from rlcatalog.export.interface import Interface, Port
 from rlcatalog.observations import ObservationInput, Preprocessor, observation_inputs, stack
-from rlcatalog_policy import config_from_plain, hinted
 from rlcatalog.spaces import SpaceInfo
+from rlcatalog_policy import config_from_plain, hinted
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog_policy import Step, Stepper
+from rlcatalog.frameworks import Step
+from rlcatalog_policy import Stepper
 
 Array = np.ndarray[Any, Any]
 

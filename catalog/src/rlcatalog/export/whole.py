@@ -14,8 +14,8 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.export.interface import Interface, Port
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import encode_inputs, observation_inputs
-from rlcatalog_policy import History, plain_config
 from rlcatalog.spaces import space_to_json
+from rlcatalog_policy import History, plain_config
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy

@@ -1,13 +1,31 @@
-from .load_order import (
-    before_tensorflow as before_tensorflow,
-    before_torch_optimizers as before_torch_optimizers,
-    load_first as load_first,
+from .contract import (
+    Acting as Acting,
+    Engine as Engine,
+    Evaluation as Evaluation,
+    FrozenEngine as FrozenEngine,
+    Kit as Kit,
+    Learner as Learner,
+    Moments as Moments,
+    PolicyParts as PolicyParts,
+    Step as Step,
 )
+from .load_order import load_apart as load_apart, load_first as load_first
 from .ops import NUMPY_OPS as NUMPY_OPS, TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
+from .sequences import (
+    chop_into_sequences as chop_into_sequences,
+    lengths_of as lengths_of,
+    memory_of as memory_of,
+    pad_sequences as pad_sequences,
+    padded_length as padded_length,
+    sequence_mask as sequence_mask,
+    unpad_sequences as unpad_sequences,
+    views_of as views_of,
+)
 from .table import (
     Framework as Framework,
     add_framework as add_framework,
     default_framework as default_framework,
+    extend_framework as extend_framework,
     forget_framework as forget_framework,
     framework_name as framework_name,
     frameworks as frameworks,

@@ -1,15 +1,13 @@
-"""The contract between a policy and what is done for it: `Step`, `Evaluation`, `Engine`, `FrozenEngine`."""
+"""The contract between a policy and a framework: `Step`, `Evaluation`, `Engine`, `FrozenEngine`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from rlcatalog_policy.state import State
 
 Array = np.ndarray[Any, Any]
 
@@ -32,7 +30,7 @@ class Step(NamedTuple):
     logp: Array
     value: Array | None
     dist_inputs: Array
-    state: State | None
+    state: Any
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,52 @@ class Evaluation:
     value: Any
     dist: Any
     kl: Any = None
+
+
+class PolicyParts(Protocol):
+    """What a framework reads of a policy (see `rlcatalog_policy.Policy`).
+
+    Attributes:
+        model: The model.
+        dist_class: Class of its action distributions.
+        stored_dist: Class that rebuilds a distribution from its stored parameters.
+        action_codec: The codec of the action space.
+        conformity: What checks that model and distribution keep their contracts.
+        memory: How the model's memory begins: `initial` are its parts, `start(n)` returns them for n sequences.
+        views: What the model sees beside the observation: `training` are the names.
+        preprocessor: The preprocessor of the observation space.
+        masks: What reads action masks.
+        device: Where it computes.
+    """
+
+    model: Any
+    dist_class: Any
+    stored_dist: Any
+    action_codec: Any
+    conformity: Any
+    memory: Any
+    views: Any
+    preprocessor: Any
+    masks: Any
+    device: str
+
+    @property
+    def has_value(self) -> bool:
+        """Whether it estimates values."""
+
+    @property
+    def encoded_space(self) -> Any:
+        """The space of encoded observations."""
+
+    def make_model(self) -> Any:
+        """Build another model like this policy's, with fresh weights."""
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model, for messages."""
+
+    def evaluate(self, batch: Mapping[str, Any], *, check: bool = True, entropy: bool = True) -> Evaluation:
+        """Score stored actions under the current weights."""
 
 
 class Acting(Protocol):
@@ -106,3 +150,93 @@ class Engine(Acting, Protocol):
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
         """Set the state of what actions are drawn from, as `random_state` returned it."""
+
+
+class Moments(NamedTuple):
+    """State of Adam, the same in each framework.
+
+    Attributes:
+        step: Steps taken.
+        first: Running means of the gradients, by name of the weight, in the layout of the model's `get_weights`.
+        second: Those of their squares.
+        behind: Steps taken by the weights that took fewer, having had no gradient at times (in PyTorch; in TensorFlow
+            a missing gradient is a gradient of zeros).
+    """
+
+    step: int
+    first: dict[str, Array]
+    second: dict[str, Array]
+    behind: Mapping[str, int] = MappingProxyType({})
+
+
+class Learner(Protocol):
+    """What a framework does for a loss: gradients, clipping, an optimizer; and seeds and devices.
+
+    `cls(policy, eps)` moves the trainable weights of a policy with Adam. How a loss becomes a gradient is the
+    framework's own, so an algorithm subclasses this for each framework.
+    """
+
+    @staticmethod
+    def seed(value: int) -> None:
+        """Seed new weights and draws."""
+
+    @staticmethod
+    def set_threads(count: int) -> None:
+        """Set how many threads one operation may use; before the first operation."""
+
+    @staticmethod
+    def device_of(name: str) -> str:
+        """Return the device that a config names, as `Policy.to` takes it.
+
+        Raises:
+            ConfigError: The framework knows none of this name, or sees none.
+        """
+
+    def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a batch as steps take it, where the model is: it is converted and travels once in an update."""
+
+    def rows(self, columns: Any, index: Array) -> Any:
+        """Return some rows of columns of a batch that was placed, by indices; of a structure of them a like one."""
+
+    def means(self, figures: list[Any]) -> list[float]:
+        """Return the means of the figures of several steps."""
+
+    def get_state(self) -> Moments:
+        """Return the optimizer's state."""
+
+    def set_state(self, state: Moments) -> None:
+        """Set the optimizer's state."""
+
+
+class Kit(Protocol):
+    """What the conformance kit asks of a framework; all of it computes eagerly, and arrays come and go.
+
+    Attributes:
+        traces: Whether the engine traces models for acting.
+    """
+
+    traces: bool
+
+    @staticmethod
+    def seed(number: int) -> None:
+        """Seed new weights and draws."""
+
+    @staticmethod
+    def run(
+        policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
+    ) -> tuple[Array, Array | None, list[Array]]:
+        """Run a model as acting does; return its outputs, value and new state."""
+
+    @staticmethod
+    def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
+        """Draw raw actions from outputs, and return what is stored of their distribution."""
+
+    @staticmethod
+    def gradients(
+        policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
+    ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
+        """Return the gradients of a random loss over a batch by name, and the shapes of weights that nobody holds."""
+
+    @staticmethod
+    def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
+        """Return the gradient of the sum of a function's outputs; None where none reaches the inputs."""

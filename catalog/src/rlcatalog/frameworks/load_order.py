@@ -1,11 +1,4 @@
-"""The order in which libraries are loaded: triton before TensorFlow, and TensorFlow with eager execution.
-
-TensorFlow (2.20 and later) shows its own LLVM to every library that is loaded after it. triton, which PyTorch's CUDA
-build brings and PyTorch's optimisers import, carries another LLVM; where it finds TensorFlow's in its place, the
-process ends with a segmentation fault. The other way round both work. Without triton there is nothing to do.
-
-Where Ray RLlib is the first to import TensorFlow, it turns eager execution off for the whole process.
-"""
+"""The order in which libraries are imported, where one must come before another: `load_first`, `load_apart`."""
 
 from __future__ import annotations
 
@@ -21,9 +14,8 @@ from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
 
-from rlcatalog.errors import LoadOrderWarning, NotServedError
+from rlcatalog.errors import LoadOrderWarning
 
 
 def load_first(module: str, *, before: str) -> None:
@@ -37,7 +29,7 @@ def load_first(module: str, *, before: str) -> None:
         before: The top-level module to import it ahead of.
 
     Example:
-        >>> load_first("triton", before="tensorflow")
+        >>> load_first("this", before="antigravity")
     """
     finder = _LoadFirst(module, before)
     if finder not in sys.meta_path:
@@ -98,39 +90,6 @@ def load_apart(module: str, *, after: str) -> None:
 def came_first(early: str, late: str) -> bool:
     """Whether `early` is imported and `late`, though installed, is not."""
     return early in sys.modules and late not in sys.modules and importlib.util.find_spec(late) is not None
-
-
-def before_tensorflow() -> None:
-    """Have triton imported ahead of TensorFlow; to be called before TensorFlow is imported.
-
-    Where TensorFlow was imported before, turn eager execution on if it was turned off: nothing of ours works without
-    it.
-
-    Raises:
-        NotServedError: Eager execution is off, and TensorFlow has been used without it.
-    """
-    load_first("triton", before="tensorflow")
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and not tensorflow.executing_eagerly():  # or a function is being traced, and it is on
-        _turn_eager_on(tensorflow)
-
-
-def _turn_eager_on(tensorflow: Any) -> None:
-    try:
-        tensorflow.compat.v1.enable_v2_behavior()
-    except ValueError as error:
-        raise NotServedError(
-            "framework='tf' needs eager execution, which somebody has turned off, and TensorFlow was used without it."
-            " Import rlcatalog_tf before whatever turns it off (tf.compat.v1.disable_v2_behavior)."
-        ) from error
-
-
-def before_torch_optimizers() -> None:
-    """Warn where TensorFlow was imported before triton; to be called before PyTorch's optimisers are touched.
-
-    triton is then loaded apart from TensorFlow: see `load_apart`.
-    """
-    load_apart("triton", after="tensorflow")
 
 
 def _import(module: str) -> None:

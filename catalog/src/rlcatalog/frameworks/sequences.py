@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from rlcatalog.errors import ConfigError, ModelContractError
-
-if TYPE_CHECKING:
-    from rlcatalog_policy.policy import Policy
+from rlcatalog.frameworks.contract import PolicyParts
 
 Array = np.ndarray[Any, Any]
 
@@ -101,7 +99,7 @@ def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
     return found
 
 
-def memory_of(policy: Policy, batch: Mapping[str, Any], sequences: int) -> Sequence[Any]:
+def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> Sequence[Any]:
     """Return the memory with which a batch's sequences begin, arrays or tensors `[S, ...]`.
 
     Raises:
@@ -109,7 +107,8 @@ def memory_of(policy: Policy, batch: Mapping[str, Any], sequences: int) -> Seque
     """
     state = batch.get("state")
     if state is None:
-        return policy.memory.start(sequences)
+        start: Sequence[Any] = policy.memory.start(sequences)
+        return start
     memory = list(getattr(state, "memory", state))
     if len(memory) != len(policy.memory.initial) or any(len(part) != sequences for part in memory):
         raise ModelContractError(
@@ -119,7 +118,7 @@ def memory_of(policy: Policy, batch: Mapping[str, Any], sequences: int) -> Seque
     return memory
 
 
-def views_of(policy: Policy, batch: Mapping[str, Any]) -> dict[str, Any]:
+def views_of(policy: PolicyParts, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the views a model sees in training, row by row.
 
     Raises:

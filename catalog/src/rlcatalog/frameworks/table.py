@@ -1,6 +1,7 @@
 """The table of frameworks: what each is called, what must be importable for it, and where its code stands.
 
-The kernel's own are declared in `rlcatalog/plugin.py`; a further one comes with the hook `rlcatalog_frameworks`.
+Frameworks are declared by plugins, with the hook `rlcatalog_frameworks`. Those that the public index names are entered
+at the first question, others when a catalog loads their plugins.
 """
 
 from __future__ import annotations
@@ -8,12 +9,18 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
 from rlcatalog import provided
-from rlcatalog.errors import DuplicateNameError, MissingFrameworkError, UnknownNameError, nearest
+from rlcatalog.errors import (
+    DuplicateNameError,
+    MissingFrameworkError,
+    NotServedError,
+    UnknownNameError,
+    nearest,
+)
 
 
 class Framework(NamedTuple):
@@ -22,12 +29,8 @@ class Framework(NamedTuple):
     Attributes:
         name: Its name, as users type it.
         module: The module whose presence says that it is installed, and which its tensors' classes come from.
-        targets: Import path of what the framework does: `"engine"` runs a policy, `"ops"` are its `TensorOps`,
-            `"host"` is the class that a `model_interface` is mixed over, `"separate_value"` its
-            `rlcatalog.models.SeparateValue`.
+        targets: Import path of what the framework does, by name; see `rlcatalog.FrameworkSpec`.
         aliases: Other names for it.
-
-    A target `"before"` is a function to be called before anything of the framework is imported.
     """
 
     name: str
@@ -35,9 +38,24 @@ class Framework(NamedTuple):
     targets: Mapping[str, str]
     aliases: tuple[str, ...] = ()
 
-    def load(self, what: str) -> Any:
-        """Import and return one of the targets."""
-        return _load(self.targets[what])
+    def load(self, what: str, user: str = "rlcatalog") -> Any:
+        """Import and return one of the targets, of the framework's own package or of one that extends it.
+
+        Args:
+            what: The target's name.
+            user: The distribution that asks, for the message.
+
+        Raises:
+            NotServedError: There is none of this name.
+        """
+        target = self.targets.get(what) or _EXTENSIONS.get((self.name, what))
+        if target is None:
+            raise NotServedError(f"{user} has no code for framework={self.name!r}: nothing here declares its {what!r}.")
+        return _load(target)
+
+    def has(self, what: str) -> bool:
+        """Whether there is a target of this name."""
+        return what in self.targets or (self.name, what) in _EXTENSIONS
 
     @property
     def is_installed(self) -> bool:
@@ -50,18 +68,23 @@ class Framework(NamedTuple):
             self.load("before")()
 
 
-#: Name → framework, in the order in which one is looked for; the kernel's own are entered at the first question. It is
-#: replaced, never changed: other threads may be going over it.
-_TABLE: dict[str, Framework] = {}
+#: Name → framework, in the order in which one is looked for; those of the public index are entered at the first
+#: question. It is replaced, never changed: other threads may be going over it.
+_TABLE: dict[str, Framework] | None = None
+#: (framework, target's name) → import path that another package brings.
+_EXTENSIONS: dict[tuple[str, str], str] = {}
 _CHANGING = threading.RLock()
 
 
 def frameworks() -> Mapping[str, Framework]:
-    """Return name → framework: the kernel's own, and those of the plugins that any catalog has loaded."""
+    """Return name → framework: those of the public index that are installed, in its order, then those of strangers."""
     global _TABLE
-    if not _TABLE:
+    if _TABLE is None:
         with _CHANGING:
-            _TABLE = _TABLE or {spec.name: spec.framework() for spec in provided.frameworks()}
+            if _TABLE is None:
+                _TABLE = {}
+                for spec in provided.frameworks():
+                    spec.enter()
     return _TABLE
 
 
@@ -77,27 +100,54 @@ def add_framework(framework: Framework) -> bool:
             taken = {framework.name, *framework.aliases} & {other.name, *other.aliases}
             if taken and other != framework:
                 raise DuplicateNameError(f"framework {min(taken)!r} is known already; call this one something else.")
-        is_new = framework.name not in _TABLE
-        _TABLE = {**_TABLE, framework.name: framework}
+        is_new = framework.name not in frameworks()
+        _TABLE = {**frameworks(), framework.name: framework}
     return is_new
 
 
-def forget_framework(name: str) -> None:
-    """Take a framework out of the table."""
-    global _TABLE
+def extend_framework(name: str, targets: Mapping[str, str]) -> bool:
+    """Add what another package brings for a framework; return whether it was not there before.
+
+    Raises:
+        DuplicateNameError: The framework, or a third package, has a target of this name already.
+    """
+    global _EXTENSIONS
     with _CHANGING:
-        _TABLE = {known: framework for known, framework in _TABLE.items() if known != name}
+        own = frameworks()[name].targets if name in frameworks() else {}
+        for what, target in targets.items():
+            if (own.get(what) or _EXTENSIONS.get((name, what), target)) != target:
+                raise DuplicateNameError(
+                    f"framework {name!r} has a target {what!r} already; call this one something else."
+                )
+        new = {(name, what): target for what, target in targets.items()}
+        is_new = not new.keys() <= _EXTENSIONS.keys()
+        _EXTENSIONS = {**_EXTENSIONS, **new}
+    return is_new
+
+
+def forget_framework(name: str, extensions: Collection[str] = ()) -> None:
+    """Take a framework out of the table, or what was added to it."""
+    global _TABLE, _EXTENSIONS
+    with _CHANGING:
+        if extensions:
+            gone = {(name, what) for what in extensions}
+            _EXTENSIONS = {key: target for key, target in _EXTENSIONS.items() if key not in gone}
+        else:
+            _TABLE = {known: framework for known, framework in frameworks().items() if known != name}
 
 
 def framework_name(framework: str) -> str:
     """Return a framework's name for its name or an alias.
 
     Raises:
+        MissingFrameworkError: Its package is not usable here.
         UnknownNameError: The name is none of them.
     """
     for spec in frameworks().values():
         if isinstance(framework, str) and framework in (spec.name, *spec.aliases):
             return spec.name
+    if framework in provided.framework_names():
+        require_framework(framework)
     aliases = [f"{alias!r} is an alias of {spec.name!r}" for spec in frameworks().values() for alias in spec.aliases]
     raise UnknownNameError(
         f"Unknown framework {framework!r}.{nearest(str(framework), frameworks())}"
@@ -106,8 +156,9 @@ def framework_name(framework: str) -> str:
 
 
 def default_framework() -> str:
-    """Return the first framework of the table that is installed; the first of all where none is."""
-    return next((name for name, spec in frameworks().items() if spec.is_installed), next(iter(frameworks())))
+    """Return the first framework of the public index that is installed; the first of all where none is."""
+    names = provided.framework_names()
+    return next((name for name in names if name in frameworks() and frameworks()[name].is_installed), names[0])
 
 
 def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
@@ -116,7 +167,12 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
     Raises:
         MissingFrameworkError: It is not; the message names the extra to install.
     """
-    spec = frameworks()[framework]
+    spec = frameworks().get(framework)
+    if spec is None:
+        raise MissingFrameworkError(
+            f"framework={framework!r} needs the package 'rlcatalog-{framework}', which is not installed here, or"
+            f" disabled. Install it with: pip install 'rlcatalog[{framework}]'"
+        )
     if not spec.is_installed:
         raise MissingFrameworkError(
             f"framework={framework!r} needs the package {spec.module!r}, which is not installed here."

@@ -1,5 +1,6 @@
 from . import hookspecs as hookspecs, public_index as public_index
 from .calling import blamed as blamed, call_target as call_target, named as named
+from .class_names import part_class as part_class, part_classes as part_classes
 from .component import Component as Component
 from .declarations import (
     ActionDistSpec as ActionDistSpec,
@@ -29,11 +30,11 @@ from .hookspecs import hookimpl as hookimpl
 from .loading import (
     HOOK_RETURNS as HOOK_RETURNS,
     is_strict as is_strict,
+    load_frameworks as load_frameworks,
     load_plugins as load_plugins,
     refuse_while_loading as refuse_while_loading,
 )
 from .names import Owners as Owners
-from .part_classes import part_class as part_class, part_classes as part_classes
 from .process_wide import ActionCodecSpec as ActionCodecSpec, FrameworkSpec as FrameworkSpec
 from .record import PluginRecord as PluginRecord
 from .registry import Registry as Registry

@@ -22,7 +22,8 @@ def assign(registry: Registry, loaded: Sequence[tuple[PluginRecord, Loaded]], ow
     entered = parts.enter()
     for component in parts.left():
         try:
-            check_frameworks(component)
+            if not isinstance(component.declaration, ProcessWideSpec):  # whose targets are not called by frameworks
+                check_frameworks(component)
         except CatalogError as error:
             parts.record_of[id(component)].fail(error)
     parts.refuse_foreign_keys(owners)

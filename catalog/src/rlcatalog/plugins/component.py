@@ -88,7 +88,7 @@ class Component:
         return f"{self.kind} {self.name!r} of {self.provider}" if self.distribution else ""
 
     def check_framework(self, target: str) -> None:
-        """Raise unless the component has this target, and its framework is installed: `"torch"`, `"frozen-torch"`."""
+        """Raise unless the component has this target, and its framework is installed."""
         framework = _framework_of(target)
         if framework is not None:
             if target not in self.frameworks:
@@ -152,5 +152,5 @@ class Component:
 
 
 def _framework_of(target: str) -> str | None:
-    """Return the framework that a target is code for, by its key or the key's last word; None: of none."""
-    return next((name for name in (target, target.rpartition("-")[2]) if name in frameworks()), None)
+    """Return the framework that a target is code for; None: of none."""
+    return target if target in {*frameworks(), *public_index.frameworks()} else None

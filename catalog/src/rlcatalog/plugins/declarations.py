@@ -329,9 +329,7 @@ class ExporterSpec(Declaration):
     """A format that policies are exported in; its name is what `policy.export(path, format=...)` is told.
 
     Its targets are a function for each framework of policies, `write(policy, path) -> rlcatalog.export.Exported`, and
-    `"runner"`, a function `load(path) -> rlcatalog.export.Runner` that runs such a file. Where what runs files can act
-    for a policy that still learns, `"frozen-torch"` and the like are `freeze(policy, rows, seed) ->
-    rlcatalog_policy.FrozenEngine` for policies of a framework.
+    `"runner"`, a function `load(path) -> rlcatalog.export.Runner` that runs such a file.
 
     Attributes:
         suffix: How names of such files end, `".onnx"`: the format of a path where none is named; empty: of a folder.

@@ -64,14 +64,15 @@ def scan() -> tuple[Any, ...]:
 
     installed: dict[str, Any] = {}
     for number, distribution in enumerate(importlib_metadata.distributions()):
-        name = _name_of(distribution) or f"distribution {number}"
+        name = name_of(distribution) or f"distribution {number}"
         # The first copy on the path is the one that is imported, unless it is what an uninstallation left behind.
         if name not in installed or not _is_whole(installed[name]):
             installed[name] = distribution
     return tuple(point for name, found in installed.items() for point in _entry_points_of(name, found))
 
 
-def _name_of(distribution: Any) -> str:
+def name_of(distribution: Any) -> str:
+    """Return the canonical name of an installed distribution; empty where its metadata is damaged."""
     try:
         # The folder's name where it has one: reading the metadata of every installed package takes long.
         return normalize(getattr(distribution, "_normalized_name", None) or distribution.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -27,7 +28,7 @@ from rlcatalog.errors import (
     reason,
     shown,
 )
-from rlcatalog.plugins import hookspecs
+from rlcatalog.plugins import hookspecs, public_index
 from rlcatalog.plugins.assigning import assign
 from rlcatalog.plugins.declarations import (
     ActionDistSpec,
@@ -40,7 +41,14 @@ from rlcatalog.plugins.declarations import (
     ModelSpec,
     PreprocessorSpec,
 )
-from rlcatalog.plugins.discovery import Candidate, candidates, disabled_reason, incompatible_reason
+from rlcatalog.plugins.discovery import (
+    Candidate,
+    candidates,
+    disabled_reason,
+    incompatible_reason,
+    name_of,
+    scan,
+)
 from rlcatalog.plugins.names import Owners
 from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
 from rlcatalog.plugins.record import Loaded, PluginRecord
@@ -98,6 +106,20 @@ def load_plugins(
         for problem in [record.exception] if record.exception is not None else record.problems:
             _report(record, problem, strict)
     registry.mark_shadowed()
+
+
+def load_frameworks() -> list[FrameworkSpec]:
+    """Return what the public index's packages declare of frameworks: these in its order, then what extends them.
+
+    No catalog is needed for it: what frameworks do is the process's.
+    """
+    packages = set(public_index.distributions("framework/"))
+    listed = candidates(point for point in scan() if name_of(point.dist) in packages)
+    ended = [load(candidate, os.environ, __version__, lambda struct: struct())[1] for candidate in listed]
+    found = [declared for one in ended if one is not None for declared in one.declarations]
+    order = {name: place for place, name in enumerate(public_index.frameworks())}
+    specs = [declared for declared in found if isinstance(declared, FrameworkSpec)]
+    return sorted(specs, key=lambda spec: (spec.extends is not None, order.get(spec.name, len(order))))
 
 
 def refuse_while_loading() -> None:

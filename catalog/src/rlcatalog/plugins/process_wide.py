@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlcatalog.errors import DeclarationError
-from rlcatalog.frameworks import Framework, add_framework, forget_framework
+from rlcatalog.errors import DeclarationError, nearest
+from rlcatalog.frameworks import Framework, add_framework, extend_framework, forget_framework
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.spaces import add_action_codec, forget_action_codec
+
+#: What a framework's own declaration may name.
+_TARGETS = frozenset({"engine", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before"})
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,18 @@ class ActionCodecSpec(ProcessWideSpec):
 class FrameworkSpec(ProcessWideSpec):
     """A framework that models and distributions are written in.
 
-    Its targets are what it does: `"engine"`, the class that runs a policy (`rlcatalog_policy.Engine`), and `"ops"`, its
-    `rlcatalog.frameworks.TensorOps`; where it has them `"host"`, the class a `model_interface` is mixed over,
-    `"separate_value"`, its `rlcatalog.models.SeparateValue`, and `"before"`, a function to be called before anything of
-    it is imported.
+    Its targets are what it does. Required are `"engine"`, the class that runs a policy (`rlcatalog.frameworks.Engine`),
+    and `"ops"`, its `rlcatalog.frameworks.TensorOps`. Optional are:
+
+    - `"learner"`: gradients, clipping, an optimizer, seeds and devices (`rlcatalog.frameworks.Learner`);
+    - `"host"`: the class that a `model_interface` is mixed over (`rlcatalog.models.Host`);
+    - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
+    - `"add_time_dimension"`: a function that gives padded rows their time axis;
+    - `"kit"`: what the conformance kit asks (`rlcatalog.frameworks.Kit`);
+    - `"before"`: a function to be called before anything of the framework is imported.
+
+    Other packages add targets under names of their own by `extends`: rlcatalog-ppo adds `"ppo"`. The target `"freeze"`
+    is a function `freeze(policy, rows, seed)` that returns a `rlcatalog.frameworks.FrozenEngine`.
 
     Attributes:
         module: The module whose presence says that it is installed, and which its tensors' classes come from.
@@ -85,16 +96,23 @@ class FrameworkSpec(ProcessWideSpec):
     """
 
     kind: ClassVar[str] = "framework"
-    targets_allowed = frozenset({"engine", "ops", "host", "separate_value", "before"})
+    shows_classes = False
 
     module: str = ""
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.extends is not None:
+            return
         where = f"FrameworkSpec({self.name!r})"
         if not isinstance(self.module, str) or not self.module.isidentifier():
             raise DeclarationError(f"{where}: module must be the name of a top-level module, found {self.module!r}.")
+        if unknown := sorted(set(self.targets) - _TARGETS):
+            raise DeclarationError(
+                f"{where}: unknown target {unknown[0]!r}.{nearest(unknown[0], _TARGETS)} Known: {sorted(_TARGETS)}."
+                " Add others with a second FrameworkSpec that extends this one."
+            )
         if missing := {"engine", "ops"} - set(self.targets):
             raise DeclarationError(f"{where}: targets must have {' and '.join(map(repr, sorted(missing)))}.")
         if not isinstance(self.aliases, tuple) or not all(isinstance(alias, str) for alias in self.aliases):
@@ -106,10 +124,14 @@ class FrameworkSpec(ProcessWideSpec):
 
     @property
     def entries(self) -> tuple[str, ...]:
+        if self.extends is not None:
+            return tuple(f"{self.name}: {what}" for what in self.targets)
         return (self.name, *self.aliases)
 
     def enter(self) -> bool:
+        if self.extends is not None:
+            return extend_framework(self.name, self.targets)
         return add_framework(self.framework())
 
     def leave(self) -> None:
-        forget_framework(self.name)
+        forget_framework(self.name, () if self.extends is None else tuple(self.targets))

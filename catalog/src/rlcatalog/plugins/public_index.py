@@ -33,6 +33,11 @@ def distributions(*entries: str) -> list[str]:
     return sorted({owner for entry, owner in _data()["provides"].items() if entry.startswith(entries)})
 
 
+def frameworks() -> tuple[str, ...]:
+    """Return the names of the listed frameworks, in the order in which one is looked for."""
+    return tuple(_data()["frameworks"])
+
+
 def how_to_get(distribution: str) -> str:
     """Return the end of a sentence that says how to get a distribution that is not installed."""
     return f"is provided by {distribution}, which is not installed: pip install {distribution}"

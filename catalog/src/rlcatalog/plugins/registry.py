@@ -225,7 +225,7 @@ def unknown_key(component: Component, key: str, known: Iterable[str]) -> Declara
 
 def check_frameworks(component: Component) -> None:
     """Raise where no framework of a component's targets is known, or one of them is misspelt."""
-    declaration, known = component.declaration, frameworks()
+    declaration, known = component.declaration, {*frameworks(), *public_index.frameworks()}
     if declaration.targets_allowed is not None:
         return
     unknown = [name for name in declaration.targets if name not in known]

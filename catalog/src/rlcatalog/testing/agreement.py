@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog.models import set_weights_of, weights_of
-from rlcatalog_policy import Policy
 from rlcatalog.spaces import parts_of
+from rlcatalog_policy import Policy
 
 Array = np.ndarray[Any, Any]
 

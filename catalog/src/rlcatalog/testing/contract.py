@@ -11,6 +11,7 @@ from rlcatalog.errors import CatalogError
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import Component
 from rlcatalog.testing.examples import Example, examples_of, quiet
+from rlcatalog_policy import build
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
@@ -148,7 +149,9 @@ class Part:
     def build(self, example: Example, **config: Any) -> Policy:
         """Build a policy of the example, with fresh weights; `config` is added to the example's."""
         with quiet():
-            return self.catalog.build(example.obs, example.action, {**example.config, **config}, self.framework)
+            return build(
+                example.obs, example.action, {**example.config, **config}, self.framework, catalog=self.catalog
+            )
 
     def _forget_others(self) -> None:
         """Let go what the part before this one has built: cases are kept for as long as pytest runs."""

@@ -15,6 +15,7 @@ from rlcatalog.actions import mask_steps
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import CatalogError, CatalogWarning
+from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec
 from rlcatalog.spaces import SpaceInfo
 
@@ -147,6 +148,12 @@ def named(component: Component, example: Example) -> Example:
     return Example(example.obs, example.action, {key: component.address, **example.config}, example.draw)
 
 
+def _own_framework(component: Component) -> str | None:
+    """Return a framework that a part has code for, where the default one has none."""
+    names = [name for name in component.frameworks if name in frameworks()]
+    return names[0] if names and default_framework() not in names else None
+
+
 def is_chosen(component: Component, catalog: Catalog, example: Example, framework: str | None = None) -> bool:
     """Whether a lookup of the example chooses the part, for the whole space or one within it.
 
@@ -154,7 +161,7 @@ def is_chosen(component: Component, catalog: Catalog, example: Example, framewor
     """
     try:
         with quiet():
-            found = catalog.resolve(example.obs, example.action, example.config, framework)
+            found = catalog.resolve(example.obs, example.action, example.config, framework or _own_framework(component))
     except CatalogError:
         return False
     says = component.declaration.match is not None or bool(_kinds(component))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-from rlcatalog.spaces import map_tensors
 
 Array = np.ndarray[Any, Any]
 
@@ -24,12 +21,3 @@ class Gradients:
 
     by_name: dict[str, Array | None]
     strangers: list[tuple[int, ...]]
-
-
-def tree(value: Any, convert: Callable[[Any], Any]) -> Any:
-    """Convert the arrays of a view, whatever its structure."""
-    if isinstance(value, Mapping):
-        return {key: tree(part, convert) for key, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(tree(part, convert) for part in value)
-    return convert(value) if isinstance(value, np.ndarray) else map_tensors(value, convert)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.frameworks import Kit, frameworks
 from rlcatalog.models import weights_of
 from rlcatalog.testing.contract import NotApplicable
 from rlcatalog.testing.examples import Example, observations_of
@@ -17,9 +17,6 @@ from rlcatalog.testing.passes import Array, Gradients
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
-
-#: Framework → the module that runs its models.
-_BACKENDS = {"torch": "rlcatalog.testing.torch", "tf": "rlcatalog.testing.tf"}
 
 
 @dataclass(frozen=True)
@@ -37,26 +34,32 @@ class Pass:
     state: tuple[Array, ...]
 
 
-def backend(framework: str | None) -> Any:
-    """Return the module that runs a framework's models.
+def kit_of(framework: str) -> Kit:
+    """Return what a framework brings for the kit.
 
     Raises:
-        NotApplicable: The kit runs no models of it.
+        NotApplicable: It brings nothing.
     """
-    if framework not in _BACKENDS:
-        raise NotApplicable(f"the kit runs models of {' and '.join(_BACKENDS)}, not of {framework}")
-    return importlib.import_module(_BACKENDS[framework])
+    if not has_kit(framework):
+        raise NotApplicable(f"framework {framework!r} declares nothing for the kit")
+    found: Kit = frameworks()[framework].load("kit")
+    return found
+
+
+def has_kit(framework: str) -> bool:
+    """Whether a framework brings anything for the kit."""
+    return framework in frameworks() and frameworks()[framework].has("kit")
 
 
 def seed(framework: str | None) -> None:
-    """Make a framework's weights and draws the same ones in each run; of one that the kit does not run nothing."""
-    if framework in _BACKENDS:
-        backend(framework).seed(0)
+    """Seed a framework's weights and draws; one that brings nothing for the kit is left alone."""
+    if framework is not None and has_kit(framework):
+        kit_of(framework).seed(0)
 
 
 def traces(framework: str | None) -> bool:
     """Whether models of a framework are traced for acting."""
-    return framework == "tf"
+    return framework is not None and has_kit(framework) and kit_of(framework).traces
 
 
 def encoded_of(policy: Policy, example: Example, rows: int, seed: int = 0) -> Array:
@@ -88,7 +91,7 @@ def run(
         state: Its state; None at the start of all episodes.
         lengths: Lengths of sequences, whose rows are padded to one length; None for single steps.
     """
-    engine = backend(policy.framework)
+    engine = kit_of(policy.framework)
     shown = {name: view for name, view in views(policy, encoded).items() if name in policy.views.acting}
     inputs: dict[str, Any] = {"obs": encoded, **shown}
     sequences = len(encoded) if lengths is None else len(lengths)
@@ -103,7 +106,7 @@ def draw(policy: Policy, outputs: Array, mask: Array | None = None, explore: boo
 
     The model's last pass must be the one that gave these outputs, for distributions that read the model.
     """
-    return backend(policy.framework).draw(policy, outputs, mask, explore)  # type: ignore[no-any-return]
+    return kit_of(policy.framework).draw(policy, outputs, mask, explore)
 
 
 def batch_of(policy: Policy, example: Example, rows: int = 8, seed: int = 0) -> dict[str, Any]:
@@ -133,8 +136,7 @@ def gradients(policy: Policy, example: Example, largest: float | None = None) ->
     batch = batch_of(policy, example)
     if largest is not None:
         batch["obs"] = batch["obs"].clip(None if batch["obs"].dtype.kind == "u" else -largest, largest)
-    found: Gradients = backend(policy.framework).gradients(policy, batch, np.random.default_rng(0))
-    return found
+    return Gradients(*kit_of(policy.framework).gradients(policy, batch, np.random.default_rng(0)))
 
 
 def array_of(tensor: Any) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,11 @@ import numpy as np
 from rlcatalog.actions import ActionCodec, action_codec, params_given
 from rlcatalog.frameworks import TensorOps, tensor_ops
 from rlcatalog.observations import rows
-from rlcatalog_policy import Policy
 from rlcatalog.spaces import parts_of
 from rlcatalog.testing.contract import NotApplicable, Part, require
 from rlcatalog.testing.examples import Example, named
+from rlcatalog.testing.running import kit_of
+from rlcatalog_policy import Policy
 
 Array = np.ndarray[Any, Any]
 
@@ -45,10 +45,7 @@ class Trial:
         self.size = self.policy.resolution.actions.size
         self.codec: ActionCodec = self.policy.action_codec
         self.ops: TensorOps = tensor_ops(self.policy.framework)
-        try:
-            self._library = import_module(f"rlcatalog.{self.policy.framework}.trying")
-        except ModuleNotFoundError:
-            raise NotApplicable(f"the kit computes no gradients in {self.policy.framework!r}") from None
+        self._kit = kit_of(self.policy.framework)
 
     def __str__(self) -> str:
         return str(self.example.action)
@@ -100,8 +97,7 @@ class Trial:
 
     def gradient(self, function: Callable[[Any], Any], inputs: Array) -> Array | None:
         """Return the gradient `[B, size]` of a function of inputs; None where none reaches them."""
-        found: Array | None = self._library.gradient(function, inputs)
-        return found
+        return self._kit.gradient(function, inputs)
 
     def every_action(self) -> Array | None:
         """Return all raw actions `[n, width]` where there are few; None where there are many, or floats."""

@@ -6,9 +6,10 @@ too, such as `MaxPool3D`.
 
 from __future__ import annotations
 
-import importlib
 from functools import cache
 from typing import Any
+
+from rlcatalog_compat.frameworks import keras_module
 
 
 def conv2d(*args: Any, **options: Any) -> Any:
@@ -23,7 +24,7 @@ def conv2d(*args: Any, **options: Any) -> Any:
 
 @cache
 def _layer_class() -> type:
-    keras: Any = importlib.import_module("rlcatalog_tf").keras
+    keras: Any = keras_module()
 
     class Conv2D(keras.layers.Conv2D):  # type: ignore[misc]
         """Keras' layer, which is given the frames of all rows as rows."""

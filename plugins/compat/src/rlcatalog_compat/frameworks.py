@@ -7,8 +7,25 @@ from collections.abc import Callable
 from typing import Any
 
 from rlcatalog.errors import ConfigError, MissingFrameworkError
-from rlcatalog.frameworks import require_framework
+from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog_compat.absent import AbsentModule
+
+
+def tensorflow() -> Any:
+    """Return TensorFlow, imported in an order that is safe beside PyTorch.
+
+    Raises:
+        MissingFrameworkError: It is missing.
+    """
+    require_framework("tf")
+    frameworks()["tf"].prepare()
+    return importlib.import_module("tensorflow")
+
+
+def keras_module() -> Any:
+    """Return Keras; see `tensorflow`."""
+    tensorflow()
+    return importlib.import_module("keras")
 
 
 def try_import_torch(error: bool = False) -> tuple[Any, Any]:
@@ -45,8 +62,7 @@ def try_import_tf(error: bool = False) -> tuple[Any, Any, int | None]:
         if error:
             raise
         return None, None, None
-    # The kernel's door imports it in an order that is safe beside PyTorch.
-    tf = importlib.import_module("rlcatalog_tf").tf
+    tf = tensorflow()
     return tf.compat.v1, tf, 2
 
 
@@ -97,7 +113,7 @@ def get_activation_fn(name: Any = None, framework: str = "tf") -> Any:
         classes = {"swish": "SiLU", "silu": "SiLU", "relu": "ReLU", "tanh": "Tanh", "elu": "ELU", "softmax": "Softmax"}
         found = getattr(nn, name, None) or getattr(nn, classes.get(name.lower(), ""), None)
     elif framework in ("tf", "tf2", "tfe"):
-        nn = importlib.import_module("rlcatalog_tf").tf.nn
+        nn = tensorflow().nn
         found = getattr(nn, name.lower(), None)
     else:
         raise ConfigError(f"framework: expected 'torch' or 'tf', found {framework!r}.")
@@ -131,7 +147,7 @@ def get_variable(
     import numpy as np
 
     if framework in ("tf", "tf2", "tfe"):
-        tf = importlib.import_module("rlcatalog_tf").tf
+        tf = tensorflow()
         if callable(value):
             value = value(shape=shape, dtype=dtype or tf.float32)
         elif dtype is None:
@@ -165,7 +181,7 @@ def get_initializer(name: Any, framework: str = "tf") -> Any:
     if found in ("xavier_uniform", "xavier_normal"):
         if framework == "torch":
             return getattr(importlib.import_module("torch").nn.init, f"{found}_")
-        keras = importlib.import_module("rlcatalog_tf").keras
+        keras = keras_module()
         return getattr(keras.initializers, found.replace("xavier", "glorot"))()
     raise ConfigError(f"Unknown initialiser {name!r}; known: 'default', 'xavier_uniform', 'xavier_normal'.")
 

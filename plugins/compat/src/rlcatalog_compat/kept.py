@@ -6,14 +6,15 @@ constructor. The layers lie in that attribute, where the model's variables are f
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
+
+from rlcatalog_compat.frameworks import keras_module, tensorflow
 
 
 def start() -> dict[str, Any]:
     """Return a model's layers before its first pass: one that is not built yet, so that a pass is made for it."""
-    return {"": importlib.import_module("rlcatalog_tf").keras.layers.Layer()}
+    return {"": keras_module().layers.Layer()}
 
 
 def dense(model: Any, name: str, inputs: Any, units: int, activation: Any = None, **options: Any) -> Any:
@@ -75,23 +76,23 @@ def get_variable(
         initializer: A function of a shape, or a value; Glorot's uniform values when None.
         trainable: Whether it is trained.
     """
-    door = importlib.import_module("rlcatalog_tf")
+    tf, keras = tensorflow(), keras_module()
 
     def make(layers: Any) -> Any:
-        found = door.keras.initializers.GlorotUniform() if initializer is None else initializer
+        found = keras.initializers.GlorotUniform() if initializer is None else initializer
         found = found() if isinstance(found, type) else found
-        value = found(tuple(shape)) if callable(found) else door.tf.fill(tuple(shape), found)
-        return door.tf.Variable(value, trainable=trainable, name=name, dtype=dtype)
+        value = found(tuple(shape)) if callable(found) else tf.fill(tuple(shape), found)
+        return tf.Variable(value, trainable=trainable, name=name, dtype=dtype)
 
     return _layer(model, name, make)
 
 
 def _layer(model: Any, name: str, make: Callable[[Any], Any]) -> Any:
     """Return what a model keeps under a name, made where it is missing."""
-    door = importlib.import_module("rlcatalog_tf")
+    tf, keras = tensorflow(), keras_module()
     kept = model.kept_layers
     kept.pop("", None)
     if name not in kept:
-        with door.tf.init_scope():  # the variables outlive a trace
-            kept[name] = make(door.keras.layers)
+        with tf.init_scope():  # the variables outlive a trace
+            kept[name] = make(keras.layers)
     return kept[name]

@@ -91,7 +91,7 @@ class JsonReader:
         if self._recorded is not None:
             made: dict[str, Any] = self._recorded.tf_input_ops()
             return made
-        ops: dict[str, Any] = importlib.import_module("rlcatalog_compat.tensors.input_ops").input_ops(self.next)
+        ops: dict[str, Any] = importlib.import_module("rlcatalog_compat.tensors.tf").input_ops(self.next)
         return ops
 
 

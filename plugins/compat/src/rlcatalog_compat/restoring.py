@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from rlcatalog import restore_original_dimensions as _restore
-from rlcatalog.frameworks import ops_of
+from rlcatalog.frameworks import frameworks, ops_of
 from rlcatalog_compat.spaces import leaves
 
 _LIBRARIES = {"tensorflow": "tf"}
@@ -35,7 +34,7 @@ def flatten(obs: Any, framework: str | None = None) -> Any:
         obs: A tensor.
         framework: Accepted for RLlib's signature; the tensor tells.
     """
-    return importlib.import_module(f"rlcatalog.{_library_of(obs)}").flatten_rows(obs)
+    return ops_of(obs).flat(obs)
 
 
 def add_time_dimension(
@@ -58,13 +57,11 @@ def add_time_dimension(
     Returns:
         `[S, T, ...]`, or `[T, S, ...]`.
     """
-    door = importlib.import_module(f"rlcatalog.{_library_of(padded_inputs)}")
-    if max_seq_len is None:
-        return door.add_time_dimension(padded_inputs, seq_lens, time_major=time_major)
-    timed = ops_of(padded_inputs).rows(padded_inputs, (max_seq_len, *padded_inputs.shape[1:]))
-    if not time_major:
-        return timed
-    return timed.transpose(0, 1) if hasattr(timed, "detach") else door.tf.experimental.numpy.swapaxes(timed, 0, 1)
+    if max_seq_len is not None and not time_major:
+        return ops_of(padded_inputs).rows(padded_inputs, (max_seq_len, *padded_inputs.shape[1:]))
+    add = frameworks()[_library_of(padded_inputs)].load("add_time_dimension")
+    # It counts the sequences alone.
+    return add(padded_inputs, seq_lens if max_seq_len is None else padded_inputs[::max_seq_len], time_major=time_major)
 
 
 def _library_of(obs: Any) -> str:

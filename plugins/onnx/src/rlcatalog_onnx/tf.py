@@ -13,9 +13,9 @@ import onnx
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError, reason
 from rlcatalog.export import Exported
-from rlcatalog_tf import LoweredPolicy, constant_program, exported
 from rlcatalog_onnx.running import INTERFACE, write_sealed
 from rlcatalog_onnx.tf_operations import CONVERTED
+from rlcatalog_tf import LoweredPolicy, constant_program, exported
 
 #: The set of operations that files are written in.
 OPSET = 18

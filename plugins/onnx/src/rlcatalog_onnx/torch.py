@@ -17,9 +17,9 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog.export import Exported
-from rlcatalog_torch import LoweredPolicy, exported, exported_program, stopped
 from rlcatalog_onnx.running import INTERFACE, write_sealed
 from rlcatalog_onnx.stirling import SHIFT, TERMS
+from rlcatalog_torch import LoweredPolicy, exported, exported_program, stopped
 
 
 def write_onnx(policy: Policy, path: Path) -> Exported:

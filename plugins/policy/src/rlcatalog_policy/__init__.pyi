@@ -1,6 +1,6 @@
 from . import loading as loading, saving as saving
+from .building import build as build
 from .conformity import Conformity as Conformity
-from .contract import Engine as Engine, Evaluation as Evaluation, FrozenEngine as FrozenEngine, Step as Step
 from .encoder import Encoder as Encoder, hinted as hinted
 from .files import (
     MOST_JSON as MOST_JSON,
@@ -26,16 +26,6 @@ from .manifest import (
 from .non_finite import check_observations as check_observations, check_step as check_step
 from .policy import Policy as Policy
 from .saving import forget as forget
-from .sequences import (
-    chop_into_sequences as chop_into_sequences,
-    lengths_of as lengths_of,
-    memory_of as memory_of,
-    pad_sequences as pad_sequences,
-    padded_length as padded_length,
-    sequence_mask as sequence_mask,
-    unpad_sequences as unpad_sequences,
-    views_of as views_of,
-)
 from .state import State as State
 from .stepper import Stepper as Stepper, autoreset_of as autoreset_of
 from .tensors import TensorFile as TensorFile, to_bytes as to_bytes

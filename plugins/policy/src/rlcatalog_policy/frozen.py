@@ -14,7 +14,7 @@ from rlcatalog_policy.policy import Policy
 
 if TYPE_CHECKING:
     from rlcatalog.export import Interface
-    from rlcatalog_policy.contract import FrozenEngine
+    from rlcatalog.frameworks import FrozenEngine
 
 Array = np.ndarray[Any, Any]
 

@@ -19,17 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.catalog import default_catalog
 from rlcatalog.choice import Pins, Resolution
 from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning, UnknownNameError
 from rlcatalog.models import check_weights, set_weights_of, weights_of
 from rlcatalog.plugins import blamed
+from rlcatalog.spaces import MOST_ENTRIES, same_space, space_from_json, space_to_json
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
 from rlcatalog_policy.policy import Policy
 from rlcatalog_policy.tensors import Array, TensorFile
-from rlcatalog.spaces import MOST_ENTRIES, same_space, space_from_json, space_to_json
 
 if TYPE_CHECKING:
+    import gymnasium
+
     from rlcatalog.catalog import Catalog
 
 #: A model of so many weights is built whatever the file holds, so that an error can say which of them differ.
@@ -40,13 +43,30 @@ _ATTEMPTS = 10
 
 
 def load(
-    catalog: Catalog, directory: str | os.PathLike[str], obs_space: Any = None, action_space: Any = None
+    directory: str | os.PathLike[str],
+    *,
+    observation_space: gymnasium.Space[Any] | None = None,
+    action_space: gymnasium.Space[Any] | None = None,
+    catalog: Catalog | None = None,
 ) -> Policy:
-    """Restore a policy from a directory; see `rlcatalog.load`."""
+    """Restore a policy that `Policy.save` wrote.
+
+    Args:
+        directory: Where it was saved.
+        observation_space: Needed where the space has a kind of a plugin's own, which cannot be written down, or more
+            entries than are made from a file (`rlcatalog.spaces.MOST_ENTRIES`); must be the saved one otherwise.
+        action_space: The same for actions.
+        catalog: Where its parts are found; the process's when None.
+
+    Raises:
+        SavedPolicyError: The files are truncated, changed or foreign, or ask for more than they hold.
+        MissingPluginError: A part's plugin is missing; the message names it.
+    """
+    catalog = default_catalog() if catalog is None else catalog
     source = Path(directory)
     with _opened(source) as (manifest, files):
         tensors = {role: TensorFile(file) for role, file in files.items()}
-        obs_space = _space(manifest, "observation_space", source, obs_space)
+        obs_space = _space(manifest, "observation_space", source, observation_space)
         action_space = _space(manifest, "action_space", source, action_space)
         with _restoring(source, manifest):
             policy = _built(catalog, manifest, obs_space, action_space, tensors[WEIGHTS])

@@ -14,8 +14,8 @@ from gymnasium import Space
 
 from rlcatalog._version import __version__
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog.spaces import space_from_json, space_to_json
+from rlcatalog_policy.files import MOST_JSON, RegularFile
 
 FORMAT = "rlcatalog-policy"
 #: Version 1 kept its arrays under fixed names and had no checksum of its own.

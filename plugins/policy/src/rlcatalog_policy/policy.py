@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog import provided
 from rlcatalog.actions import action_codec, stored_class
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution, Summary, counted
 from rlcatalog.errors import ActionMaskError, ModelContractError, NotServedError, ObservationError
-from rlcatalog.frameworks import frameworks, require_framework
+from rlcatalog.frameworks import Acting, Engine, Evaluation, Step, frameworks, require_framework
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
 from rlcatalog.observations import make_filter
 from rlcatalog_policy.conformity import Conformity, check_dists
-from rlcatalog_policy.contract import Acting, Engine, Evaluation, Step
 from rlcatalog_policy.copying import copied, pickled, unpickled
 from rlcatalog_policy.encoder import Encoder, hinted
 from rlcatalog_policy.history import Views
@@ -489,7 +489,8 @@ class Policy:
             FolderTakenError: A folder is to be written, and the one of that name holds something else.
         """
         with self._passing:
-            return self.catalog.export(self, path, format)
+            interface: Interface = provided.exporting().export(self.catalog, self, path, format)
+            return interface
 
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
         """Return the policy as one that acts faster, for collecting and serving: its step recorded as one graph.
@@ -502,7 +503,8 @@ class Policy:
             seed: Of what actions are drawn from; None: another each time.
         """
         with self._passing:
-            return self.catalog.freeze(self, rows, seed)
+            frozen: Frozen = provided.exporting().freeze(self, rows, seed)
+            return frozen
 
     def make_model(self) -> ModelV2:
         """Build another model like this policy's, with fresh weights."""

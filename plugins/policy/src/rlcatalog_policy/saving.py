@@ -17,10 +17,10 @@ from rlcatalog._version import __version__
 from rlcatalog.choice import Pins
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.models import weights_of
+from rlcatalog.spaces import space_to_json
 from rlcatalog_policy.files import TEMPORARY, locked, sync_folder, write_file
 from rlcatalog_policy.manifest import FILTER, FORMAT, FORMAT_VERSION, MANIFEST, WEIGHTS, Manifest, encode, file_name
 from rlcatalog_policy.tensors import to_bytes
-from rlcatalog.spaces import space_to_json
 
 if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy

@@ -9,7 +9,7 @@ import numpy as np
 from rlcatalog.errors import ConfigError, ModelContractError
 
 if TYPE_CHECKING:
-    from rlcatalog_policy.contract import Step
+    from rlcatalog.frameworks import Step
     from rlcatalog_policy.policy import Policy
     from rlcatalog_policy.state import State
 

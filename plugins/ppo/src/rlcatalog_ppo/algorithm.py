@@ -18,13 +18,14 @@ import numpy as np
 from gymnasium import registry
 from msgspec.structs import asdict, replace
 
+import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.cli import refuse_imports
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog_policy import Frozen, load, read_manifest
 from rlcatalog_ppo import checkpoints
-from rlcatalog_ppo.backends import backend
+from rlcatalog_ppo.backends import learner_of, optimizer_of
 from rlcatalog_ppo.callbacks import Callback, overriding
 from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import maker, unwritten_spaces, vector
@@ -105,7 +106,7 @@ class OnPolicy(ABC):
         try:
             spaces = self._envs.single_observation_space, self._envs.single_action_space
             self.policy: Policy = self._build(catalog, spaces) if policy is None else _fitting(policy, spaces)
-            device = backend(self.policy.framework).device_of(self.config.device)
+            device = learner_of(self.policy.framework).device_of(self.config.device)
             if device != self.policy.device:
                 self.policy.to(device)
             check_policy(self.policy, self.config.algorithm, self.uses_values)
@@ -342,7 +343,7 @@ class OnPolicy(ABC):
         keys = {**state["config"], **(config or {})}
         make = maker(env, keys["env_config"], manifest.config, catalog)
         spaces = unwritten_spaces(manifest, make)
-        policy = load(catalog, source, spaces.get("observation_space"), spaces.get("action_space"))
+        policy = load(source, **spaces, catalog=catalog)
         numbers = _numbers(policy)  # before environments are reset: the filter learns from what they show
         if "model" in (config or {}):
             raise ConfigError("restore: the model is the saved one; its config cannot be changed.")
@@ -384,8 +385,8 @@ class OnPolicy(ABC):
     def _build(self, catalog: Catalog, spaces: tuple[Any, Any]) -> Policy:
         framework = catalog.resolve(*spaces, self.config.model, self.config.framework).framework
         if self.config.seed is not None:
-            backend(framework).seed(self.config.seed)
-        return catalog.build(*spaces, self.config.model, self.config.framework)
+            learner_of(framework).seed(self.config.seed)
+        return rlcatalog.build(*spaces, self.config.model, self.config.framework, catalog=catalog)
 
     def _reward_scale(self) -> RewardScale | None:
         config = self.config
@@ -394,7 +395,7 @@ class OnPolicy(ABC):
         return RewardScale(config.num_envs, config.gamma, config.reward_scale, config.reward_clip)
 
     def _make_learner(self) -> Learner:
-        optimizer = backend(self.policy.framework).Optimizer(self.policy, self.config, self.objective)
+        optimizer = optimizer_of(self.policy.framework)(self.policy, self.config, self.objective)
         return self.learner_class(self.policy, self.config, self._rng, optimizer)
 
     def _learn(self, rollout: Rollout) -> dict[str, Any]:

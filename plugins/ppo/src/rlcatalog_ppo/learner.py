@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from rlcatalog import Policy
+from rlcatalog import Policy, frameworks
 from rlcatalog.errors import ModelContractError, NonFiniteError
+from rlcatalog.frameworks import Moments
 from rlcatalog_ppo.config import OnPolicyConfig, PPOConfig
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective
 from rlcatalog_ppo.rollout import each
@@ -20,25 +20,8 @@ Array = np.ndarray[Any, Any]
 FIGURES = PPO_OBJECTIVE.figures
 
 
-class Moments(NamedTuple):
-    """State of Adam, the same in each framework.
-
-    Attributes:
-        step: Steps taken.
-        first: Running means of the gradients, by name of the weight, in the layout of the model's `get_weights`.
-        second: Those of their squares.
-        behind: Steps taken by the weights that took fewer, having had no gradient at times (in PyTorch; in TensorFlow
-            a missing gradient is a gradient of zeros).
-    """
-
-    step: int
-    first: dict[str, Array]
-    second: dict[str, Array]
-    behind: Mapping[str, int] = MappingProxyType({})
-
-
-class Optimizer(Protocol):
-    """What a framework does.
+class Optimizer(frameworks.Learner, Protocol):
+    """What a framework does for an algorithm, beside its own `Learner`.
 
     Attributes:
         objective: What is minimised.
@@ -69,21 +52,6 @@ class Optimizer(Protocol):
         Raises:
             NonFiniteError: The loss or its gradient is not finite; the weights stay as they were.
         """
-
-    def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a batch as steps take it, where the model is: it is converted and travels once in an update."""
-
-    def rows(self, columns: Any, index: Array) -> Any:
-        """Return some rows of columns of a batch that was placed, by indices; of a structure of them a like one."""
-
-    def means(self, figures: list[Any]) -> list[float]:
-        """Return the means of the figures of several steps."""
-
-    def get_state(self) -> Moments:
-        """Return the optimiser's state."""
-
-    def set_state(self, state: Moments) -> None:
-        """Set the optimiser's state."""
 
 
 class Learner:

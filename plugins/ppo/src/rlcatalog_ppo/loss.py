@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rlcatalog.frameworks import TensorOps
-from rlcatalog_policy import Evaluation
+from rlcatalog.frameworks import Evaluation, TensorOps
 from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from rlcatalog import Policy
 from rlcatalog.errors import SavedPolicyError
+from rlcatalog.frameworks import frameworks
 from rlcatalog_ppo.custom_loss import as_drawn
 from rlcatalog_ppo.rollout import Rollout
 
@@ -81,7 +81,5 @@ class Reader:
 
     def tf_input_ops(self) -> dict[str, Any]:
         """Return a batch as TensorFlow tensors that are drawn anew whenever a traced function runs."""
-        import importlib
-
-        made: Callable[[Reader], dict[str, Any]] = importlib.import_module("rlcatalog_ppo.tf").input_ops
-        return made(self)
+        made: dict[str, Any] = frameworks()["tf"].load("ppo_input_ops")(self)
+        return made

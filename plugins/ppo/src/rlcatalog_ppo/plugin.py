@@ -1,8 +1,8 @@
-"""Declarations: the commands this package adds, and a check for the conformance kit."""
+"""Declarations: the commands this package adds, its code for the frameworks, and a check for the conformance kit."""
 
 from __future__ import annotations
 
-from rlcatalog import CheckSpec, CommandSpec, hookimpl
+from rlcatalog import CheckSpec, CommandSpec, FrameworkSpec, hookimpl
 
 
 @hookimpl
@@ -12,6 +12,24 @@ def rlcatalog_commands() -> list[CommandSpec]:
         CommandSpec("evaluate", {"cli": "rlcatalog_ppo.cli:evaluate"}, "Play episodes with a saved policy."),
         CommandSpec("runs", {"cli": "rlcatalog_ppo.runs_commands:runs"}, "List training runs with their returns."),
         CommandSpec("compare", {"cli": "rlcatalog_ppo.runs_commands:compare"}, "Draw the curves of runs together."),
+    ]
+
+
+@hookimpl
+def rlcatalog_frameworks() -> list[FrameworkSpec]:
+    return [
+        FrameworkSpec(
+            "torch",
+            {"ppo": "rlcatalog_ppo.torch:Optimizer"},
+            "an optimiser step of the algorithms",
+            extends="rlcatalog-torch/torch",
+        ),
+        FrameworkSpec(
+            "tf",
+            {"ppo": "rlcatalog_ppo.tf:Optimizer", "ppo_input_ops": "rlcatalog_ppo.tf:input_ops"},
+            "an optimiser step of the algorithms, and recorded rollouts as tensors",
+            extends="rlcatalog-tf/tf",
+        ),
     ]
 
 

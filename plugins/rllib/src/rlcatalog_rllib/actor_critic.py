@@ -11,8 +11,8 @@ from ray.rllib.core.rl_module.apis import TARGET_NETWORK_ACTION_DIST_INPUTS, Val
 from torch import Tensor
 
 from rlcatalog.actions import params_given
-from rlcatalog_torch import flat_sample
 from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
+from rlcatalog_torch import flat_sample
 
 
 class CatalogRLModule(CatalogModule, ValueFunctionAPI):

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.choice import Pins
 from rlcatalog.errors import CatalogError, UnreadKeysWarning
@@ -96,7 +97,7 @@ def choose_parts(
         CatalogError: See `rlcatalog.Catalog.build`.
     """
     asked = default_catalog() if catalog is None else catalog
-    policy = asked.build(obs_space, action_space, model, "torch", defaults=defaults)
+    policy = rlcatalog.build(obs_space, action_space, model, "torch", catalog=asked, defaults=defaults)
     resolution = policy.resolution
     # Ray's connectors look for max_seq_len.
     decided = {"max_seq_len", *defaults}
@@ -132,7 +133,9 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
         with warnings.catch_warnings():
             if recipe.warned:
                 warnings.simplefilter("ignore", UnreadKeysWarning)
-            return catalog.build(obs_space, action_space, recipe.model, "torch", pins=pins, defaults=recipe.defaults)
+            return rlcatalog.build(
+                obs_space, action_space, recipe.model, "torch", pins=pins, defaults=recipe.defaults, catalog=catalog
+            )
     except CatalogError as error:
         versions = ", ".join(f"{name} {version}" for name, version in (pins.versions if pins else {}).items())
         chosen = f" (They were chosen with {versions}.)" if versions else ""

@@ -15,14 +15,13 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError
-from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog.models import ModelV2, models_inside
-from rlcatalog_torch import Padding, values_of
 from rlcatalog_rllib.checkpoints import IDENTITY, check_same, check_weights, identity
 from rlcatalog_rllib.distribution import CatalogDistribution
 from rlcatalog_rllib.recipe import Recipe, build_policy
 from rlcatalog_rllib.refusals import check_served
 from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, original_space
+from rlcatalog_torch import Padding, before_torch_optimizers, values_of
 
 # A learner's process, or a trial's, imports RLlib and TensorFlow before it reads a config and with it this module. The
 # first that needs triton is Ray's seeding of PyTorch, which follows.

@@ -23,9 +23,9 @@ from ray.rllib.core.rl_module.apis import QNetAPI
 from torch import Tensor, nn
 
 from rlcatalog import Policy
-from rlcatalog_torch import flat_sample
 from rlcatalog_rllib.refusals import check_soft_served
 from rlcatalog_rllib.rl_module import CatalogModule, Rows
+from rlcatalog_torch import flat_sample
 
 
 class ChoiceCritic(nn.Module):

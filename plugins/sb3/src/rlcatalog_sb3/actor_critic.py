@@ -10,17 +10,18 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+import rlcatalog
 from rlcatalog import Catalog, Policy, Step
 from rlcatalog.actions import ActionCodec, entropy_of
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog_torch import flat_sample, values_of
 from rlcatalog_sb3.collecting import Collecting
 from rlcatalog_sb3.flattening import check_encoding
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.refusals import refuse_filter, refuse_model
 from rlcatalog_sb3.spaces import catalog_for, engine_defaults, origin_of, untransposed
 from rlcatalog_sb3.translating import translated
+from rlcatalog_torch import flat_sample, values_of
 
 Array = np.ndarray[Any, Any]
 
@@ -85,7 +86,9 @@ class ActorCritic:
         if keywords:
             config = self.given = translated(keywords, config, resolve, policy=name, recurrent=recurrent)
         refuse_filter(resolve(config))
-        self.policy: Policy = catalog.build(observations, actions, config, "torch", defaults=defaults)
+        self.policy: Policy = rlcatalog.build(
+            observations, actions, config, "torch", defaults=defaults, catalog=catalog
+        )
         refuse_model(self.policy, recurrent=recurrent, algorithm=algorithm)
         if origin is not None:
             check_encoding(origin, self.policy.resolution, self.policy.preprocessor)

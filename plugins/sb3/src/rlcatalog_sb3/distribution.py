@@ -8,8 +8,8 @@ from stable_baselines3.common.distributions import Distribution
 
 from rlcatalog.actions import entropy_of
 from rlcatalog.errors import NotServedError
-from rlcatalog_torch import flat_sample
 from rlcatalog_sb3.actor_critic import ActorCritic
+from rlcatalog_torch import flat_sample
 
 
 class CatalogDistribution(Distribution):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import rlcatalog
 from rlcatalog import Policy
 from rlcatalog.config import warn_deprecated
 from rlcatalog.errors import NotServedError
@@ -55,7 +56,7 @@ def to_policy(model: Any) -> Policy:
         )
     actions = extractor.own_actions if extractor.own_actions is not None else model.action_space
     config = _config(extractor.config, hidden, box=not hasattr(policy, "q_net"))
-    found = extractor.catalog.build(extractor.own_space, actions, config, "torch")
+    found = rlcatalog.build(extractor.own_space, actions, config, "torch", catalog=extractor.catalog)
     _set_weights(found, extractor, hidden, last)
     _check(found, extractor, head)
     return found

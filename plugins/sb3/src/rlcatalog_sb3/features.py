@@ -14,11 +14,11 @@ from torch import Tensor
 
 from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog_sb3.flattening import check_encoding, is_float_box
 from rlcatalog_sb3.observations import encoder, structure
 from rlcatalog_sb3.refusals import asking, refuse_filter
 from rlcatalog_sb3.spaces import MASK, Origin, catalog_for, origin_of, untransposed
+from rlcatalog_torch import before_torch_optimizers
 
 #: A trunk does not depend on the action space, which Stable-Baselines3 does not tell an extractor.
 _ANY_ACTION: Any = spaces.Discrete(2)

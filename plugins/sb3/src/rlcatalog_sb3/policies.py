@@ -12,10 +12,10 @@ from torch import Tensor
 
 from rlcatalog import Catalog, Policy
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog.frameworks import before_torch_optimizers
 from rlcatalog_sb3.actor_critic import ActorCritic
 from rlcatalog_sb3.distribution import CatalogDistribution
 from rlcatalog_sb3.refusals import algorithm_name, builder_of, refuse_algorithm
+from rlcatalog_torch import before_torch_optimizers
 
 Array = np.ndarray[Any, Any]
 

@@ -14,10 +14,10 @@ from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from torch import Tensor
 
-from rlcatalog_torch import Padding
 from rlcatalog_sb3.distribution import CatalogDistribution
 from rlcatalog_sb3.packing import StatePacking, States
 from rlcatalog_sb3.policies import CatalogBasePolicy
+from rlcatalog_torch import Padding
 
 
 class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):

@@ -3,7 +3,7 @@
 `from rlcatalog_tf import TFModelV2, FullyConnectedNetwork, Categorical, normc_initializer`
 
 `from rlcatalog_tf import keras, tf` gives Keras and TensorFlow themselves, imported in an order that is safe beside
-PyTorch (see `rlcatalog.frameworks.before_tensorflow`).
+PyTorch (see `before_tensorflow`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 import lazy_loader
 
-from rlcatalog.frameworks import before_tensorflow, require_framework
+from rlcatalog.frameworks import require_framework
 from rlcatalog.plugins import part_class, part_classes
+from rlcatalog_tf.load_order import before_tensorflow
 
-require_framework("tf")
 before_tensorflow()
 
 _own, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
@@ -26,7 +26,10 @@ _LIBRARIES = {"keras": "keras", "tf": "tensorflow"}
 def __getattr__(name: str) -> Any:
     if name in _LIBRARIES:
         return importlib.import_module(_LIBRARIES[name])
-    return _own(name) if name in __all__ else part_class(__name__, name, "tf")
+    if name not in __all__:
+        return part_class(__name__, name, "tf")
+    require_framework("tf")
+    return _own(name)
 
 
 def __dir__() -> list[str]:

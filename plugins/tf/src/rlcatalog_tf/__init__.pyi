@@ -1,6 +1,8 @@
 import typing
 
 from .dtypes import HALF as HALF, widened as widened
+from .learner import Adam as Adam, TFLearner as TFLearner
+from .load_order import before_tensorflow as before_tensorflow
 from .lowering import LoweredPolicy as LoweredPolicy, exported as exported, constant_program as constant_program
 from .model import (
     RecurrentNetwork as RecurrentNetwork,

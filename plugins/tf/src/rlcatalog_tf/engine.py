@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.actions import entropy_of, params_given
+from rlcatalog.frameworks import Evaluation, PolicyParts, lengths_of, memory_of, views_of
 from rlcatalog.models import check_values, set_weights_of, weights_of
-from rlcatalog_policy import Evaluation, Policy, lengths_of, memory_of, views_of
 from rlcatalog_tf.dtypes import dtype_of, floats_as, widened
 from rlcatalog_tf.ops import flatten_rows
 from rlcatalog_tf.outputs import flat_sample, values_of
@@ -29,7 +29,7 @@ class TFEngine:
         policy: The policy.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: PolicyParts) -> None:
         self.policy = policy
         self.device = "/cpu:0"
         #: What distributions draw from.

@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.errors import NotServedError, SavedPolicyError, reason
-from rlcatalog.export import Exported, Interface, check_folder, seal_folder
-from rlcatalog_policy import read_file
+from rlcatalog.export import Exported, Interface, check_folder, read_file, seal_folder
 from rlcatalog_tf.lowering import LoweredPolicy, exported
 
 if TYPE_CHECKING:

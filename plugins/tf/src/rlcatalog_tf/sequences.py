@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rlcatalog_policy import padded_length
+from rlcatalog.frameworks import padded_length
 from rlcatalog.spaces import map_tensors
 
 

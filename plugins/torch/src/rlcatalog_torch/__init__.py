@@ -9,16 +9,19 @@ from typing import Any
 
 import lazy_loader
 
-from rlcatalog.frameworks import require_framework
+from rlcatalog.frameworks import load_first, require_framework
 from rlcatalog.plugins import part_class, part_classes
 
-require_framework("torch")
+load_first("triton", before="tensorflow")  # see rlcatalog_torch.load_order
 
 _own, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    return _own(name) if name in __all__ else part_class(__name__, name, "torch")
+    if name not in __all__:
+        return part_class(__name__, name, "torch")
+    require_framework("torch")
+    return _own(name)
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,13 @@ from .dtypes import (
     dtype_of as dtype_of,
     widened as widened,
 )
+from .learner import (
+    Adam as Adam,
+    TorchLearner as TorchLearner,
+    clip_gradients as clip_gradients,
+    gradient_norm as gradient_norm,
+)
+from .load_order import before_torch_optimizers as before_torch_optimizers
 from .lowering import (
     LoweredPolicy as LoweredPolicy,
     exported as exported,

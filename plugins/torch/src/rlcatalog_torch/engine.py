@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog.actions import ActionDistribution, entropy_of, params_given
-from rlcatalog_policy import Evaluation, Policy, lengths_of, memory_of, views_of
+from rlcatalog.frameworks import Evaluation, PolicyParts, lengths_of, memory_of, views_of
 from rlcatalog_torch.dtypes import HALF, dtype_of, floats_as, widened
 from rlcatalog_torch.outputs import flat_sample, values_of
 from rlcatalog_torch.sequences import Padding
@@ -30,7 +30,7 @@ class TorchEngine:
         policy: The policy.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: PolicyParts) -> None:
         self.policy = policy
         self.model: Any = policy.model
         self.dist_class: Any = policy.dist_class

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlcatalog_policy import padded_length, sequence_mask as _mask
+from rlcatalog.frameworks import padded_length, sequence_mask as _mask
 from rlcatalog.spaces import map_tensors
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.models import DenseSpec
-from rlcatalog_tf import Dense, activation, initial_value, tf
 from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
+from rlcatalog_tf import Dense, activation, initial_value, tf
 
 
 class Conditionals:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.models import DenseSpec
-from rlcatalog_torch import activation, dense, flatten_rows, initialize
 from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
+from rlcatalog_torch import activation, dense, flatten_rows, initialize
 
 
 class Conditionals(nn.Module):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog.actions import same_kind
-from rlcatalog_tf import draw_uniform, tf
 from rlcatalog_categorical.bernoulli.contract import BernoulliContract, wrong_mask
+from rlcatalog_tf import draw_uniform, tf
 
 
 class Bernoulli(BernoulliContract):

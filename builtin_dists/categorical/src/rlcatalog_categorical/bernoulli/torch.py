@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcatalog.actions import same_kind
-from rlcatalog_torch import HALF, HIGHEST, LOWEST
 from rlcatalog_categorical.bernoulli.contract import BernoulliContract, wrong_mask
+from rlcatalog_torch import HALF, HIGHEST, LOWEST
 
 
 class Bernoulli(BernoulliContract):

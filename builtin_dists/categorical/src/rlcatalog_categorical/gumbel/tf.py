@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlcatalog_tf import draw_uniform, tf, widened
 from rlcatalog_categorical.contract import wrong_temperature
 from rlcatalog_categorical.gumbel.contract import GumbelSoftmaxContract, wrong_actions
+from rlcatalog_tf import draw_uniform, tf, widened
 
 #: Entries below this are zero to `logp`: their reciprocals, which gradients hold, would soon be infinite.
 _FLOOR = {tf.float32: 1e-30, tf.float64: 1e-290}

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlcatalog_torch import LOWEST, widened
 from rlcatalog_categorical.contract import wrong_temperature
 from rlcatalog_categorical.gumbel.contract import GumbelSoftmaxContract, wrong_actions
+from rlcatalog_torch import LOWEST, widened
 
 #: Entries below this are zero to `logp`: their reciprocals, which gradients hold, would soon be infinite.
 _FLOOR = {torch.float32: 1e-30, torch.float64: 1e-290}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog.actions import same_kind
-from rlcatalog_tf import draw_categorical, tf
 from rlcatalog_categorical.multi.choice_columns import (
     check_actions,
     check_width,
@@ -15,6 +14,7 @@ from rlcatalog_categorical.multi.choice_columns import (
 )
 from rlcatalog_categorical.multi.contract import MultiCategoricalContract
 from rlcatalog_categorical.tf import Categorical
+from rlcatalog_tf import draw_categorical, tf
 
 
 class MultiCategorical(MultiCategoricalContract):

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from rlcatalog.actions import same_kind
-from rlcatalog_torch import HIGHEST, LOWEST
 from rlcatalog_categorical.multi.choice_columns import (
     ChoiceColumns,
     check_actions,
@@ -20,6 +19,7 @@ from rlcatalog_categorical.multi.choice_columns import (
 )
 from rlcatalog_categorical.multi.contract import MultiCategoricalContract
 from rlcatalog_categorical.torch import Categorical, race
+from rlcatalog_torch import HIGHEST, LOWEST
 
 
 @lru_cache(maxsize=256)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog_tf import tf
 from rlcatalog_categorical.slates.contract import SlateMultiCategoricalContract
 from rlcatalog_categorical.tf import Categorical
+from rlcatalog_tf import tf
 
 
 class SlateMultiCategorical(SlateMultiCategoricalContract, Categorical):

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcatalog_torch import LOWEST
 from rlcatalog_categorical.slates.contract import SlateMultiCategoricalContract
 from rlcatalog_categorical.slates.table import Slates
 from rlcatalog_categorical.torch import Categorical
+from rlcatalog_torch import LOWEST
 
 
 @lru_cache(maxsize=64)

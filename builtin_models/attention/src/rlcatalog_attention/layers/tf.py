@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rlcatalog_tf import Dense, DenseStack, find, initial_value, steps_of, tf
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
+from rlcatalog_tf import Dense, DenseStack, find, initial_value, steps_of, tf
 
 #: Canonical names, variables, and the axes that turn a value into the canonical layout.
 Names = Iterator[tuple[str, Any, tuple[int, ...] | None]]

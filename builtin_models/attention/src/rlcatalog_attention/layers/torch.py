@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog_torch import DenseStack, dense, initialize, steps_of
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
+from rlcatalog_torch import DenseStack, dense, initialize, steps_of
 
 
 class Transformer(nn.Module):

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog.actions import params_given
-from rlcatalog.errors import NoClosedFormError, NoMatchError, NotServedError, UnsupportedSpaceError
+from rlcatalog.errors import MissingPluginError, NoClosedFormError, NoMatchError, NotServedError, UnsupportedSpaceError
 from rlcatalog.frameworks import frameworks
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
@@ -190,7 +190,7 @@ def works_inside_tuple_and_dict(part: Part) -> None:
         for outer in (spaces.Tuple([space, space]), spaces.Dict({"a": space, "b": space})):
             try:
                 made, size = part.catalog.action_dist(outer, trial.example.config, framework=part.framework)
-            except (NoMatchError, UnsupportedSpaceError) as error:
+            except (MissingPluginError, NoMatchError, UnsupportedSpaceError) as error:
                 raise NotApplicable(f"no installed distribution takes a {type(outer).__name__}: {error}") from error
             require(size == 2 * trial.size, f"{outer}: {size} inputs for two that take {trial.size} each")
             inputs, width = np.concatenate([trial.inputs(ROWS), trial.inputs(ROWS, seed=1)], axis=1), trial.codec.width

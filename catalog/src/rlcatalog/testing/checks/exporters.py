@@ -16,6 +16,7 @@ from rlcatalog.errors import CatalogError, SavedPolicyError
 from rlcatalog.export import Actor, Interface, observations
 from rlcatalog.testing.contract import NotApplicable, Part, check, require
 from rlcatalog.testing.examples import quiet
+from rlcatalog_policy import build
 
 Array = np.ndarray[Any, Any]
 
@@ -69,7 +70,7 @@ def _export(part: Part) -> _Tried:
     memory = {"use_lstm": True} if "lstm" in {c.name for c in catalog.components("model")} else {}
     with quiet():
         try:
-            policy = catalog.build(_OBS, _ACTION, {"fcnet_hiddens": [4], **memory}, part.framework)
+            policy = build(_OBS, _ACTION, {"fcnet_hiddens": [4], **memory}, part.framework, catalog=catalog)
         except CatalogError as error:
             raise NotApplicable(f"no policy can be built to try it with: {error}") from error
     before = _state(policy)

@@ -10,10 +10,10 @@ import numpy as np
 
 from rlcatalog.errors import CatalogError, MissingPluginError, NoMatchError, NotServedError
 from rlcatalog.frameworks import TensorOps, frameworks, tensor_ops
-from rlcatalog_policy import Policy
 from rlcatalog.testing.contract import NotApplicable, Part, check, require
 from rlcatalog.testing.examples import TWO, VECTOR
 from rlcatalog.testing.trials import alike
+from rlcatalog_policy import Policy, build
 
 Array = np.ndarray[Any, Any]
 
@@ -93,7 +93,7 @@ def operations_are_those_of_numpy(part: Part) -> None:
 def _policy(part: Part) -> Policy:
     name = _name(part)
     try:
-        return part.catalog.build(VECTOR, TWO, {}, name)
+        return build(VECTOR, TWO, {}, name, catalog=part.catalog)
     except (NoMatchError, NotServedError, MissingPluginError) as error:
         raise NotApplicable(f"no installed model has code for it: {error}") from error
 

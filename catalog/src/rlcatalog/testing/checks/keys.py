@@ -16,7 +16,7 @@ from rlcatalog.models import weights_of
 from rlcatalog.testing.changes import changes
 from rlcatalog.testing.contract import Part, check, require
 from rlcatalog.testing.examples import Example, parts_in, quiet
-from rlcatalog.testing.running import array_of, backend, batch_of, encoded_of, run
+from rlcatalog.testing.running import array_of, batch_of, encoded_of, kit_of, run
 
 MODELS = ("trunk", "memory", "head")
 #: The kernel's keys that change batches, observations and names, not what a model computes.
@@ -128,7 +128,7 @@ def _print(part: Part, example: Example, config: Mapping[str, Any]) -> str | Non
 
 
 def _made_print(part: Part, example: Example, config: Mapping[str, Any]) -> str | None:
-    engine = backend(part.framework)
+    engine = kit_of(str(part.framework))
     engine.seed(1)
     try:
         with warnings.catch_warnings():

@@ -9,7 +9,6 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog.models import inner_model, set_weights_of, weights_of
-from rlcatalog_policy import load
 from rlcatalog.testing.contract import NotApplicable, Part, check, require
 from rlcatalog.testing.examples import Example, is_chosen, kind_of, observations_of
 from rlcatalog.testing.passes import Array
@@ -24,6 +23,7 @@ from rlcatalog.testing.running import (
     traces,
     weights_in,
 )
+from rlcatalog_policy import load
 
 if TYPE_CHECKING:
     from rlcatalog.models import ModelV2
@@ -200,7 +200,7 @@ def saved_and_restored(part: Part) -> None:
             encoded = encoded_of(policy, example, 4)
             with tempfile.TemporaryDirectory() as folder:
                 policy.save(folder)
-                restored = load(part.catalog, folder)
+                restored = load(folder, catalog=part.catalog)
             before, after = run(policy, encoded), run(restored, encoded)
             require(close(before.outputs, after.outputs), f"{example}: loaded, {apart(before.outputs, after.outputs)}")
             if before.value is not None and after.value is not None:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from rlcatalog.errors import NotServedError
-from rlcatalog_torch import TorchModelV2
 from rlcatalog_compat.layers.torch import SlimFC
+from rlcatalog_torch import TorchModelV2
 
 
 class DQNTorchModel(TorchModelV2):

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
-from rlcatalog_torch import Drawing, acted
 from rlcatalog_onnx.frozen.noise import Noise
 from rlcatalog_onnx.frozen.session import Session
 from rlcatalog_onnx.frozen.torch.recording import TURNED, array_of, recorded
 from rlcatalog_onnx.torch import REPLACED
+from rlcatalog_torch import Drawing, acted
 
 Array = np.ndarray[Any, Any]
 

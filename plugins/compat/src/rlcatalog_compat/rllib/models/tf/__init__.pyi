@@ -1,7 +1,7 @@
+from rlcatalog_compat.nets.tf import FullyConnectedNetwork as FullyConnectedNetwork
 from rlcatalog_tf import RecurrentNetwork as RecurrentNetwork
 from rlcatalog_tf import TFModelV2 as TFModelV2
 from rlcatalog_tf import VisionNetwork as VisionNetwork
-from rlcatalog_compat.nets.tf import FullyConnectedNetwork as FullyConnectedNetwork
 from . import attention_net as attention_net
 from . import complex_input_net as complex_input_net
 from . import fcnet as fcnet

@@ -1,4 +1,6 @@
 from rlcatalog import ActionDistribution as ActionDistribution
+from rlcatalog_compat.dists.tf import TFActionDistribution as TFActionDistribution
+from rlcatalog_compat.dists.tf import get_categorical_class_with_temperature as get_categorical_class_with_temperature
 from rlcatalog_tf import Beta as Beta
 from rlcatalog_tf import Categorical as Categorical
 from rlcatalog_tf import Deterministic as Deterministic
@@ -9,5 +11,3 @@ from rlcatalog_tf import MultiActionDistribution as MultiActionDistribution
 from rlcatalog_tf import MultiCategorical as MultiCategorical
 from rlcatalog_tf import SlateMultiCategorical as SlateMultiCategorical
 from rlcatalog_tf import SquashedGaussian as SquashedGaussian
-from rlcatalog_compat.dists.tf import TFActionDistribution as TFActionDistribution
-from rlcatalog_compat.dists.tf import get_categorical_class_with_temperature as get_categorical_class_with_temperature

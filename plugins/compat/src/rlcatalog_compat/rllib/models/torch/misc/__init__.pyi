@@ -1,4 +1,3 @@
-from rlcatalog_torch import normc_initializer as normc_initializer
 from rlcatalog_compat.frameworks import get_activation_fn as get_activation_fn
 from rlcatalog_compat.layers.padding import same_padding as same_padding
 from rlcatalog_compat.layers.padding import valid_padding as valid_padding
@@ -6,3 +5,4 @@ from rlcatalog_compat.layers.torch import AppendBiasLayer as AppendBiasLayer
 from rlcatalog_compat.layers.torch import Reshape as Reshape
 from rlcatalog_compat.layers.torch import SlimConv2d as SlimConv2d
 from rlcatalog_compat.layers.torch import SlimFC as SlimFC
+from rlcatalog_torch import normc_initializer as normc_initializer

@@ -1,0 +1,58 @@
+"""Building: the parts that a lookup chose, made into one policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlcatalog.catalog import default_catalog
+from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog_policy.policy import Policy
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcatalog import Catalog
+    from rlcatalog.choice import Pins
+
+
+def build(
+    obs_space: gymnasium.Space[Any] | None = None,
+    action_space: gymnasium.Space[Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+    framework: str | None = None,
+    *,
+    env: Any = None,
+    catalog: Catalog | None = None,
+    pins: Pins | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> Policy:
+    """Look parts up and build them into one policy.
+
+    Args:
+        obs_space: The environment's observation space.
+        action_space: Its action space.
+        config: The model config.
+        framework: `"torch"` or `"tf"`; None lets a custom class decide, else the installed one, torch before tf.
+        env: An environment to take the spaces from, instead of the two, as `wrap_env` makes it; the policy then acts on
+            what `policy.wrap_env(env)` emits.
+        catalog: The catalog to choose from; the process's when None.
+        pins: What an earlier lookup chose, to be repeated.
+        defaults: Defaults of an engine's own; see `Catalog.resolve`.
+
+    Raises:
+        CatalogError: See `Catalog.resolve`; also when the framework is not installed.
+
+    Example:
+        >>> policy = rlcatalog.build(env=gymnasium.make("CartPole-v1"), config={"fcnet_hiddens": [64, 64]})
+        >>> step = policy.act(observations)
+    """
+    found = default_catalog() if catalog is None else catalog
+    if env is not None:
+        obs_space, action_space = found.spaces_of(env, config)
+    if obs_space is None or action_space is None:
+        raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
+    spaces = obs_space, action_space
+    return found.make(
+        lambda resolution: Policy(found, resolution, *spaces), *spaces, config, framework, pins=pins, defaults=defaults
+    )

@@ -1,0 +1,96 @@
+"""What the conformance kit asks of TensorFlow: a pass, draws, gradients, a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.actions import params_given
+from rlcatalog.frameworks import PolicyParts
+from rlcatalog.spaces import map_tensors
+from rlcatalog_tf import flat_sample, flatten_rows, keras, tf, values_of, widened
+
+Array = np.ndarray[Any, Any]
+
+
+class TFKit:
+    """What the conformance kit asks of TensorFlow; see `rlcatalog.frameworks.Kit`."""
+
+    traces = True
+
+    @staticmethod
+    def seed(number: int) -> None:
+        """Make weights and draws to come the same ones."""
+        keras.utils.set_random_seed(number)
+
+    @staticmethod
+    def run(
+        policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
+    ) -> tuple[Array, Array | None, list[Array]]:
+        """Run a model as acting does, untraced; return its outputs, value and new state."""
+        model: Any = policy.model
+
+        floats = next((v.dtype for v in model.variables() if v.dtype.is_floating), tf.float32)
+
+        def tensor(array: Array) -> Any:
+            found = tf.convert_to_tensor(array)
+            return tf.cast(found, floats) if found.dtype.is_floating else found
+
+        given = {name: map_tensors(value, tensor) for name, value in inputs.items()} | {"is_training": False}
+        seq_lens = None if lengths is None else tf.constant(lengths)
+        flags = {"single_steps": True} if single else {}
+        outputs, state = model({**given, **flags}, [tensor(part) for part in memory], seq_lens)
+        value = values_of(model).numpy() if policy.has_value else None
+        return widened(outputs).numpy(), value, [widened(part).numpy() for part in state]
+
+    @staticmethod
+    def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
+        """Draw raw actions from outputs, and return what is stored of their distribution."""
+        dist_class: Any = policy.dist_class
+        inputs = tf.constant(outputs)
+        if mask is not None:
+            inputs = dist_class.masked(inputs, tf.cast(tf.constant(mask), tf.bool))
+        dist = dist_class(inputs, policy.model)
+        sample = dist.sample() if explore else dist.deterministic_sample()
+        return flatten_rows(flat_sample(sample)).numpy(), params_given(dist, sample).numpy()
+
+    @staticmethod
+    def gradients(
+        policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
+    ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
+        """Return the gradients of a random loss over a batch by name, and the shapes of weights that nobody holds."""
+        model: Any = policy.model
+        with tf.GradientTape() as tape:
+            found = policy.evaluate(batch)
+            outputs = tf.clip_by_value(tf.cast(found.dist.inputs, tf.float32), -100.0, 100.0)
+            terms = [found.logp, *([] if found.value is None else [found.value]), outputs]
+            loss = tf.add_n([tf.reduce_sum(tf.constant(rng.normal(size=tuple(x.shape)), x.dtype) * x) for x in terms])
+        variables = model.trainable_variables(as_dict=True)
+        known = {id(variable) for variable in model.variables()}
+        strangers = [tuple(v.shape) for v in tape.watched_variables() if id(v) not in known]
+        found_gradients = tape.gradient(loss, list(variables.values()))
+        by_name = {
+            name: None if gradient is None else tf.convert_to_tensor(gradient).numpy()
+            for name, gradient in zip(variables, found_gradients, strict=True)
+        }
+        return by_name, strangers
+
+    @staticmethod
+    def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
+        """Return the gradient of the sum of what a function returns; None where none reaches the inputs.
+
+        Args:
+            function: Takes a tensor of the inputs, and returns a tensor.
+            inputs: Floats of any shape.
+        """
+        x = tf.constant(inputs)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            found = function(x)
+            if not found.dtype.is_floating:
+                return None
+            total = tf.reduce_sum(found)
+        result = tape.gradient(total, x)
+        return None if result is None else result.numpy()

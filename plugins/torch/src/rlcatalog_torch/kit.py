@@ -1,0 +1,111 @@
+"""What the conformance kit asks of PyTorch: a pass, draws, gradients, a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlcatalog.actions import params_given
+from rlcatalog.frameworks import PolicyParts
+from rlcatalog.spaces import map_tensors
+from rlcatalog_torch import dtype_of, flat_sample, flatten_rows, values_of, widened
+
+Array = np.ndarray[Any, Any]
+
+
+class TorchKit:
+    """What the conformance kit asks of PyTorch; see `rlcatalog.frameworks.Kit`."""
+
+    traces = False
+
+    @staticmethod
+    def seed(number: int) -> None:
+        """Make weights and draws to come the same ones."""
+        torch.manual_seed(number)
+
+    @staticmethod
+    def run(
+        policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
+    ) -> tuple[Array, Array | None, list[Array]]:
+        """Run a model as acting does; return its outputs, value and new state."""
+        model: Any = policy.model
+        model.eval()
+
+        def tensor(array: Array) -> torch.Tensor:
+            found = torch.from_numpy(np.array(array))
+            return found.to(dtype_of(model)) if found.is_floating_point() else found
+
+        given = {name: map_tensors(value, tensor) for name, value in inputs.items()} | {"is_training": False}
+        seq_lens = None if lengths is None else torch.from_numpy(lengths)
+        with torch.no_grad():
+            flags = {"single_steps": True} if single else {}
+            outputs, state = model({**given, **flags}, [tensor(part) for part in memory], seq_lens)
+            value = values_of(model).numpy() if policy.has_value else None
+        return widened(outputs).numpy(), value, [widened(part).numpy() for part in state]
+
+    @staticmethod
+    def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
+        """Draw raw actions from outputs, and return what is stored of their distribution."""
+        dist_class: Any = policy.dist_class
+        inputs = torch.from_numpy(outputs)
+        with torch.no_grad():
+            if mask is not None:
+                inputs = dist_class.masked(inputs, torch.from_numpy(mask).bool())
+            dist = dist_class(inputs, policy.model)
+            sample = dist.sample() if explore else dist.deterministic_sample()
+            return flatten_rows(flat_sample(sample)).numpy(), params_given(dist, sample).numpy()
+
+    @staticmethod
+    def gradients(
+        policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
+    ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
+        """Return the gradients of a random loss over a batch by name, and the shapes of weights that nobody holds."""
+        model: Any = policy.model
+        model.zero_grad(set_to_none=True)
+        found = policy.evaluate(batch)
+        outputs = torch.clip(found.dist.inputs.float(), -100.0, 100.0)
+        terms = [found.logp, *([] if found.value is None else [found.value]), outputs]
+        loss = sum((torch.from_numpy(rng.normal(size=tuple(x.shape))) * x).sum() for x in terms)
+        parameters = dict(model.named_parameters())
+        known = {id(parameter) for parameter in parameters.values()}
+        assert isinstance(loss, torch.Tensor)
+        strangers = [tuple(leaf.shape) for leaf in _leaves(loss) if id(leaf) not in known]
+        if loss.requires_grad:
+            torch.autograd.backward(loss)
+        by_name = {
+            name: None if parameter.grad is None else parameter.grad.float().numpy().copy()
+            for name, parameter in parameters.items()
+            if parameter.requires_grad
+        }
+        model.zero_grad(set_to_none=True)
+        return by_name, strangers
+
+    @staticmethod
+    def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
+        """Return the gradient of the sum of what a function returns; None where none reaches the inputs.
+
+        Args:
+            function: Takes a tensor of the inputs, and returns a tensor.
+            inputs: Floats of any shape.
+        """
+        x = torch.tensor(inputs, requires_grad=True)
+        total = function(x).sum()
+        if not total.requires_grad:
+            return None
+        (found,) = torch.autograd.grad(total, x, allow_unused=True)
+        return None if found is None else found.numpy()
+
+
+def _leaves(loss: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors that a loss was computed from and that would be trained."""
+    functions, seen = [loss.grad_fn], set()
+    for function in functions:
+        if function is None or function in seen:
+            continue
+        seen.add(function)
+        if isinstance(leaf := getattr(function, "variable", None), torch.Tensor):
+            yield leaf
+        functions += [before for before, _ in function.next_functions]

@@ -1,0 +1,262 @@
+"""Learner: gradients, clipping and Adam in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog.frameworks import Moments, PolicyParts
+from rlcatalog.spaces import map_tensors
+from rlcatalog_torch.load_order import before_torch_optimizers
+
+
+class State(NamedTuple):
+    """State of one weight.
+
+    Attributes:
+        step: Steps taken, a float32 scalar on the weight's device.
+        first: Running mean of the gradients, with the weight's dtype, device and strides.
+        second: That of their squares.
+    """
+
+    step: Tensor
+    first: Tensor
+    second: Tensor
+
+
+class Adam:
+    """Adam (Kingma and Ba's algorithm 1), over the operator that `torch.optim.Adam(fused=True)` calls.
+
+    The constructor of every optimiser in `torch.optim` imports `torch._dynamo`, which takes longer than all else a
+    short run does; so none is made here. What is computed is the same bit for bit (a test compares them). A PyTorch
+    without the operator, or with another signature, fails at the first step.
+
+    A weight without a gradient is passed over, and its steps are not counted.
+
+    Args:
+        weights: What is optimised.
+        eps: Added to the root of the corrected second moment.
+        beta1: Decay of the first moments.
+        beta2: Decay of the second moments.
+
+    Attributes:
+        state: That of each weight that has taken a step.
+
+    Raises:
+        NotServedError: A weight is not of a floating-point dtype, or leaves gaps in its memory.
+    """
+
+    def __init__(
+        self, weights: Iterable[Tensor], *, eps: float = 1e-8, beta1: float = 0.9, beta2: float = 0.999
+    ) -> None:
+        self.weights = list(dict.fromkeys(weights))
+        self.eps, self.beta1, self.beta2 = eps, beta1, beta2
+        self.state: dict[Tensor, State] = {}
+        for weight in self.weights:
+            _check(weight)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for weight in self.weights:
+            weight.grad = None
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """Move the weights against their gradients.
+
+        Args:
+            lr: Learning rate.
+        """
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, State]]] = {}
+        for weight in self.weights:
+            gradient = weight.grad
+            if gradient is not None:
+                if gradient.stride() != weight.stride():  # the operator reads memory from end to end
+                    gradient = torch.empty_like(weight).copy_(gradient)
+                groups.setdefault((weight.device, weight.dtype), []).append((weight, gradient, self._state(weight)))
+        for group in groups.values():
+            weights, gradients, moments = zip(*group, strict=True)
+            steps, firsts, seconds = zip(*moments, strict=True)
+            torch._foreach_add_(steps, 1)
+            torch._fused_adam_(
+                weights, gradients, firsts, seconds, (), steps, lr=lr, beta1=self.beta1, beta2=self.beta2, eps=self.eps,
+                weight_decay=0.0, amsgrad=False, maximize=False,
+            )  # fmt: skip
+
+    @torch.no_grad()
+    def set_state(self, weight: Tensor, step: float, first: Tensor, second: Tensor) -> None:
+        """Set the state of a weight.
+
+        Args:
+            weight: One of the weights.
+            step: Steps taken.
+            first: Running mean of its gradients, of its shape.
+            second: That of their squares.
+        """
+        _check(weight)
+        self.state[weight] = State(
+            torch.full((), float(step), dtype=torch.float32, device=weight.device),
+            torch.empty_like(weight).copy_(first),
+            torch.empty_like(weight).copy_(second),
+        )
+
+    def _state(self, weight: Tensor) -> State:
+        """Return the state of a weight, as the weight is now: models are moved and converted at any time."""
+        found = self.state.get(weight)
+        if found is None:
+            zeros = torch.zeros_like(weight)
+            self.set_state(weight, 0, zeros, zeros)
+        else:
+            first = found.first
+            if first.dtype is weight.dtype and first.stride() == weight.stride() and first.device == weight.device:
+                return found
+            self.set_state(weight, found.step.item(), first, found.second)
+        return self.state[weight]
+
+
+def _check(weight: Tensor) -> None:
+    if not weight.is_floating_point():
+        raise NotServedError(f"Adam serves floating-point weights, and one of the model's is {weight.dtype}.")
+    if torch.empty_like(weight).stride() != weight.stride():
+        raise NotServedError(
+            f"Adam: a weight of shape {tuple(weight.shape)} is a view with the strides {weight.stride()} into memory of"
+            " which it leaves parts out, or that it reads twice; Adam would write beside it. Make it a parameter of"
+            " its own: nn.Parameter(view.clone())."
+        )
+
+
+def gradient_norm(weights: Sequence[Tensor]) -> Tensor:
+    """Return the norm of the gradients of weights, as one vector; 0 where there are none."""
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))) if gradients else torch.zeros(())
+
+
+def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> None:
+    """Scale the gradients of weights to a norm, where theirs is larger.
+
+    With `gradient_norm` the same bit for bit as `torch.nn.utils.clip_grad_norm_`, in half the time for a small net's.
+
+    Args:
+        weights: The weights.
+        norm: What `gradient_norm` returned.
+        limit: The largest norm.
+    """
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
+
+
+class TorchLearner:
+    """Gradients, clipping and Adam for the weights of a policy; see `rlcatalog.frameworks.Learner`.
+
+    Args:
+        policy: The policy.
+        eps: Added to the root of Adam's corrected second moment.
+    """
+
+    def __init__(self, policy: PolicyParts, eps: float = 1e-5) -> None:
+        self.policy = policy
+        self.model: Any = policy.model
+        self.parameters: list[Tensor] = list(self.model.trainable_variables())
+        before_torch_optimizers()  # ours needs no triton; one in the user's model or beside this run does
+        self.optimizer = Adam(self.parameters, eps=eps)
+
+    @staticmethod
+    def seed(value: int) -> None:
+        """Seed PyTorch."""
+        torch.manual_seed(value)
+
+    @staticmethod
+    def set_threads(count: int) -> None:
+        """Set how many threads one operation may use."""
+        torch.set_num_threads(count)
+
+    @staticmethod
+    def device_of(name: str) -> str:
+        """Return the device that a config names.
+
+        Raises:
+            ConfigError: PyTorch knows none of this name, or sees none.
+        """
+        if name == "auto":
+            return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        kind, colon, index = name.partition(":")
+        if kind not in ("cpu", "cuda", "mps") or (colon and not index.isdecimal()):
+            raise ConfigError(f"device={name!r}: expected cpu, cuda, cuda:1, …, mps or auto.")
+        count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[kind]
+        if int(index or 0) >= count:
+            raise ConfigError(
+                f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind. Use cpu, or auto for"
+                " a GPU where there is one."
+            )
+        return "cpu" if kind == "cpu" else name
+
+    def descend(self, loss: Tensor) -> Tensor:
+        """Compute the gradient of a loss; return its norm."""
+        self.optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        return gradient_norm(self.parameters)
+
+    def apply(self, lr: float, norm: Tensor, limit: float | None) -> None:
+        """Move the weights against their gradient.
+
+        Args:
+            lr: Learning rate.
+            norm: What `descend` returned.
+            limit: The largest norm, or None.
+        """
+        if limit is not None and norm.item() + 1e-6 > 0.999 * limit:  # nearly: it rounds as PyTorch does
+            clip_gradients(self.parameters, norm, limit)
+        self.optimizer.step(lr)
+
+    def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a batch as tensors where the model is; see `rlcatalog.frameworks.Learner`."""
+        device = self.policy.device
+
+        def moved(array: Any) -> Tensor:
+            return array if isinstance(array, Tensor) else torch.as_tensor(array, device=device)
+
+        found = {name: map_tensors(part, moved) for name, part in batch.items() if name not in ("seq_lens", "state")}
+        if "seq_lens" in batch:
+            found |= {"seq_lens": batch["seq_lens"], "state": [moved(part) for part in batch["state"]]}
+        return found
+
+    def rows(self, columns: Any, index: Any) -> Any:
+        """Return some rows of columns; see `rlcatalog.frameworks.Learner`."""
+        places = torch.from_numpy(index).to(self.policy.device)
+
+        def chosen(column: Any) -> Tensor:
+            return column.index_select(0, places)  # type: ignore[no-any-return]
+
+        return map_tensors(columns, chosen)
+
+    def get_state(self) -> Moments:
+        """Return the optimiser's state."""
+        named, kept = self.model.trainable_variables(as_dict=True), self.optimizer.state
+        counts = {name: int(kept[p].step) if p in kept else 0 for name, p in named.items()}
+        step = max(counts.values(), default=0)
+
+        def moments(key: str) -> dict[str, Any]:
+            found = {name: getattr(kept[p], key) if p in kept else torch.zeros_like(p) for name, p in named.items()}
+            return {name: _array(value) for name, value in found.items()}
+
+        behind = {name: count for name, count in counts.items() if count != step}
+        return Moments(step, moments("first"), moments("second"), behind)
+
+    def set_state(self, state: Moments) -> None:
+        """Set the optimiser's state."""
+        for name, p in self.model.trainable_variables(as_dict=True).items():
+            first, second = (torch.from_numpy(moment[name].copy()) for moment in (state.first, state.second))
+            self.optimizer.set_state(p, state.behind.get(name, state.step), first, second)
+
+    def means(self, figures: list[Tensor]) -> list[float]:
+        """Return the means of the figures of several steps."""
+        return torch.stack(figures).mean(dim=0).tolist()
+
+
+def _array(tensor: Tensor) -> Any:
+    # NumPy has no bfloat16; float32 holds its values exactly.
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).detach().cpu().numpy().copy()

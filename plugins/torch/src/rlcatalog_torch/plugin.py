@@ -1,0 +1,40 @@
+"""Declarations: PyTorch, and the format of `torch.export`."""
+
+from __future__ import annotations
+
+from rlcatalog import ExporterSpec, FrameworkSpec, hookimpl
+
+
+@hookimpl
+def rlcatalog_frameworks() -> list[FrameworkSpec]:
+    return [
+        FrameworkSpec(
+            "torch",
+            {
+                "engine": "rlcatalog_torch.engine:TorchEngine",
+                "ops": "rlcatalog_torch.ops:OPS",
+                "host": "rlcatalog_torch.interface_host:TorchHost",
+                "separate_value": "rlcatalog_torch.separate_value:TorchSeparateValue",
+                "add_time_dimension": "rlcatalog_torch.sequences:add_time_dimension",
+                "learner": "rlcatalog_torch.learner:TorchLearner",
+                "kit": "rlcatalog_torch.kit:TorchKit",
+            },
+            "PyTorch",
+            module="torch",
+        )
+    ]
+
+
+@hookimpl
+def rlcatalog_exporters() -> list[ExporterSpec]:
+    return [
+        ExporterSpec(
+            "torch",
+            {
+                "torch": "rlcatalog_torch.exporting:write_program",
+                "runner": "rlcatalog_torch.exporting:ProgramRunner",
+            },
+            "a program of torch.export; acts with PyTorch",
+            suffix=".pt2",
+        )
+    ]
