@@ -23,28 +23,25 @@ __all__ = sorted({*_names, *_BROUGHT, "MODEL_DEFAULTS"})
 def __getattr__(name: str) -> Any:
     if name == "MODEL_DEFAULTS":  # fresh at each access: a caller may fill it in and hand it back
         return provided.default_catalog().schema.defaults()
-    if name in _BROUGHT:
-        return _brought(name)
-    if name not in _names:
+    if name not in __all__:
         raise AttributeError(f"module 'rlcatalog' has no attribute {name!r}")
-    return _lazy(name)
+    try:
+        return getattr(importlib.import_module(_BROUGHT[name]), name) if name in _BROUGHT else _lazy(name)
+    except ModuleNotFoundError as error:
+        if error.name not in _BROUGHT.values():
+            raise
+        raise _missing(name, error.name) from None
 
 
 def __dir__() -> list[str]:
     return __all__
 
 
-def _brought(name: str) -> Any:
-    module = _BROUGHT[name]
-    try:
-        return getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        from rlcatalog.errors import MissingPluginError
-        from rlcatalog.plugins import public_index
+def _missing(name: str, module: str) -> Exception:
+    from rlcatalog.errors import MissingPluginError
+    from rlcatalog.plugins import public_index
 
-        raise MissingPluginError(f"rlcatalog.{name} {public_index.how_to_get(module.replace('_', '-'))}") from None
+    return MissingPluginError(f"rlcatalog.{name} {public_index.how_to_get(module.replace('_', '-'))}")
 
 
 # --- what the rooms below are given ----------------------------------------------------------------------------------

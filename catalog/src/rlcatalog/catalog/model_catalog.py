@@ -46,7 +46,9 @@ class ModelCatalog:
         return default_catalog().action_dist(action_space, config, dist_type, framework)
 
     @staticmethod
-    def get_action_shape(action_space: gymnasium.Space[Any], framework: str = "torch") -> tuple[Any, tuple[Any, ...]]:
+    def get_action_shape(
+        action_space: gymnasium.Space[Any], framework: str | None = None
+    ) -> tuple[Any, tuple[Any, ...]]:
         """Return dtype and shape of a batch of stored actions; None stands for the batch size.
 
         Args:

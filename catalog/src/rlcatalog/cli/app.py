@@ -14,7 +14,6 @@ from rlcatalog._version import __version__
 from rlcatalog.catalog import default_catalog
 from rlcatalog.cli.checking import check
 from rlcatalog.cli.explaining import explain, summary
-from rlcatalog.cli.exporting import export
 from rlcatalog.cli.isolation import aside, catalog_of_survivors, only_answers
 from rlcatalog.cli.json_lines import print_json
 from rlcatalog.cli.options import AS_JSON, Command
@@ -91,7 +90,7 @@ _LONGEST = 2_000
 
 #: The kernel's own commands.
 OWN_COMMANDS: dict[str, Callable[..., None]] = {
-    "list": list_parts, "explain": explain, "summary": summary, "check": check, "new": new, "export": export,
+    "list": list_parts, "explain": explain, "summary": summary, "check": check, "new": new,
 }  # fmt: skip
 
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+import rlcatalog
 from rlcatalog.catalog import Catalog, default_catalog
 from rlcatalog.cli.arguments import key_values, make_env
 from rlcatalog.cli.isolation import aside
 from rlcatalog.cli.json_lines import print_json
 from rlcatalog.cli.options import AS_JSON
-from rlcatalog_policy import build
 
 _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
 _FRAMEWORK = typer.Option(help="torch or tf.")
@@ -60,7 +60,7 @@ def summary(
         spaces = env.observation_space, env.action_space
         found = catalog.explain(*spaces, config, framework).summary()
         if found is None:  # a part does not say: a model is built, and its weights counted
-            found = build(*spaces, config, framework, catalog=catalog).summary()
+            found = rlcatalog.build(*spaces, config, framework, catalog=catalog).summary()
     if as_json:
         print_json({"env": env_id, **found.as_dict()})
         return

@@ -1,0 +1,94 @@
+"""What the tests share: catalogs of few parts, and saved policies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up_plugins import entry_point, module, plugin
+
+from rlcatalog import Catalog, Policy
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog.plugins import scan
+from rlcatalog_policy import loading
+
+__all__ = ["entry_point", "module", "plugin"]
+
+
+def catalog_of_four() -> Catalog:
+    names = ("fcnet", "categorical", "gaussian", "preprocessors")
+    return Catalog([point for point in scan() if point.name in names], environ={})
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    """A catalog of four installed plugins, of this test's own."""
+    return catalog_of_four()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where a policy is saved."""
+    return tmp_path / "policy"
+
+
+@pytest.fixture
+def arrays() -> Callable[..., Path]:
+    """Return the one file of a saved policy with its weights, or another role: `arrays(directory, "filter")`."""
+
+    def find(directory: Path, role: str = "weights") -> Path:
+        (found,) = directory.glob(f"{role}-*.safetensors")
+        return found
+
+    return find
+
+
+@pytest.fixture
+def same_policy() -> Callable[[Policy, Policy, Any], None]:
+    """Check that two policies answer observations alike: `same_policy(a, b, obs)`."""
+
+    def check(a: Policy, b: Policy, obs: Any) -> None:
+        first, second = a.act(obs, explore=False), b.act(obs, explore=False)
+        np.testing.assert_allclose(first.dist_inputs, second.dist_inputs, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(first.value, second.value, rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(first.raw_action.shape, second.raw_action.shape)
+        np.testing.assert_allclose(first.raw_action, second.raw_action, atol=1e-5)
+        np.testing.assert_allclose(first.action, second.action, atol=1e-5)
+
+    return check
+
+
+@pytest.fixture
+def edit() -> Callable[..., dict[str, Any]]:
+    """Change keys of a saved manifest and return the manifest as it was: `edit(directory, framework="tf")`.
+
+    It is signed anew, as whoever forges one would.
+    """
+
+    def change(directory: Path, **changes: Any) -> dict[str, Any]:
+        path = directory / "policy.json"
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        changed = {key: value for key, value in {**manifest, **changes}.items() if key != "checksum"}
+        text = json.dumps(changed, sort_keys=True, separators=(",", ":"))
+        path.write_text(json.dumps({**changed, "checksum": hashlib.sha256(text.encode()).hexdigest()}))
+        return manifest
+
+    return change
+
+
+@pytest.fixture
+def refused() -> Callable[..., str]:
+    """Check that loading is refused with the directory's name, and return what was said."""
+
+    def check(directory: Path, match: str, error: type[Exception] = SavedPolicyError, **spaces_given: Any) -> str:
+        with pytest.raises(error, match=match) as caught:
+            loading.load(directory, catalog=catalog_of_four(), **spaces_given)
+        assert str(directory) in str(caught.value)
+        return str(caught.value)
+
+    return check
