@@ -13,7 +13,7 @@ from benchmarks import floors
 from benchmarks.cases_models import ACTIONS, MODELS, floor_steps, net_of, our_steps, same_steps, some_obs
 from benchmarks.floors_models import ActFloor
 from benchmarks.harness import Case, Result, report
-from rlcatalog.observations import stack
+from rlcatalog.internals import stack
 from rlcatalog.spaces import SpaceInfo
 
 BOX, HIDDENS = gym.spaces.Box(-1, 1, (4,)), [256, 256]

@@ -112,7 +112,7 @@ def rllib(case, framework):
     pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
     import rlcatalog_rllib
 
-    module = rlcatalog.build(catalog=rlcatalog_rllib.spec(*CASES[case]))
+    module = rlcatalog_rllib.spec(*CASES[case]).build()
     return module.policy, rlcatalog_rllib.outputs(module)
 
 

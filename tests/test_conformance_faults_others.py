@@ -453,8 +453,10 @@ def test_a_sound_part_passes(plugged, part):
 
 
 def test_the_kernel_s_own_codecs_and_frameworks_pass():
-    catalog = isolated_catalog(*AROUND, PluginEntryPoint("rlcatalog.plugin", "rlcatalog"))
-    ended = list(outcomes([case for case in cases("rlcatalog", catalog=catalog) if case.check.name in OURS]))
+    owners = ("rlcatalog", "rlcatalog-torch", "rlcatalog-tf")
+    catalog = isolated_catalog(*AROUND, *owners[1:], PluginEntryPoint("rlcatalog.plugin", "rlcatalog"))
+    ours = [case for owner in owners for case in cases(owner, catalog=catalog) if case.check.name in OURS]
+    ended = list(outcomes(ours))
     assert [outcome.why for outcome in ended if outcome.status == "failed"] == []
     assert sum(outcome.status == "passed" for outcome in ended) > 40
 

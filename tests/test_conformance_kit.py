@@ -92,7 +92,7 @@ def test_a_distribution_without_parts_is_refused_with_the_reason(sound):
 
 
 def test_pytest_gets_a_case_by_name_and_nothing_is_built_before(sound, monkeypatch):
-    monkeypatch.setattr(Catalog, "build", lambda *args, **kwargs: pytest.fail("built while tests are collected"))
+    monkeypatch.setattr(Catalog, "make", lambda *args, **kwargs: pytest.fail("built while tests are collected"))
     monkeypatch.setattr(Catalog, "resolve", lambda *args, **kwargs: pytest.fail("asked while tests are collected"))
     mark = parametrize_with_checks("acme", catalog=sound, expected={WIDE: "known"}).mark
     name, parameters = mark.args

@@ -15,6 +15,7 @@ from gymnasium.spaces import Discrete
 from seed_models import DuelingQModel, TorchRNN
 from torch import nn
 
+import rlcatalog
 from rlcatalog import Catalog, Match, ModelCatalog, ModelSpec, NoMatch, Rank
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ModelContractError, NotServedError
@@ -128,7 +129,7 @@ def test_a_trunk_announces_its_width():
 
 
 def test_a_memory_holds_its_trunk_and_is_built_after_it(recall):
-    policy = recall.build(BOX, TWO, {"custom_model": Noted, "recall_cell": 5, **SMALL})
+    policy = rlcatalog.build(BOX, TWO, {"custom_model": Noted, "recall_cell": 5, **SMALL}, catalog=recall)
     model = policy.model
     assert type(model) is Recall
     assert type(model.trunk) is Noted
@@ -154,7 +155,9 @@ def test_a_memory_holds_its_trunk_and_is_built_after_it(recall):
 
 
 def test_a_head_is_built_after_the_memory(recall):
-    policy = recall.build(BOX, TWO, {"custom_model": Noted, "recall_cell": 5, "recall_head": True, **SMALL})
+    policy = rlcatalog.build(
+        BOX, TWO, {"custom_model": Noted, "recall_cell": 5, "recall_head": True, **SMALL}, catalog=recall
+    )
     model = policy.model
     assert [type(part) for part in (model, model.trunk, model.trunk.trunk)] == [Head, Recall, Noted]
     assert [entry[:2] for entry in BUILT] == [("trunk", None), ("memory", None), ("head", 2)]
@@ -166,14 +169,14 @@ def test_a_head_is_built_after_the_memory(recall):
 
 
 def test_a_head_without_a_memory(recall):
-    policy = recall.build(BOX, TWO, {"recall_head": True, **SMALL})
+    policy = rlcatalog.build(BOX, TWO, {"recall_head": True, **SMALL}, catalog=recall)
     assert type(policy.model) is Head
     assert type(policy.model.trunk) is FullyConnectedNetwork
     assert policy.act(observations()).state is None
 
 
 def test_without_their_keys_neither_is_chosen(recall):
-    policy = recall.build(BOX, TWO, SMALL)
+    policy = rlcatalog.build(BOX, TWO, SMALL, catalog=recall)
     assert type(policy.model) is FullyConnectedNetwork
     found = policy.explain().as_dict()["memory"]
     assert found["chosen"] is None
@@ -186,9 +189,9 @@ def test_a_recurrent_trunk_is_refused_by_a_memory(recall):
             super().__init__(obs_space, action_space, num_outputs or 3, model_config, name)
 
     with pytest.raises(NotServedError, match=r"Trunk is recurrent itself \(get_initial_state\(\) is not em"):
-        recall.build(BOX, TWO, {"custom_model": Trunk, "recall_cell": 5})
+        rlcatalog.build(BOX, TWO, {"custom_model": Trunk, "recall_cell": 5}, catalog=recall)
     # A head takes it.
-    policy = recall.build(BOX, TWO, {"custom_model": Trunk, "recall_head": True})
+    policy = rlcatalog.build(BOX, TWO, {"custom_model": Trunk, "recall_head": True}, catalog=recall)
     assert [part.shape for part in policy.act(observations()).state.memory] == [(6, 6)] * 2
 
 
@@ -198,7 +201,7 @@ def test_a_trunk_that_does_not_announce_its_width_is_refused(recall):
             return input_dict["obs"], state
 
     with pytest.raises(ModelContractError, match=r"Silent was built as the trunk of Recall.*self\.num_outputs"):
-        recall.build(BOX, TWO, {"custom_model": Silent, "recall_cell": 5})
+        rlcatalog.build(BOX, TWO, {"custom_model": Silent, "recall_cell": 5}, catalog=recall)
 
 
 def test_a_wrapped_custom_model_gets_its_keyword_arguments(recall):
@@ -208,7 +211,7 @@ def test_a_wrapped_custom_model_gets_its_keyword_arguments(recall):
             super().__init__(obs_space, action_space, num_outputs, {**model_config, "fcnet_hiddens": [width]}, name)
 
     config = {"custom_model": Sized, "custom_model_config": {"width": 11}, "recall_cell": 5}
-    assert recall.build(BOX, TWO, config).model.trunk.num_outputs == 11
+    assert rlcatalog.build(BOX, TWO, config, catalog=recall).model.trunk.num_outputs == 11
 
 
 def build_interface(interface, framework="torch", config=None, catalog=None):

@@ -20,7 +20,7 @@ from scipy.stats import chisquare, kstest
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, CatalogWarning, NonFiniteError, NotServedError, ObservationError
 from rlcatalog.export import observations
-from rlcatalog.plugins import scan
+from rlcatalog.frameworks import forget_framework
 
 #: TensorFlow's are not frozen.
 NAMES = [name for name, case in cases().items() if case.framework == "torch"]
@@ -246,8 +246,8 @@ def test_ways_of_writing_in_place():
 
 
 def test_without_a_package_that_freezes():
-    catalog = rlcatalog.Catalog([point for point in scan() if point.dist.name != "rlcatalog-onnx"], environ={})
-    policy = rlcatalog.build(VECTOR, Discrete(2), {}, "torch", catalog=catalog)
+    forget_framework("torch", ["freeze"])
+    policy = rlcatalog.build(VECTOR, Discrete(2), {}, "torch")
     frozen = policy.freeze(2)
     assert "pip install 'rlcatalog-onnx[torch]'" in frozen.reason
     assert frozen.reason in frozen.explain().as_dict()["frozen"]

@@ -182,7 +182,7 @@ def tool(monkeypatch):
 
 @pytest.mark.parametrize(("changed", "expected"), [
     ([], []),
-    (["plugins/policy/src/rlcatalog_policy.py"], []),
+    (["catalog/src/rlcatalog/models/views.py"], []),
     (["builtin_models/fcnet/src/rlcatalog_fcnet/torch.py"], ["builtin_models/fcnet/tests"]),
     (["builtin_models/fcnet/tests/test_gone.py", "builtin_models/fcnet/README.md"], ["builtin_models/fcnet/tests"]),
     (["plugins/ppo/pyproject.toml", "builtin_dists/bounded/x"], ["builtin_dists/bounded/tests", "plugins/ppo/tests"]),

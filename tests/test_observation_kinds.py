@@ -32,7 +32,8 @@ def batch_of(space, n=3):
 
 def test_the_kinds_are_all_there_is():
     """Every kind the kernel reads, and every rank of Box up to 4."""
-    from rlcatalog.spaces import KINDS as READ, SpaceInfo
+    from rlcatalog.internals import KINDS as READ
+    from rlcatalog.spaces import SpaceInfo
 
     found = {node.kind for space, _ in KINDS.values() for node in SpaceInfo.read(space).walk()}
     assert found >= set(READ.values())

@@ -39,8 +39,9 @@ FOLDERS = {
 }
 PLUGINS = [name for name in FOLDERS if name != "rlcatalog"]
 
-#: The smallest set that builds a policy for CartPole.
-GROUP = ["rlcatalog", "rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical"]
+#: The smallest set that chooses and builds parts for CartPole, and what makes a policy of them.
+PARTS = ["rlcatalog", "rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical"]
+GROUP = [*PARTS, "rlcatalog-policy"]
 
 FRAMEWORKS = {"torch": "torch", "tf": "tensorflow"}
 
@@ -49,16 +50,24 @@ def module_of(distribution: str) -> str:
     return distribution.replace("-", "_")
 
 
-def needed_by(distribution: str) -> list[str]:
-    """Return a package and the packages of this repository it requires, directly or not."""
+def needed_by(distribution: str, *extras: str) -> list[str]:
+    """Return a package and the packages of this repository it requires, directly or not; with extras of its own."""
     found, waiting = [], [distribution]
     while waiting:
         name = waiting.pop()
         if name in FOLDERS and name not in found:
             found.append(name)
             project = tomllib.loads((FOLDERS[name] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-            waiting += [Requirement(line).name for line in project["dependencies"]]
+            lines = list(project["dependencies"])
+            if name == distribution:
+                lines += [line for extra in extras for line in project.get("optional-dependencies", {}).get(extra, ())]
+            waiting += [Requirement(line).name for line in lines]
     return found
+
+
+def beside(distribution: str) -> list[str]:
+    """Return what a package is tried with: what it requires, and both frameworks; the kernel is tried alone."""
+    return needed_by(distribution, *() if distribution == "rlcatalog" else FRAMEWORKS)
 
 
 # --- wheels ----------------------------------------------------------------------------------------------------------
@@ -278,6 +287,7 @@ import rlcatalog
 from rlcatalog.models import ModelPart, assemble
 from rlcatalog.actions import BoundDistribution, DistPart
 from rlcatalog.errors import CatalogError, MissingPluginError, UnsupportedSpaceError
+from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import Request
 from rlcatalog.spaces import Repeated, Simplex
 
@@ -389,6 +399,8 @@ def work_together(component, framework):
 
 def work(component, framework):
     name = component.name
+    if component.kind == "framework":  # its targets are not called by frameworks
+        return frameworks()[name].load(framework) is not None
     if work_together(component, framework):
         return True
     if component.kind == "preprocessor":
@@ -464,12 +476,13 @@ WITHOUT_FRAMEWORKS = """
 absent(["torch", "tensorflow"])
 import rlcatalog
 from rlcatalog.errors import MissingFrameworkError
+from rlcatalog.frameworks import require_framework
 
 catalog = rlcatalog.Catalog(environ={})
 report["statuses"] = [r.status for r in catalog.plugins]
 report["said"] = {}
 for component in catalog.components():
-    if component.distribution == data["distribution"]:
+    if component.distribution == data["distribution"] and component.kind != "framework":
         for framework in component.frameworks:
             try:
                 component.load(framework)
@@ -477,7 +490,7 @@ for component in catalog.components():
                 report["said"][f"{component.name}/{framework}"] = str(error)
 for framework in ("torch", "tf"):
     try:
-        importlib.import_module(f"rlcatalog_{framework}")
+        require_framework(framework)
     except MissingFrameworkError as error:
         report["said"][framework] = str(error)
 """
@@ -520,7 +533,7 @@ def alone(environment) -> dict[str, Future]:
     empty = environment()
 
     def probe(distribution: str) -> dict:
-        needed = needed_by(distribution)
+        needed = beside(distribution)
         return environment(*needed).probe(
             ALONE, empty, distribution=distribution, module=module_of(distribution), siblings=siblings_of(*needed)
         )
@@ -533,7 +546,7 @@ def alone(environment) -> dict[str, Future]:
 @pytest.mark.parametrize("distribution", FOLDERS)
 def test_a_package_works_alone_beside_the_kernel(alone, distribution):
     report = alone[distribution].result()
-    plugins = [name for name in needed_by(distribution) if name != "rlcatalog"]
+    plugins = [name for name in beside(distribution) if name != "rlcatalog"]
     assert [name for name, *_ in report["plugins"]] == sorted(plugins)
     for name, status, error in report["plugins"]:
         assert status in ("loaded", "shadowed"), (name, error)
@@ -560,8 +573,8 @@ def test_without_a_framework_a_package_names_the_extra(environment, bare, distri
     for framework in FRAMEWORKS:
         assert f"pip install 'rlcatalog[{framework}]'" in said.pop(framework)
     for part, message in said.items():
-        framework = part.partition("/")[2].rpartition("-")[2]  # of `torch`, and of `frozen-torch`
-        assert f"framework={framework!r} needs the package {FRAMEWORKS[framework]!r}" in message
+        framework = part.partition("/")[2]
+        assert f"framework={framework!r} needs the package" in message
         assert f"pip install '{distribution}[{framework}]'" in message
     folder = FOLDERS[distribution].parent.name
     assert len(said) >= 2 or not folder.startswith("builtin")
@@ -571,14 +584,15 @@ def test_without_a_framework_a_package_names_the_extra(environment, bare, distri
 
 
 @pytest.mark.parametrize(("framework", "missing"), [("torch", "tf"), ("tf", "torch")])
-def test_four_packages_act_with_one_framework_and_name_the_other_ones_extra(environment, framework, missing):
-    report = environment(*GROUP, without=(FRAMEWORKS[missing],)).probe(
+def test_a_few_packages_act_with_one_framework_and_name_the_other_ones_extra(environment, framework, missing):
+    group = [*GROUP, f"rlcatalog-{framework}"]
+    report = environment(*group, without=(FRAMEWORKS[missing],)).probe(
         ONE_FRAMEWORK, framework=framework, missing=missing, missing_module=FRAMEWORKS[missing],
-        siblings=siblings_of(*GROUP), ours=[module_of(name) for name in GROUP],
+        siblings=siblings_of(*group), ours=[module_of(name) for name in group],
     )  # fmt: skip
     assert report["shapes"] == [[1], [1, 2], [1]]
     assert report["modules"] == [FRAMEWORKS[framework]]
-    assert f"framework={missing!r} needs the package {FRAMEWORKS[missing]!r}" in report["said"]
+    assert f"framework={missing!r} needs the package 'rlcatalog-{missing}'" in report["said"]
     assert f"[{missing}]'" in report["said"]
 
 
@@ -595,11 +609,65 @@ def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment):
     assert explained.returncode == 1
     assert "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors" in explained.stderr
     assert "Traceback" not in explained.stderr
+    report = alone.probe(NOT_THERE)
+    assert "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors" in report["explain"]
+    for name in ("build", "load", "Policy", "Actor"):
+        assert report[name] == (
+            f"rlcatalog.{name} is provided by rlcatalog-policy, which is not installed: pip install rlcatalog-policy"
+        )
+    assert report["framework"].endswith("Install it with: pip install 'rlcatalog[torch]'")
+
+
+#: What the kernel alone says of what it lacks.
+NOT_THERE = """
+import gymnasium as gym
+import rlcatalog
+from rlcatalog.errors import MissingFrameworkError, MissingPluginError
+from rlcatalog.frameworks import framework_name
+
+spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
+for name, ask in {
+    "explain": lambda: rlcatalog.explain(*spaces), "build": lambda: rlcatalog.build(*spaces),
+    "load": lambda: rlcatalog.load("policy"), "Policy": lambda: rlcatalog.Policy,
+    "Actor": lambda: rlcatalog.Actor("policy.onnx"), "framework": lambda: framework_name("torch"),
+}.items():
+    try:
+        ask()
+    except (MissingFrameworkError, MissingPluginError) as error:
+        report[name] = str(error)
+"""
+
+#: The seeds' lookups, a pass, and a distribution's draws.
+LOOKUPS = """
+absent(data["siblings"])
+import gymnasium as gym
+import numpy as np
+import torch
+from rlcatalog import ModelCatalog
+
+obs, action = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
+preprocessor = ModelCatalog.get_preprocessor_for_space(obs)
+dist_class, size = ModelCatalog.get_action_dist(action, {}, framework="torch")
+model = ModelCatalog.get_model_v2(preprocessor.observation_space, action, size, {"fcnet_hiddens": [8]}, "torch")
+outputs, _ = model({"obs": torch.as_tensor(preprocessor.transform(obs.sample()))[None]}, [], None)
+dist = dist_class(outputs, model)
+sample = dist.sample()
+report["logp"] = dist.logp(sample).tolist()
+report["expected"] = torch.log_softmax(outputs, -1)[0, sample].tolist()
+report["value"] = list(model.value_function().shape)
+"""
+
+
+def test_parts_are_looked_up_and_work_without_the_policy(environment):
+    group = [*PARTS, "rlcatalog-torch"]
+    report = environment(*group, without=("tensorflow",)).probe(LOOKUPS, siblings=siblings_of(*group))
+    assert report["logp"] == pytest.approx(report["expected"], rel=1e-5)
+    assert report["value"] == [1]
 
 
 # --- uninstalling ----------------------------------------------------------------------------------------------------
 
-NEEDED_BY_CARTPOLE = GROUP[1:]
+NEEDED_BY_CARTPOLE = PARTS[1:]
 
 #: An environment that cannot be served once a package is gone.
 MISSED = {**dict.fromkeys(NEEDED_BY_CARTPOLE, "CartPole-v1"), "rlcatalog-gaussian": "Pendulum-v1"}

@@ -36,21 +36,24 @@ def projects(root=ROOT):
 
 def lines(project):
     """Return all that a package asks for."""
-    return [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    return [
+        *project["dependencies"],
+        *(line for extra in project.get("optional-dependencies", {}).values() for line in extra),
+    ]
 
 
 def test_the_umbrella_asks_for_every_package_once():
     asked = [Requirement(line).name for line in UMBRELLA["dependencies"]]
     extras = UMBRELLA["optional-dependencies"]
-    optional = [Requirement(line).name for name in ("sb3", "rllib", "onnx") for line in extras[name]]
+    optional = [Requirement(line).name for name in ("torch", "tf", "sb3", "rllib", "onnx") for line in extras[name]]
     assert sorted([*asked, *optional, "rlcatalog-all"]) == sorted(projects())
-    # What `make demo` installs from here is what the line without extras brings.
+    # What `make demo` installs from here is what the line with [torch] brings.
     demo = (ROOT / "requirements/demo.txt").read_text(encoding="utf-8").splitlines()
     folders = [ROOT / line.removeprefix("-e ") for line in demo if line.startswith("-e ")]
     names = [
         tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"] for folder in folders
     ]
-    assert sorted(names) == sorted(asked)
+    assert sorted(names) == sorted([*asked, "rlcatalog-torch"])
 
 
 def test_the_umbrella_holds_no_code(tmp_path):
@@ -62,7 +65,7 @@ def test_the_umbrella_holds_no_code(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         assert all(".dist-info/" in name for name in archive.namelist())
         metadata = archive.read(next(n for n in archive.namelist() if n.endswith("METADATA"))).decode()
-    assert "Requires-Dist: rlcatalog[torch]; extra == 'torch'" in metadata
+    assert "Requires-Dist: rlcatalog-torch<0.2,>=0.1; extra == 'torch'" in metadata
 
 
 def test_all_packages_have_one_version_and_ask_for_it(version):

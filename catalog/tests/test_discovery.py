@@ -10,7 +10,8 @@ import importlib_metadata
 import pytest
 
 from rlcatalog import Catalog
-from rlcatalog.plugins import GROUP, candidates, disabled_reason, incompatible_reason, normalize, scan
+from rlcatalog.internals import candidates, disabled_reason
+from rlcatalog.plugins import GROUP, incompatible_reason, normalize, scan
 
 # --- candidates ------------------------------------------------------------------------------------------------------
 

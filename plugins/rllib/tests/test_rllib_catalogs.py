@@ -9,7 +9,6 @@ import cloudpickle
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, Text
 
-import rlcatalog
 import rlcatalog_rllib
 from rlcatalog import Catalog
 from rlcatalog.errors import UnknownNameError
@@ -62,11 +61,11 @@ def test_without_it_the_name_is_unknown():
 
 
 def test_the_pieces_take_it(catalog):
-    made = rlcatalog.build(catalog=spec(BOX, TWO, NAMED, catalog=catalog))
+    made = spec(BOX, TWO, NAMED, catalog=catalog).build()
     assert isinstance(made, CatalogRLModule)
     assert made.policy.catalog is catalog
     assert env_to_module(NAMED, catalog).recipe.catalog is catalog
-    q_values = rlcatalog.build(catalog=spec(BOX, TWO, NAMED, q_values=True, catalog=catalog))
+    q_values = spec(BOX, TWO, NAMED, q_values=True, catalog=catalog).build()
     assert 12 in widths(q_values.model)
 
 
@@ -83,7 +82,7 @@ def test_workers_get_it_with_what_was_registered(catalog, monkeypatch):
     assert other.catalog is not catalog
     policy = build_policy(other, BOX, TWO)
     assert 12 in widths(policy.model)
-    module = rlcatalog.build(catalog=cloudpickle.loads(cloudpickle.dumps(spec(BOX, TWO, NAMED, catalog=catalog))))
+    module = cloudpickle.loads(cloudpickle.dumps(spec(BOX, TWO, NAMED, catalog=catalog))).build()
     assert 12 in widths(module.model)
 
 

@@ -17,7 +17,6 @@ from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-import rlcatalog
 import rlcatalog_rllib
 from rlcatalog.errors import ConfigError, NotServedError, UnknownConfigKeyError
 from rlcatalog_torch import FullyConnectedNetwork
@@ -97,7 +96,7 @@ def test_dense_layers_begin_as_those_of_rays_own_net():
     assert len(theirs) == 2
     for made in (
         module(PPOConfig()),
-        rlcatalog.build(catalog=rlcatalog_rllib.spec(env.observation_space, env.action_space)),
+        rlcatalog_rllib.spec(env.observation_space, env.action_space).build(),
     ):
         for layer, one in zip(made.model.hidden.layers, theirs, strict=True):
             assert layer.weight.shape == one.weight.shape
@@ -128,7 +127,7 @@ def test_actions_meet_their_bounds_as_ray_normalizes_them(make, normalize, given
 def test_a_spec_by_itself_scales_actions_as_ray_does_by_default():
     env = gym.make("Pendulum-v1")
     for model, expected in (({}, "affine"), ({"action_bounds": "clip"}, "clip")):
-        made = rlcatalog.build(catalog=rlcatalog_rllib.spec(env.observation_space, env.action_space, model))
+        made = rlcatalog_rllib.spec(env.observation_space, env.action_space, model).build()
         assert made.policy.config["action_bounds"] == expected
 
 

@@ -9,7 +9,6 @@ from ray.rllib.algorithms.cql import CQLConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 
-import rlcatalog
 import rlcatalog_rllib
 from rlcatalog import ViewRequirement
 from rlcatalog.choice import Pins
@@ -78,7 +77,7 @@ class Updating(FullyConnectedNetwork):
 
 
 def built(model):
-    return rlcatalog.build(catalog=rlcatalog_rllib.spec(OBS, ACTIONS, {"custom_model": model}))
+    return rlcatalog_rllib.spec(OBS, ACTIONS, {"custom_model": model}).build()
 
 
 def test_a_view_that_only_a_finished_rollout_has_is_named():
@@ -108,7 +107,7 @@ def test_a_plugin_missing_on_a_worker_is_named_with_the_node():
 
 
 def module_of(obs=OBS, actions=ACTIONS, **model):
-    return rlcatalog.build(catalog=rlcatalog_rllib.spec(obs, actions, {"fcnet_hiddens": [8], **model}))
+    return rlcatalog_rllib.spec(obs, actions, {"fcnet_hiddens": [8], **model}).build()
 
 
 def test_a_state_goes_back_where_it_came_from():

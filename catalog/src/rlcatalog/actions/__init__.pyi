@@ -8,13 +8,10 @@ from .distribution import (
     entropy_of as entropy_of,
     params_given as params_given,
     same_kind as same_kind,
-    stored_class as stored_class,
     unbound as unbound,
 )
 from .lowering import (
     LoweredActions as LoweredActions,
-    carried as carried,
-    lowered_actions as lowered_actions,
 )
 from .masks import (
     ActionMasks as ActionMasks,

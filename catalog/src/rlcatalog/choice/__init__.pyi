@@ -1,5 +1,5 @@
 from .action_plan import NamedDistributions as NamedDistributions, plan_actions as plan_actions
-from .env_wrappers import asked as asked, check_wrapped as check_wrapped, wrap as wrap
+from .env_wrappers import check_wrapped as check_wrapped, wrap as wrap
 from .faults import (
     is_repeated as is_repeated,
     say_when_found as say_when_found,
@@ -15,16 +15,6 @@ from .in_process import (
 from .pins import Pins as Pins
 from .resolution import Explanation as Explanation, Resolution as Resolution, model_stages as model_stages
 from .selection import Verdict as Verdict
-from .showing import (
-    SHOWN_SLOTS as SHOWN_SLOTS,
-    Sheet as Sheet,
-    Table as Table,
-    keys_read as keys_read,
-    mask_note as mask_note,
-    plan_rows as plan_rows,
-    provider as provider,
-    shape_rows as shape_rows,
-)
 from .slots import MODEL_SLOTS as MODEL_SLOTS, Slots as Slots
-from .summary import Layer as Layer, Summary as Summary, counted as counted
+from .summary import Layer as Layer, Summary as Summary
 from .unread import noting_found as noting_found

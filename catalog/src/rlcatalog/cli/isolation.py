@@ -12,7 +12,8 @@ from contextvars import ContextVar
 from typing import TextIO
 
 from rlcatalog.catalog import Catalog
-from rlcatalog.plugins import Candidate, candidates, disabled_reason, normalize, scan
+from rlcatalog.internals import Candidate, candidates, disabled_reason
+from rlcatalog.plugins import normalize, scan
 
 #: Seconds within which a plugin must have loaded.
 PATIENCE = 60

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from rlcatalog.choice import SHOWN_SLOTS, Summary, keys_read, mask_note, plan_rows, provider, shape_rows
+from rlcatalog.choice import Summary
+from rlcatalog.internals import SHOWN_SLOTS, keys_read, mask_note, plan_rows, provider, shape_rows
 from rlcatalog.plugins import Component, PluginRecord, public_index
 
 _PLUGIN = ("plugin", "distribution", "version", "status")

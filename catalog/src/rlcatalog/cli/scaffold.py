@@ -26,7 +26,8 @@ from rlcatalog.errors import (
     nearest,
     shown,
 )
-from rlcatalog.plugins import Owners, normalize, public_index, scan
+from rlcatalog.internals import Owners
+from rlcatalog.plugins import normalize, public_index, scan
 
 #: The frameworks there are templates for.
 FRAMEWORKS = ("torch", "tf")

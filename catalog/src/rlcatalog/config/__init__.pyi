@@ -8,7 +8,7 @@ from .kernel_keys import (
     KernelConfig as KernelConfig,
     NameOrCallable as NameOrCallable,
 )
-from .keys import Key as Key, convert as convert, default_of as default_of, keys_of as keys_of
+from .keys import convert as convert, default_of as default_of, keys_of as keys_of
 from .legacy_keys import (
     ALIASES as ALIASES,
     IGNORED as IGNORED,

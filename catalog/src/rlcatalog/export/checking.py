@@ -12,7 +12,7 @@ from rlcatalog.actions import mask_entry
 from rlcatalog.errors import NotServedError
 from rlcatalog.export.agreement import action_disagreement, disagreement
 from rlcatalog.frameworks import Step
-from rlcatalog.observations import stack
+from rlcatalog.internals import stack
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_policy import Policy
 

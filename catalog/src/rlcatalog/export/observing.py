@@ -13,7 +13,8 @@ from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import Pins
 from rlcatalog.errors import ActionMaskError, ConfigError, ObservationError
 from rlcatalog.export.interface import Interface, Port
-from rlcatalog.observations import ObservationInput, Preprocessor, observation_inputs, stack
+from rlcatalog.internals import observation_inputs, stack
+from rlcatalog.observations import ObservationInput, Preprocessor
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_policy import config_from_plain, hinted
 

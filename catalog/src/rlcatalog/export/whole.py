@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rlcatalog.actions import carried, lowered_actions
 from rlcatalog.choice import Pins
 from rlcatalog.errors import NotServedError
 from rlcatalog.export.interface import Interface, Port
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.observations import encode_inputs, observation_inputs
+from rlcatalog.internals import carried, encode_inputs, lowered_actions, observation_inputs
 from rlcatalog.spaces import space_to_json
 from rlcatalog_policy import History, plain_config
 

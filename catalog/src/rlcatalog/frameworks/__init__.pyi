@@ -1,5 +1,4 @@
 from .contract import (
-    Acting as Acting,
     Engine as Engine,
     Evaluation as Evaluation,
     FrozenEngine as FrozenEngine,
@@ -10,7 +9,7 @@ from .contract import (
     Step as Step,
 )
 from .load_order import load_apart as load_apart, load_first as load_first
-from .ops import NUMPY_OPS as NUMPY_OPS, TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
+from .ops import TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
 from .sequences import (
     chop_into_sequences as chop_into_sequences,
     lengths_of as lengths_of,

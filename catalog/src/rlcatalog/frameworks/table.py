@@ -171,7 +171,7 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
     if spec is None:
         raise MissingFrameworkError(
             f"framework={framework!r} needs the package 'rlcatalog-{framework}', which is not installed here, or"
-            f" disabled. Install it with: pip install 'rlcatalog[{framework}]'"
+            f" disabled. Install it with: pip install '{distribution or 'rlcatalog'}[{framework}]'"
         )
     if not spec.is_installed:
         raise MissingFrameworkError(

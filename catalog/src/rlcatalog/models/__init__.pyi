@@ -1,5 +1,4 @@
 from .assembly import ModelPart as ModelPart, assemble as assemble
-from .constructing import refusal as refusal
 from .inside import (
     Inside as Inside,
     held_by as held_by,
@@ -25,7 +24,6 @@ from .model import (
     inner_model as inner_model,
     last_values as last_values,
     part_of as part_of,
-    said_by as said_by,
 )
 from .past_inputs import Past as Past, memory_outputs as memory_outputs
 from .separate_value import SeparateValue as SeparateValue, ValueSide as ValueSide

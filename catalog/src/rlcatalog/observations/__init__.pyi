@@ -1,10 +1,8 @@
-from .batches import alike as alike, batch_size as batch_size, rows as rows, stack as stack
+from .batches import batch_size as batch_size, rows as rows
 from .filter import Filter as Filter, make_filter as make_filter
 from .lowering import (
     ObservationInput as ObservationInput,
     defines as defines,
-    encode_inputs as encode_inputs,
-    observation_inputs as observation_inputs,
 )
 from .preprocessor import (
     ENCODING_ERRORS as ENCODING_ERRORS,

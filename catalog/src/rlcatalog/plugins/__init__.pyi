@@ -19,9 +19,6 @@ from .declarations import (
 )
 from .discovery import (
     GROUP as GROUP,
-    Candidate as Candidate,
-    candidates as candidates,
-    disabled_reason as disabled_reason,
     incompatible_reason as incompatible_reason,
     normalize as normalize,
     scan as scan,
@@ -34,7 +31,6 @@ from .loading import (
     load_plugins as load_plugins,
     refuse_while_loading as refuse_while_loading,
 )
-from .names import Owners as Owners
 from .process_wide import ActionCodecSpec as ActionCodecSpec, FrameworkSpec as FrameworkSpec
 from .record import PluginRecord as PluginRecord
 from .registry import Registry as Registry

@@ -11,7 +11,7 @@ from .as_json import (
     space_to_json as space_to_json,
 )
 from .extra import Repeated as Repeated, Simplex as Simplex
-from .info import KINDS as KINDS, SpaceInfo as SpaceInfo
+from .info import SpaceInfo as SpaceInfo
 from .structures import TupleActions as TupleActions, one_hot as one_hot, parts_of as parts_of
 from .values import (
     GraphValues as GraphValues,

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from rlcatalog.catalog import Catalog
-from rlcatalog.config import ACTIVATIONS, INITIALIZERS, Key, convert, same
+from rlcatalog.config import ACTIVATIONS, INITIALIZERS, convert, same
 from rlcatalog.errors import CatalogError
+from rlcatalog.internals import Key
 
 #: Tried for keys of any type: names of an activation or an initialiser.
 _NAMES = ("relu", "tanh", "normc", "uniform", "constant")

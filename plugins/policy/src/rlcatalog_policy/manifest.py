@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from gymnasium import Space
 
-from rlcatalog._version import __version__
 from rlcatalog.errors import SavedPolicyError
+from rlcatalog.internals import __version__
 from rlcatalog.spaces import space_from_json, space_to_json
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 

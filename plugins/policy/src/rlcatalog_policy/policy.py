@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog import provided
-from rlcatalog.actions import action_codec, stored_class
-from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution, Summary, counted
+from rlcatalog.actions import action_codec
+from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution, Summary
 from rlcatalog.errors import ActionMaskError, ModelContractError, NotServedError, ObservationError
-from rlcatalog.frameworks import Acting, Engine, Evaluation, Step, frameworks, require_framework
+from rlcatalog.frameworks import Engine, Evaluation, Step, frameworks, require_framework
+from rlcatalog.internals import Acting, counted, exporting, stored_class
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
 from rlcatalog.observations import make_filter
 from rlcatalog_policy.conformity import Conformity, check_dists
@@ -489,7 +489,7 @@ class Policy:
             FolderTakenError: A folder is to be written, and the one of that name holds something else.
         """
         with self._passing:
-            interface: Interface = provided.exporting().export(self.catalog, self, path, format)
+            interface: Interface = exporting().export(self.catalog, self, path, format)
             return interface
 
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
@@ -503,7 +503,7 @@ class Policy:
             seed: Of what actions are drawn from; None: another each time.
         """
         with self._passing:
-            frozen: Frozen = provided.exporting().freeze(self, rows, seed)
+            frozen: Frozen = exporting().freeze(self, rows, seed)
             return frozen
 
     def make_model(self) -> ModelV2:

@@ -10,9 +10,10 @@ import numpy as np
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ActionError, CatalogError, NotServedError, shown
 from rlcatalog.frameworks import ops_of
-from rlcatalog.observations import rows, stack
+from rlcatalog.internals import KINDS, stack
+from rlcatalog.observations import rows
 from rlcatalog.plugins import Component, blamed
-from rlcatalog.spaces import KINDS, SpaceInfo
+from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog._version import __version__
 from rlcatalog.choice import Pins
 from rlcatalog.errors import SavedPolicyError
+from rlcatalog.internals import __version__
 from rlcatalog.models import weights_of
 from rlcatalog.spaces import space_to_json
 from rlcatalog_policy.files import TEMPORARY, locked, sync_folder, write_file

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcatalog.choice import MODEL_SLOTS, Sheet, Table
+from rlcatalog.choice import MODEL_SLOTS
+from rlcatalog.internals import Sheet, Table
 from rlcatalog.models import weights_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError, shown
-from rlcatalog.frameworks import NUMPY_OPS, TensorOps
-from rlcatalog.models import ViewRequirement, said_by
+from rlcatalog.frameworks import TensorOps
+from rlcatalog.internals import NUMPY_OPS, said_by
+from rlcatalog.models import ViewRequirement
 from rlcatalog_policy.history import History
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, CatalogError, NotServedError, ObservationError
-from rlcatalog.observations import Preprocessor, alike as same, rows, stack
+from rlcatalog.internals import alike as same, stack
+from rlcatalog.observations import Preprocessor, rows
 from rlcatalog.plugins import Request
 from rlcatalog.spaces import Simplex, SpaceInfo, codec_class, space_from_json, space_to_json
 from rlcatalog.testing.contract import NotApplicable, Part, check, require

@@ -15,7 +15,8 @@ from rlcatalog.catalog import Catalog
 from rlcatalog.config import keys_of
 from rlcatalog.errors import AmbiguousChoiceError, CatalogError, reason, shown
 from rlcatalog.frameworks import frameworks
-from rlcatalog.plugins import Candidate, Component, Match, NoMatch, Request, candidates, public_index
+from rlcatalog.internals import Candidate, candidates
+from rlcatalog.plugins import Component, Match, NoMatch, Request, public_index
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog.testing.contract import NotApplicable, Part, check, require
 from rlcatalog.testing.examples import ACTIONS, OBSERVATIONS, STANDARD, kind_of, parts_in, quiet

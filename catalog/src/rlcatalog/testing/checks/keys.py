@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.config import Key
 from rlcatalog.errors import CatalogError, ConfigError, NotServedError, UnsupportedSpaceError
+from rlcatalog.internals import Key
 from rlcatalog.models import weights_of
 from rlcatalog.testing.changes import changes
 from rlcatalog.testing.contract import Part, check, require

@@ -1,0 +1,9 @@
+"""What only rlcatalog's own library packages use of the kernel; other packages use the rooms' doors.
+
+The library packages are rlcatalog-policy and, until they are packages, the rooms `export`, `testing` and `cli`. They
+are released together with the kernel, so these names may change in any version.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub("rlcatalog", __file__)

@@ -1,0 +1,26 @@
+from ._version import __version__ as __version__
+from .actions.distribution import stored_class as stored_class
+from .actions.lowering import carried as carried, lowered_actions as lowered_actions
+from .choice.env_wrappers import asked as asked
+from .choice.showing import (
+    SHOWN_SLOTS as SHOWN_SLOTS,
+    Sheet as Sheet,
+    Table as Table,
+    keys_read as keys_read,
+    mask_note as mask_note,
+    plan_rows as plan_rows,
+    provider as provider,
+    shape_rows as shape_rows,
+)
+from .choice.summary import counted as counted
+from .config.keys import Key as Key
+from .frameworks.contract import Acting as Acting
+from .frameworks.ops import NUMPY_OPS as NUMPY_OPS
+from .models.constructing import refusal as refusal
+from .models.model import said_by as said_by
+from .observations.batches import alike as alike, stack as stack
+from .observations.lowering import encode_inputs as encode_inputs, observation_inputs as observation_inputs
+from .plugins.discovery import Candidate as Candidate, candidates as candidates, disabled_reason as disabled_reason
+from .plugins.names import Owners as Owners
+from .provided import exporting as exporting
+from .spaces.info import KINDS as KINDS
