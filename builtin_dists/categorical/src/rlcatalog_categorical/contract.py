@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, ClassVar
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution
 from rlcatalog.config import read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog_categorical.config import CategoricalConfig
-from rlcatalog_categorical.plugin import size
+from rlcatalog_categorical.plugin import rlcatalog_action_dists, size
 
 
 class CategoricalContract(ActionDistribution):
@@ -21,6 +22,8 @@ class CategoricalContract(ActionDistribution):
         model: The model that made them, or None.
         temperature: Divides the logits; above 1 flattens, below 1 sharpens.
     """
+
+    framework_of_class: ClassVar[str]
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
@@ -43,12 +46,10 @@ class CategoricalContract(ActionDistribution):
     @classmethod
     def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
         """Return a MultiCategorical over all of them."""
-        return cls._several().side_by_side(members)  # type: ignore[no-any-return]
-
-    @classmethod
-    def _several(cls) -> Any:
-        """Return the framework's MultiCategorical."""
-        raise NotImplementedError
+        targets = next(spec.targets for spec in rlcatalog_action_dists() if spec.name == "multi_categorical")
+        module, _, name = targets[cls.framework_of_class].partition(":")
+        # Imported here: it imports this class.
+        return getattr(import_module(module), name).side_by_side(members)  # type: ignore[no-any-return]
 
 
 def wrong_temperature(temperature: float) -> ConfigError:

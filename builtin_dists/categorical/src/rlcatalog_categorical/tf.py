@@ -40,12 +40,6 @@ class Categorical(CategoricalContract):
             self._log_probs = tf.maximum(tf.nn.log_softmax(self.inputs), self.inputs.dtype.min)
         return self._log_probs
 
-    @classmethod
-    def _several(cls) -> Any:
-        from rlcatalog_categorical.multi.tf import MultiCategorical
-
-        return MultiCategorical
-
     def sample(self) -> Any:
         """Draw int64 `[B]`, anew at each call, by the Gumbel-max trick."""
         # Normalised logits: against a large common offset the noise would be lost to rounding.

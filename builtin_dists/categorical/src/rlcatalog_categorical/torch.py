@@ -59,12 +59,6 @@ class Categorical(CategoricalContract):
             return super().draw(inputs, model, **options)
         return race(inputs.softmax(-1)).squeeze(-1)
 
-    @classmethod
-    def _several(cls) -> Any:
-        from rlcatalog_categorical.multi.torch import MultiCategorical
-
-        return MultiCategorical
-
     def sample(self) -> Tensor:
         """Draw int64 `[B]`, anew at each call."""
         return self._remembered(race(self._probs()))
