@@ -66,8 +66,14 @@ def needed_by(distribution: str, *extras: str) -> list[str]:
 
 
 def beside(distribution: str) -> list[str]:
-    """Return what a package is tried with: what it requires, and both frameworks; the kernel is tried alone."""
-    return needed_by(distribution, *() if distribution == "rlcatalog" else FRAMEWORKS)
+    """Return what a package is tried with: what it requires, and both frameworks.
+
+    Until export, testing and the command line are packages, all modules of the kernel and of a framework need the
+    policy's; that the kernel lists without is a test of its own.
+    """
+    if distribution in ("rlcatalog", "rlcatalog-torch", "rlcatalog-tf"):
+        return [*needed_by(distribution), "rlcatalog-policy"]
+    return needed_by(distribution, *FRAMEWORKS)
 
 
 # --- wheels ----------------------------------------------------------------------------------------------------------
@@ -563,7 +569,7 @@ def test_a_package_works_alone_beside_the_kernel(alone, distribution):
         assert any(part.endswith(f"/{framework}") for part in report["worked"])
 
 
-@pytest.mark.parametrize("distribution", FOLDERS)
+@pytest.mark.parametrize("distribution", [name for name in FOLDERS if name not in ("rlcatalog-torch", "rlcatalog-tf")])
 def test_without_a_framework_a_package_names_the_extra(environment, bare, distribution):
     needed = needed_by(distribution)
     made = environment(*needed, without=("torch", "tensorflow"))
