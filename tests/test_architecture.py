@@ -44,7 +44,7 @@ FAULTS = {
     "A part runs no policy": (
         "rlcatalog_fcnet/torch.py", "def run():\n    from rlcatalog_policy import Policy"),
     "Framework packages are imported by files called torch and tf": (
-        "rlcatalog_policy/policy.py", "def act():\n    from rlcatalog_torch import TorchEngine"),
+        "rlcatalog_policy/policy.py", "def act():\n    from rlcatalog_torch import TorchBackend"),
     "A plugin module imports nothing heavy": (
         "rlcatalog_visionnet/plugin.py", "import numpy as np"),
 }  # fmt: skip

@@ -60,7 +60,7 @@ SPECS = {
     "doubled": EnvWrapperSpec("acme_doubled", {"numpy": f"{PARTS}:doubled"}, "doubles rewards",
                               match=sound.matches_pendulum, examples=f"{PARTS}:pendulums"),
     "sail": CommandSpec("acme_sail", {"cli": "made_up_commands:sail"}, "sails"),
-    "plain": FrameworkSpec("plain", {"engine": f"{PARTS}:Engine", "ops": f"{PARTS}:OPS"}, "NumPy", module="numpy"),
+    "plain": FrameworkSpec("plain", {"backend": f"{PARTS}:Backend", "ops": f"{PARTS}:OPS"}, "NumPy", module="numpy"),
     "program": ExporterSpec("acme_program", {"torch": f"{PARTS}:write_program", "runner": f"{PARTS}:ProgramRunner"},
                             "programs", suffix=".acme"),
     "trunk": ModelSpec("acme_trunk", {"torch": f"{PARTS}:Trunk"}, "a net"),
@@ -99,7 +99,7 @@ class Fault:
 
 #: Name in the module → the sound class that a part's methods are put into.
 CLASSES = {"choice": "Choice", "bell": "Bell", "heading": "HeadingCodec", "pair": "PairCodec", "largest": "Largest",
-           "plain": "Engine", "trunk": "Trunk", "program": "ProgramRunner"}  # fmt: skip
+           "plain": "Backend", "trunk": "Trunk", "program": "ProgramRunner"}  # fmt: skip
 
 
 # --- faults that take more than a line -------------------------------------------------------------------------------
@@ -313,10 +313,10 @@ FAULTS = {
     # frameworks
     "operations_are_those_of_numpy": Fault("plain", "integers..: ", None, {
         "OPS": replace(sound.OPS, integers=lambda x: x.astype(np.int64) + 1)}),
-    "the_engine_acts": Fault("plain", "log densities have shape", {
+    "the_backend_acts": Fault("plain", "log densities have shape", {
         "act": lambda self, *args: (lambda raw, logp, *rest: (raw, logp[:, None], *rest))(
-            *sound.Engine.act(self, *args))}),
-    "the_engine_evaluates": Fault("plain", "KeyError|AttributeError", {
+            *sound.Backend.act(self, *args))}),
+    "the_backend_evaluates": Fault("plain", "KeyError|AttributeError", {
         "evaluate": lambda self, batch, entropy=True: {}["logp"]}),
     # formats
     "the_file_acts_as_the_policy": Fault("program", "step 0 of 4 rows: value is", {"run": _wrong_for_four}),

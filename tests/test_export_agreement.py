@@ -79,8 +79,8 @@ def test_a_density_of_another_rounding_agrees_and_a_wrong_one_does_not(name, fra
     for scale in (0.5, 2, 6):
         step = drawn(policy, scale, framework)
         params, raw = step["dist_inputs"], step["raw_action"].astype(np.float32)
-        right = {**step, "logp": policy.engine.log_density(params, raw)}
-        exact = policy.engine.log_density(params.astype(np.float64), raw.astype(np.float64)).astype(np.float32)
+        right = {**step, "logp": policy.backend.log_density(params, raw)}
+        exact = policy.backend.log_density(params.astype(np.float64), raw.astype(np.float64)).astype(np.float32)
         assert disagreement(policy, right, {**step, "logp": exact}) == ""
         # Where a scale is e^-6, rounding the mean alone moves the density as far.
         for row in np.flatnonzero(abs(right["logp"]) < 20)[:8] if scale < 6 else ():
@@ -101,7 +101,7 @@ def test_faults_of_a_squashed_gaussian_are_found(log_std):
     scaled[:, 2:] += 1e-3
     wrong = {
         "the scale": {"dist_inputs": scaled},
-        "the scale, scored by it": {"dist_inputs": scaled, "logp": policy.engine.log_density(scaled, raw)},
+        "the scale, scored by it": {"dist_inputs": scaled, "logp": policy.backend.log_density(scaled, raw)},
         "the Jacobian": {"logp": right["logp"] + jacobian},
         "the action": {"raw_action": raw * np.float32(0.999)},
         "the value": {"value": right["value"] + np.float32(1e-3)},
@@ -115,7 +115,7 @@ def test_actions_between_narrow_bounds_are_compared_in_their_unit():
     step = policy.act(np.zeros((8, 2), np.float32))
     right = {"dist_inputs": step.dist_inputs, "raw_action": step.raw_action, "logp": step.logp}
     moved = step.raw_action * np.float32(0.99)
-    wrong = {**right, "raw_action": moved, "logp": policy.engine.log_density(step.dist_inputs, moved)}
+    wrong = {**right, "raw_action": moved, "logp": policy.backend.log_density(step.dist_inputs, moved)}
     assert disagreement(policy, right, wrong).startswith("raw_action[0, 0] is")
 
 

@@ -178,9 +178,9 @@ def alone(batch, s):
 @pytest.fixture
 def eager_tensorflow(monkeypatch):
     """Acting without traces: those are tested elsewhere, and take a second each."""
-    from rlcatalog_tf.engine import TFEngine
+    from rlcatalog_tf.backend import TFBackend
 
-    monkeypatch.setattr(TFEngine, "_trace", lambda self, run, masked=False: run)
+    monkeypatch.setattr(TFBackend, "_trace", lambda self, run, masked=False: run)
 
 
 @pytest.mark.usefixtures("eager_tensorflow")

@@ -107,7 +107,7 @@ def test_the_kit_checks_the_framework_and_the_parts_written_in_it():
     assert [outcome.why for outcome in ended if outcome.status == "failed"] == []
     passed = {outcome.name for outcome in ended if outcome.status == "passed"}
     assert {
-        "framework-toy-the_engine_evaluates",
+        "framework-toy-the_backend_evaluates",
         "trunk-toy_linear-every_weight_is_trained-toy",
         "trunk-toy_linear-saved_and_restored-toy",
         "action_dist-toy_choice-draws_follow_logp-toy",
@@ -187,7 +187,7 @@ def test_code_that_is_there_already_is_not_replaced():
 
 
 def test_a_name_of_the_kernel_s_frameworks_is_taken():
-    mine = FrameworkSpec("mine", targets(engine="Engine", ops="OPS"), "", module="numpy", aliases=("tf2",))
+    mine = FrameworkSpec("mine", targets(backend="Backend", ops="OPS"), "", module="numpy", aliases=("tf2",))
     assert "framework 'tf2' is known already" in failed(("one", plugin_of(rlcatalog_frameworks=[mine])))["one"]
 
 
@@ -217,14 +217,14 @@ def test_a_part_may_have_code_for_a_framework_that_is_not_there():
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [({"targets": targets(engine="Engine")}, "targets must have 'ops'"),
-     ({"targets": targets(engine="Engine", ops="OPS", net="Net")}, "unknown target 'net'"),
+    [({"targets": targets(backend="Backend")}, "targets must have 'ops'"),
+     ({"targets": targets(backend="Backend", ops="OPS", net="Net")}, "unknown target 'net'"),
      ({"module": "numpy.linalg"}, "module must be the name of a top-level module"),
      ({"module": ""}, "module must be"), ({"aliases": "np"}, "aliases must be a tuple of text"),
      ({"extends": "toy"}, "extends must be 'distribution/name'"),
      ({"extends": "other/else"}, "an extension answers to its victim's name")],
 )  # fmt: skip
 def test_a_declaration_says_what_is_wrong_with_it(arguments, says):
-    given = {"targets": targets(engine="Engine", ops="OPS"), "module": "numpy", **arguments}
+    given = {"targets": targets(backend="Backend", ops="OPS"), "module": "numpy", **arguments}
     with pytest.raises(DeclarationError, match=says):
         FrameworkSpec("toy", given.pop("targets"), "", **given)

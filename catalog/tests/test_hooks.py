@@ -182,7 +182,7 @@ DECLARATIONS = {
         "codec", {"numpy": "hook_targets:Codec"}, "a codec", kinds=("hook_targets.Space",)
     ),
     "rlcatalog_frameworks": FrameworkSpec(
-        "hooked", {"engine": "hook_targets:Engine", "ops": "hook_targets:OPS"}, "a framework", module="numpy"
+        "hooked", {"backend": "hook_targets:Backend", "ops": "hook_targets:OPS"}, "a framework", module="numpy"
     ),
     "rlcatalog_exporters": ExporterSpec(
         "form", {"torch": "hook_targets:write", "runner": "hook_targets:Runner"}, "a format", suffix=".form"

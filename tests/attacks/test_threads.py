@@ -110,7 +110,7 @@ def test_tables_of_frameworks_and_codecs_grow_beside_lookups(catalog):
     def work(i):
         for turn in range(30):
             if i % 4 == 0:
-                framework = FrameworkSpec(f"acme{i}x{turn}", {"engine": "a:B", "ops": "a:C"}, "", module="acme")
+                framework = FrameworkSpec(f"acme{i}x{turn}", {"backend": "a:B", "ops": "a:C"}, "", module="acme")
                 codec = ActionCodecSpec(f"acme{i}x{turn}", {"numpy": "a:B"}, "", kinds=(f"acme.Space{i}x{turn}",))
                 assert framework.enter()
                 assert codec.enter()

@@ -325,9 +325,9 @@ GREEDY: dict[str, Callable[[str], Any]] = {
     "codec of discrete": lambda w: plugin_of(rlcatalog_action_codecs=[
         ActionCodecSpec(f"{w}_codec", {"numpy": "m:C"}, "", kinds=("discrete",))]),
     "framework torch": lambda w: plugin_of(rlcatalog_frameworks=[
-        FrameworkSpec("torch", {"engine": "m:E", "ops": "m:O"}, "", module="torch")]),
+        FrameworkSpec("torch", {"backend": "m:E", "ops": "m:O"}, "", module="torch")]),
     "framework alias": lambda w: plugin_of(rlcatalog_frameworks=[
-        FrameworkSpec(w, {"engine": "m:E", "ops": "m:O"}, "", module="torch", aliases=("tf",))]),
+        FrameworkSpec(w, {"backend": "m:E", "ops": "m:O"}, "", module="torch", aliases=("tf",))]),
     "extends fcnet": lambda w: plugin_of(rlcatalog_models=[
         ModelSpec("fcnet", {"torch": "m:C"}, "", extends="rlcatalog-fcnet/fcnet")]),
     "the default catalog": lambda w: plugin_of(rlcatalog_models=_ask_for_the_catalog),

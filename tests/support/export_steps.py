@@ -38,7 +38,7 @@ def drawing(policy, noise):
         return nullcontext()
     if policy.framework == "torch":
         return Drawing(len(noise), torch.from_numpy(noise))
-    return policy.engine.untraced(Noise(len(noise), noise))
+    return policy.backend.untraced(Noise(len(noise), noise))
 
 
 def near(expected, found, tolerance, what):

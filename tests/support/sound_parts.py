@@ -237,7 +237,7 @@ def pendulums():
 # --- a framework -----------------------------------------------------------------------------------------------------
 
 
-class Engine:
+class Backend:
     """Runs a policy in NumPy."""
 
     def __init__(self, policy):

@@ -1,6 +1,6 @@
 """A third framework, as a package of its own would bring it: NumPy, with gradients by central differences.
 
-It has the engine, the operations, the learner, PPO's step and what the conformance kit asks; a net and a distribution
+It has the backend, the operations, the learner, PPO's step and what the conformance kit asks; a net and a distribution
 of its own; and these two again as code for fcnet and categorical.
 """
 
@@ -39,7 +39,7 @@ BITS = np.random.MT19937(0)
 GENERATOR = np.random.Generator(BITS)
 
 
-class Engine:
+class Backend:
     """Runs a policy in NumPy."""
 
     def __init__(self, policy: rlcatalog.Policy) -> None:
@@ -282,7 +282,7 @@ def targets(**named: str) -> dict[str, str]:
 
 
 FRAMEWORK = FrameworkSpec(
-    "toy", targets(engine="Engine", ops="OPS", learner="Learner", kit="Kit"), "NumPy", module="numpy", aliases=("np",)
+    "toy", targets(backend="Backend", ops="OPS", learner="Learner", kit="Kit"), "NumPy", module="numpy", aliases=("np",)
 )
 PPO_STEP = FrameworkSpec("toy", targets(ppo="Optimizer"), "a step of PPO", extends="toy/toy")
 

@@ -101,7 +101,7 @@ def _near(one: Array, other: Array, scale: Any) -> Array:
 def _density(policy: Policy, actual: Mapping[str, Any]) -> Array:
     """Return the policy's log density of a graph's actions under the graph's parameters."""
     params, raw = actual["dist_inputs"], actual["raw_action"]
-    return policy.engine.log_density(params, raw).astype(np.float64)
+    return policy.backend.log_density(params, raw).astype(np.float64)
 
 
 def _rounding(policy: Policy, actual: Mapping[str, Any], density: Array) -> Array:
@@ -111,5 +111,5 @@ def _rounding(policy: Policy, actual: Mapping[str, Any], density: Array) -> Arra
     rng, moves = np.random.default_rng(0), np.zeros_like(density)
     for _ in range(_TRIES):
         moved = (params + unit * rng.choice([-1, 1], params.shape)).astype(params.dtype)
-        moves = np.fmax(moves, abs(policy.engine.log_density(moved, raw) - density))
+        moves = np.fmax(moves, abs(policy.backend.log_density(moved, raw) - density))
     return moves

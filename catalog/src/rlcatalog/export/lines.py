@@ -10,8 +10,12 @@ from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
-#: Folders whose lines are not the user's: the kernel's, and Python's own but for what is installed there.
-_OURS = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+import rlcatalog_policy
+
+#: Folders whose lines are not the user's: the kernel's and the policy's, and Python's own without site-packages.
+_OURS = tuple(
+    f"{Path(file).resolve().parent}{os.sep}" for file in (Path(__file__).parent, str(rlcatalog_policy.__file__))
+)
 _PYTHON = f"{Path(traceback.__file__).parent}{os.sep}"
 
 
@@ -22,7 +26,7 @@ def line_of(frames: TracebackType | Iterable[Any] | None, *engines: ModuleType) 
         frames: A traceback, pairs of frame and line number, or entries with `filename`, `lineno` and `name`.
         engines: Packages whose lines are not the user's.
     """
-    foreign = (_OURS, *(f"{Path(module.__file__ or '').parent}{os.sep}" for module in engines), "<")
+    foreign = (*_OURS, *(f"{Path(module.__file__ or '').parent}{os.sep}" for module in engines), "<")
     found = None
     for file, number, name in _places(frames):
         if not (file.startswith(_PYTHON) and "-packages" not in file) and not file.startswith(foreign):

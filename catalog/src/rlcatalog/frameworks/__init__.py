@@ -1,7 +1,7 @@
-"""Frameworks: PyTorch and TensorFlow by name, whether they are installed, and where their code stands.
+"""Frameworks: the table of those that plugins declare, and what a policy and a framework share.
 
-Rooms above ask the table here for what a framework does (its engine, its tensor operations, its host class) and so
-import no framework by name.
+Other rooms ask the table for a target of a framework, such as its backend or its tensor operations, and so import no
+framework by name.
 """
 
 import lazy_loader

@@ -1,7 +1,7 @@
 from .contract import (
-    Engine as Engine,
+    Backend as Backend,
     Evaluation as Evaluation,
-    FrozenEngine as FrozenEngine,
+    FrozenBackend as FrozenBackend,
     Kit as Kit,
     Learner as Learner,
     Moments as Moments,

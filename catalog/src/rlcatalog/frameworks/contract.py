@@ -1,4 +1,4 @@
-"""The contract between a policy and a framework: `Step`, `Evaluation`, `Engine`, `FrozenEngine`."""
+"""The contract between a policy and a framework: `Step`, `Evaluation`, `Backend`, `FrozenBackend`."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ class Acting(Protocol):
         """Return raw actions `[B, width]`, logp, value or None, inputs and new memory, as NumPy arrays."""
 
 
-class FrozenEngine(Acting, Protocol):
-    """What chooses actions for a frozen policy, faster than its engine.
+class FrozenBackend(Acting, Protocol):
+    """What chooses actions for a frozen policy, faster than its backend.
 
     Attributes:
         reason: Why it is not faster: it found itself unable, or wrong; None where it is.
@@ -130,7 +130,7 @@ class FrozenEngine(Acting, Protocol):
         """Set the state of what actions are drawn from, as `random_state` returned it; others may stand beside it."""
 
 
-class Engine(Acting, Protocol):
+class Backend(Acting, Protocol):
     """What a framework does for a policy."""
 
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
@@ -212,7 +212,7 @@ class Kit(Protocol):
     """What the conformance kit asks of a framework; all of it computes eagerly, and arrays come and go.
 
     Attributes:
-        traces: Whether the engine traces models for acting.
+        traces: Whether the backend traces models for acting.
     """
 
     traces: bool

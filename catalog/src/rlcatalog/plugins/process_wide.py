@@ -11,7 +11,7 @@ from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.spaces import add_action_codec, forget_action_codec
 
 #: What a framework's own declaration may name.
-_TARGETS = frozenset({"engine", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before"})
+_TARGETS = frozenset({"backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before"})
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class ActionCodecSpec(ProcessWideSpec):
 class FrameworkSpec(ProcessWideSpec):
     """A framework that models and distributions are written in.
 
-    Its targets are what it does. Required are `"engine"`, the class that runs a policy (`rlcatalog.frameworks.Engine`),
-    and `"ops"`, its `rlcatalog.frameworks.TensorOps`. Optional are:
+    Its targets are what it does. Required are `"backend"`, the class that runs a policy
+    (`rlcatalog.frameworks.Backend`), and `"ops"`, its `rlcatalog.frameworks.TensorOps`. Optional are:
 
     - `"learner"`: gradients, clipping, an optimizer, seeds and devices (`rlcatalog.frameworks.Learner`);
     - `"host"`: the class that a `model_interface` is mixed over (`rlcatalog.models.Host`);
@@ -88,7 +88,7 @@ class FrameworkSpec(ProcessWideSpec):
     - `"before"`: a function to be called before anything of the framework is imported.
 
     Other packages add targets under names of their own by `extends`: rlcatalog-ppo adds `"ppo"`. The target `"freeze"`
-    is a function `freeze(policy, rows, seed)` that returns a `rlcatalog.frameworks.FrozenEngine`.
+    is a function `freeze(policy, rows, seed)` that returns a `rlcatalog.frameworks.FrozenBackend`.
 
     Attributes:
         module: The module whose presence says that it is installed, and which its tensors' classes come from.
@@ -113,7 +113,7 @@ class FrameworkSpec(ProcessWideSpec):
                 f"{where}: unknown target {unknown[0]!r}.{nearest(unknown[0], _TARGETS)} Known: {sorted(_TARGETS)}."
                 " Add others with a second FrameworkSpec that extends this one."
             )
-        if missing := {"engine", "ops"} - set(self.targets):
+        if missing := {"backend", "ops"} - set(self.targets):
             raise DeclarationError(f"{where}: targets must have {' and '.join(map(repr, sorted(missing)))}.")
         if not isinstance(self.aliases, tuple) or not all(isinstance(alias, str) for alias in self.aliases):
             raise DeclarationError(f"{where}: aliases must be a tuple of text, found {self.aliases!r}.")

@@ -91,13 +91,13 @@ def run(
         state: Its state; None at the start of all episodes.
         lengths: Lengths of sequences, whose rows are padded to one length; None for single steps.
     """
-    engine = kit_of(policy.framework)
+    kit = kit_of(policy.framework)
     shown = {name: view for name, view in views(policy, encoded).items() if name in policy.views.acting}
     inputs: dict[str, Any] = {"obs": encoded, **shown}
     sequences = len(encoded) if lengths is None else len(lengths)
     memory = policy.memory.start(sequences) if state is None else state
     seq_lens = np.asarray(np.ones(sequences) if lengths is None else lengths, np.int32) if policy.memory else None
-    outputs, value, new = engine.run(policy, inputs, memory, seq_lens, lengths is None)
+    outputs, value, new = kit.run(policy, inputs, memory, seq_lens, lengths is None)
     return Pass(outputs, value, tuple(new))
 
 

@@ -1,6 +1,6 @@
 """Policy: the parts of one lookup joined into one object that acts, remembers, is scored, saved and loaded.
 
-`Step`, `Evaluation` and `Engine` are the contract with a framework.
+`Step`, `Evaluation` and `Backend` are the contract with a framework.
 """
 
 import lazy_loader

@@ -1,6 +1,6 @@
 """What a policy's model and distribution are held to while they work, and whose part it is that breaks it.
 
-An engine compares shapes at each call, which takes a tenth of a microsecond each, and comes here where one differs.
+A backend compares shapes at each call, which takes a tenth of a microsecond each, and comes here where one differs.
 While TensorFlow traces, numbers of rows may be unknown; what is known is compared.
 """
 

@@ -14,7 +14,7 @@ from rlcatalog_policy.policy import Policy
 
 if TYPE_CHECKING:
     from rlcatalog.export import Interface
-    from rlcatalog.frameworks import FrozenEngine
+    from rlcatalog.frameworks import FrozenBackend
 
 Array = np.ndarray[Any, Any]
 
@@ -30,12 +30,12 @@ class Frozen(Policy):
         reason: Why it acts as the policy does, and no faster; None where it is faster.
     """
 
-    def __init__(self, policy: Policy, engine: FrozenEngine | None, reason: str | None = None) -> None:
+    def __init__(self, policy: Policy, backend: FrozenBackend | None, reason: str | None = None) -> None:
         self.__dict__.update(policy.__dict__)
         self.policy = policy
-        self._frozen, self._reason = engine, reason
-        if engine is not None:
-            self._acting = engine
+        self._frozen, self._reason = backend, reason
+        if backend is not None:
+            self._acting = backend
 
     @property
     def reason(self) -> str | None:

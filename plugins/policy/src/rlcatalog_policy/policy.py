@@ -12,7 +12,7 @@ import numpy as np
 from rlcatalog.actions import action_codec
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution, Summary
 from rlcatalog.errors import ActionMaskError, ModelContractError, NotServedError, ObservationError
-from rlcatalog.frameworks import Engine, Evaluation, Step, frameworks, require_framework
+from rlcatalog.frameworks import Backend, Evaluation, Step, frameworks, require_framework
 from rlcatalog.internals import Acting, counted, exporting, stored_class
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
 from rlcatalog.observations import make_filter
@@ -104,9 +104,9 @@ class Policy:
         self._looks_back = bool(self.views)
         self._carries = self._looks_back or bool(self.memory)
         with self.conformity.blaming():
-            self._engine: Engine = frameworks()[self.framework].load("engine")(self)
-        #: What chooses actions: the engine, unless the policy is frozen.
-        self._acting: Acting = self._engine
+            self._backend: Backend = frameworks()[self.framework].load("backend")(self)
+        #: What chooses actions: the backend, unless the policy is frozen.
+        self._acting: Acting = self._backend
         #: Where model and computation are, as `to` was told.
         self.device = "cpu"
         #: A model remembers its last pass: whoever runs it reads what it remembers before another thread runs it again.
@@ -212,7 +212,7 @@ class Policy:
         return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
 
     def adapt(self, raw: Array) -> Any:
-        """Return the environment's actions for raw ones `[B, width]` that an engine drew.
+        """Return the environment's actions for raw ones `[B, width]` that a backend drew.
 
         Raises:
             ModelContractError: A third-party distribution drew one outside of the action space.
@@ -222,14 +222,14 @@ class Policy:
         return self.action_codec.adapt(raw)
 
     @property
-    def engine(self) -> Engine:
+    def backend(self) -> Backend:
         """What the framework does for this policy; for what freezes it."""
-        return self._engine
+        return self._backend
 
-    def engine_inputs(
+    def backend_inputs(
         self, encoded: Array, state: Any = None, prev_reward: Any = None, mask: Any = None
     ) -> dict[str, Any]:
-        """Return what `Engine.act` would be given, by name: `obs`, `views`, `memory`, `mask`; for what freezes it.
+        """Return what `Backend.act` would be given, by name: `obs`, `views`, `memory`, `mask`; for what freezes it.
 
         Args:
             encoded: Observations that `preprocess` returned.
@@ -281,7 +281,7 @@ class Policy:
 
     def _valued(self, encoded: Array, shown: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
         with self._passing, self.conformity.blaming():
-            value = self._engine.values(encoded, shown, memory)
+            value = self._backend.values(encoded, shown, memory)
         check_rows(value, "its value estimate", "look at its observation, and at the model's weights")
         return value
 
@@ -363,7 +363,7 @@ class Policy:
         if check:
             check_batch(self, batch)
         with self._passing, self.conformity.blaming():
-            return self._engine.evaluate(batch, entropy)
+            return self._backend.evaluate(batch, entropy)
 
     def raw_action(self, actions: Any) -> Array:
         """Return the raw actions `[B, width]` that become these actions of the environment: what `evaluate` scores.
@@ -428,17 +428,17 @@ class Policy:
     def to(self, device: str) -> Policy:
         """Move the policy to a device (`"cpu"`, `"cuda"`, …) and return it."""
         with self._passing:
-            self._engine.to(device)
+            self._backend.to(device)
             self.device = device
         return self
 
     def random_state(self) -> dict[str, Array]:
         """Return the state of what actions are drawn from, by name: PyTorch's generators, or the policy's own."""
-        return dict(self._engine.random_state())
+        return dict(self._backend.random_state())
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
         """Set the state of what actions are drawn from, as `random_state` returned it: the same are drawn again."""
-        self._engine.set_random_state(state)
+        self._backend.set_random_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
         """Return a policy of the same parts with weights and statistics of its own, on the same device.

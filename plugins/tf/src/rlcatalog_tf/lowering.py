@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,7 @@ class LoweredPolicy(tf.Module):  # type: ignore[misc]
     def __init__(self, policy: Policy) -> None:
         super().__init__()
         self.policy = copy.deepcopy(policy)
-        self._engine: Any = self.policy.engine
+        self._backend: Any = self.policy.backend
         self._widths: list[int] | None = None
         self._whole = Whole(self.policy, OPS)
         try:
@@ -60,11 +61,11 @@ class LoweredPolicy(tf.Module):  # type: ignore[misc]
         self.held = list(self.program.graph.variables)
 
     def _run(self, given: Mapping[str, Any], noise: Noise) -> dict[str, Any]:
-        policy, engine, model = self.policy, self._engine, self.policy.model
+        policy, backend, model = self.policy, self._backend, self.policy.model
         with drawing_from(noise):
             seen = self._whole.before(given)
-            input_dict = engine.given({"obs": seen.obs, **seen.views})
-            inputs, returned = engine.one_step(input_dict, engine.given(list(seen.memory)))
+            input_dict = backend.given({"obs": seen.obs, **seen.views})
+            inputs, returned = backend.one_step(input_dict, backend.given(list(seen.memory)))
             params = widened(inputs)
             if seen.mask is not None:
                 params = policy.dist_class.masked(params, seen.mask)
@@ -124,11 +125,11 @@ class LoweredPolicy(tf.Module):  # type: ignore[misc]
         except CatalogError:
             raise
         except Exception as error:
-            line = line_of(error.__traceback__, tf)
+            line = line_of(error.__traceback__, tf, sys.modules[__package__])
             raise NotServedError(f"export: {line or 'this policy'} cannot be exported: {reason(error)}") from error
         for operation in _operations(program.graph):
             if "Random" in operation.type or operation.type in ("Multinomial", "TruncatedNormal"):
-                line = line_of(operation.traceback, tf)
+                line = line_of(operation.traceback, tf, sys.modules[__package__])
                 raise NotServedError(
                     f"export: {line or operation.name} draws by itself ({operation.type}), and a file draws from given"
                     " noise alone: take draw_uniform, draw_normal, draw_gamma and draw_categorical of rlcatalog_tf."
@@ -145,11 +146,11 @@ def constant_program(lowered: LoweredPolicy) -> Any:
 
 def exported(lowered: LoweredPolicy) -> Exported:
     """Return what the kernel compares a written file with."""
-    policy, engine = lowered.policy, lowered._engine
+    policy, backend = lowered.policy, lowered._backend
 
     @contextmanager
     def drawing(noise: Array) -> Iterator[None]:
-        with engine.untraced(Noise(len(noise), noise)):
+        with backend.untraced(Noise(len(noise), noise)):
             yield
 
     return Exported(lowered.interface, policy, drawing)

@@ -12,7 +12,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
             "tf",
             {
                 "before": "rlcatalog_tf.load_order:before_tensorflow",
-                "engine": "rlcatalog_tf.engine:TFEngine",
+                "backend": "rlcatalog_tf.backend:TFBackend",
                 "ops": "rlcatalog_tf.ops:OPS",
                 "host": "rlcatalog_tf.interface_host:TFHost",
                 "separate_value": "rlcatalog_tf.separate_value:TFSeparateValue",

@@ -1,4 +1,4 @@
-"""One step of a policy as a function of tensors, for what records it: what the engine does, and nothing around it."""
+"""One step of a policy as a function of tensors, for what records it: what the backend does, and nothing around it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
         FrameworkSpec(
             "torch",
             {
-                "engine": "rlcatalog_torch.engine:TorchEngine",
+                "backend": "rlcatalog_torch.backend:TorchBackend",
                 "ops": "rlcatalog_torch.ops:OPS",
                 "host": "rlcatalog_torch.interface_host:TorchHost",
                 "separate_value": "rlcatalog_torch.separate_value:TorchSeparateValue",

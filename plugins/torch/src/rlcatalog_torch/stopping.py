@@ -33,7 +33,7 @@ def here() -> str | None:
     while frame is not None:
         frames.append((frame, frame.f_lineno))
         frame = frame.f_back
-    return line_of(reversed(frames), torch)
+    return line_of(reversed(frames), torch, sys.modules[__package__])
 
 
 def stopped(error: BaseException, suspects: Suspects | None, what: str, lined: bool = True) -> NotServedError:
@@ -46,7 +46,7 @@ def stopped(error: BaseException, suspects: Suspects | None, what: str, lined: b
         lined: Whether the error came from where models and distributions ran.
     """
     said = _ADVICE.sub("", _COLOURS.sub("", reason(error)))
-    line = line_of(error.__traceback__, torch) if lined else None
+    line = line_of(error.__traceback__, torch, sys.modules[__package__]) if lined else None
     lines = [] if suspects is None else suspects.lines
     if lines and "pecialized" in str(error):
         return NotServedError(

@@ -1,4 +1,4 @@
-"""Checks of frameworks: the table of operations against NumPy, and the engine on a small policy."""
+"""Checks of frameworks: the table of operations against NumPy, and the backend on a small policy."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _observations(count: int) -> Array:
 @check(
     "framework", hint="return raw actions [B, width], logp [B], values [B] or None, inputs and the new memory, as NumPy"
 )
-def the_engine_acts(part: Part) -> None:
+def the_backend_acts(part: Part) -> None:
     """A policy acts for a batch, for one, and for none; without exploring it does so the same again."""
     policy = _policy(part)
     for count in (5, 1, 0):
@@ -129,7 +129,7 @@ def the_engine_acts(part: Part) -> None:
 
 
 @check("framework", hint="score as acting did, or raise NotServedError; refuse what is wrong with a CatalogError")
-def the_engine_evaluates(part: Part) -> None:
+def the_backend_evaluates(part: Part) -> None:
     """Stored actions are scored as they were when they were drawn, or evaluation is refused by a typed error."""
     policy = _policy(part)
     obs = _observations(5)

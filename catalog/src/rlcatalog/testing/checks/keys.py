@@ -128,8 +128,8 @@ def _print(part: Part, example: Example, config: Mapping[str, Any]) -> str | Non
 
 
 def _made_print(part: Part, example: Example, config: Mapping[str, Any]) -> str | None:
-    engine = kit_of(str(part.framework))
-    engine.seed(1)
+    kit = kit_of(str(part.framework))
+    kit.seed(1)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -144,7 +144,7 @@ def _made_print(part: Part, example: Example, config: Mapping[str, Any]) -> str 
     found = run(policy, encoded_of(policy, example, 3))
     for part_ in (found.outputs, *([] if found.value is None else [found.value]), *found.state):
         digest.update(np.round(part_.astype(np.float64), 5).tobytes())
-    engine.seed(2)
+    kit.seed(2)
     scored = policy.evaluate(batch_of(policy, example, 4))
     digest.update(scored.entropy_kind.encode())
     for tensor in (scored.logp, scored.entropy):  # a head's weights may be its distribution's

@@ -21,7 +21,7 @@ _MOST = 16
 
 
 class FrozenTorch:
-    """Acts as a policy's engine does, from recorded graphs: one for each number of rows.
+    """Acts as a policy's backend does, from recorded graphs: one for each number of rows.
 
     Each graph is compared with the policy at the first, second, fourth, eighth … step it takes: what a recording cannot
     see, such as numbers that a model counts in Python, is found there, and the policy itself acts from then on.
@@ -41,7 +41,7 @@ class FrozenTorch:
     def __init__(self, policy: Policy, rows: int, seed: int | None) -> None:
         if policy.device != "cpu":
             raise NotServedError(f"freeze: the policy is on {policy.device}; graphs run on the CPU here.")
-        self._policy, self._engine = policy, policy.engine
+        self._policy, self._backend = policy, policy.backend
         self._noise = Noise(seed)
         self._programs: dict[tuple[int, bool, bool], Program | None] = {}
         self._doubts = 0
@@ -57,7 +57,7 @@ class FrozenTorch:
         if program is None:
             program = self._made(key, obs, views, memory, mask)
             if program is None:
-                return self._engine.act(obs, views, memory, mask, explore)
+                return self._backend.act(obs, views, memory, mask, explore)
         found = program.run(obs, views, memory, mask, self._noise)
         steps = program.steps = program.steps + 1
         if steps & (steps - 1) == 0:
@@ -87,7 +87,7 @@ class FrozenTorch:
         mask = None if policy.masks.key is None else mask
         reward = np.zeros(rows, np.float32)
         try:
-            given = policy.engine_inputs(policy.preprocess(obs), None, reward, mask)
+            given = policy.backend_inputs(policy.preprocess(obs), None, reward, mask)
             program = self._programs[rows, True, given["mask"] is None] = Program(policy, given, True)
             found = program.run(given["obs"], given["views"], given["memory"], given["mask"], Noise(0))
             self._compared(program, given, found)
@@ -137,7 +137,7 @@ _DRAWN = ("raw_action", "logp")
 
 
 def _outputs(acted: tuple[Any, ...]) -> dict[str, Array | None]:
-    """Return what an engine's `act` returned, by name."""
+    """Return what a backend's `act` returned, by name."""
     raw, logp, value, dist_inputs, memory = acted
     named = {"dist_inputs": dist_inputs, "raw_action": raw, "logp": logp, "value": value}
     return named | {f"memory_{i}": part for i, part in enumerate(memory)}

@@ -123,7 +123,7 @@ class Program:
     def run(
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, noise: Noise
     ) -> tuple[Any, ...]:
-        """Return what an engine's `act` returns."""
+        """Return what a backend's `act` returns."""
         self._obs[...] = obs
         for buffer, part in zip(self._memory_in, memory, strict=True):
             buffer[...] = part

@@ -1,4 +1,4 @@
-"""Engine: what PyTorch does for a `Policy`."""
+"""Backend: what PyTorch does for a `Policy`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 _VERSION = operator.attrgetter("_version")
 
 
-class TorchEngine:
+class TorchBackend:
     """Runs a policy's model and distribution in PyTorch.
 
     Args:

@@ -1,4 +1,4 @@
-"""Engine: what TensorFlow does for a `Policy`."""
+"""Backend: what TensorFlow does for a `Policy`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlcatalog_tf.variables import unbuilt
 Array = np.ndarray[Any, Any]
 
 
-class TFEngine:
+class TFBackend:
     """Runs a policy's model and distribution in TensorFlow; acting is traced once per signature.
 
     Args:
