@@ -165,8 +165,14 @@ def test_models_of_ones_own_are_given_what_their_variables_are(model, precision,
         assert made.given == given
 
 
-@pytest.mark.parametrize("precision", ["float64", "mixed_float16"])
-@pytest.mark.parametrize("config", [LSTM, ATTENTION, DEPENDENT], ids=["lstm", "attention", "autoregressive"])
+@pytest.mark.parametrize(("config", "precision"), [
+    pytest.param(LSTM, "float64", id="lstm-float64"),
+    pytest.param(LSTM, "mixed_float16", id="lstm-mixed_float16"),
+    pytest.param(ATTENTION, "float64", id="attention-float64"),
+    pytest.param(DEPENDENT, "float64", id="autoregressive-float64"),
+    pytest.param(ATTENTION, "mixed_float16", id="attention-mixed_float16", marks=pytest.mark.attack),
+    pytest.param(DEPENDENT, "mixed_float16", id="autoregressive-mixed_float16", marks=pytest.mark.attack),
+])  # fmt: skip
 def test_a_trunk_of_ones_own_below_ours(config, precision):
     model = Raw if precision == "float64" else InKeras
     with keras_in(precision):

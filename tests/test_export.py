@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 import os
 import pickle
 import subprocess
@@ -18,6 +16,7 @@ pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not in
 from export_cases import built, cases
 from export_steps import near, steps_of
 from gymnasium.spaces import Box, Discrete
+from overheads import keep_table_of_operations
 from scipy.stats import chisquare
 
 import rlcatalog
@@ -29,7 +28,9 @@ SUPPORT = Path(__file__).resolve().parent / "support"
 LONG = {
     "gumbel softmax, images", "dirichlet, text", "parts, lstm", "slates, nature, sequences", "impala, lstm",
     "gtrxl, simplex", "memory of a game", "pixels of a game", "a user's codec", "beta, nested",
-    "autoregressive", "choices, attention, tf", "bernoulli, lstm, tf",
+    "autoregressive", "choices, attention, tf", "bernoulli, lstm, tf", "squashed gaussian, choices", "integers",
+    "parametric", "categorical, filter, tf", "gaussian, scaled, bits, tf", "complex inputs, tf",
+    "deterministic, whole numbers, tf", "a user's recurrent model, tf",
 }  # fmt: skip
 SHORT = [name for name in cases() if name not in LONG]
 NAMES = [*SHORT, *(pytest.param(name, marks=pytest.mark.attack) for name in sorted(LONG))]
@@ -45,17 +46,6 @@ def drawn_policy():
         weights[name] = LOGITS if array.shape == (4,) else array * 0
     policy.model.set_weights(weights)
     return policy
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _faster():
-    """Each export makes the same table of operations anew, and logs every step of the trace: not for all of these."""
-    registry = pytest.importorskip("torch.onnx._internal.exporter._registration").ONNXRegistry
-    logger, make = logging.getLogger("torch.__trace"), registry.from_torchlib
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(logger, "propagate", False)
-        patched.setattr(registry, "from_torchlib", staticmethod(functools.cache(lambda **kwargs: make(**kwargs))))
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +66,7 @@ def everything(name, request):
 
 def exported(names, folder):
     """Export cases, and act from the files in one child process; case → expected, found; and the interfaces."""
+    keep_table_of_operations()
     given, expected, interfaces, unharmed = {}, {}, {}, {}
     for i, name in enumerate(names):
         case = cases()[name]

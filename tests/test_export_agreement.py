@@ -43,8 +43,10 @@ def near_a_bound(framework, action=OBS, log_std=1.0):
     return policy
 
 
-@frameworks
-@pytest.mark.parametrize("action", [OBS, WIDE], ids=str)
+@pytest.mark.parametrize(("framework", "action"), [
+    ("tf", OBS), ("torch", WIDE),
+    pytest.param("torch", OBS, marks=pytest.mark.attack), pytest.param("tf", WIDE, marks=pytest.mark.attack),
+], ids=str)  # fmt: skip
 def test_a_policy_that_draws_close_to_its_bounds_is_exported(framework, action, tmp_path):
     if framework == "tf":
         pytest.importorskip("tf2onnx")

@@ -679,6 +679,24 @@ NEEDED_BY_CARTPOLE = PARTS[1:]
 MISSED = {**dict.fromkeys(NEEDED_BY_CARTPOLE, "CartPole-v1"), "rlcatalog-gaussian": "Pendulum-v1"}
 
 
+#: Several command lines, one after another; of each, its exit status and what it printed.
+COMMANDS = """
+import contextlib, io, json, sys
+from rlcatalog.cli import main
+
+found = []
+for line in json.loads(sys.argv[1]):
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(line)
+        except SystemExit as end:
+            status = end.code or 0
+    found.append([status, out.getvalue(), err.getvalue()])
+print(json.dumps(found))
+"""
+
+
 #: Ours, without the outsider's example, which overrides one of them.
 OURS = [name for name in PLUGINS if name.startswith("rlcatalog-")]
 
@@ -691,24 +709,25 @@ def full(environment):
 
 @pytest.mark.parametrize("distribution", OURS)
 def test_uninstalling_one_package_leaves_the_others_working(full, bare, wheels, distribution):
+    missed = MISSED.get(distribution, "CartPole-v1")
+    lines = [["list", "--json"], ["explain", missed], ["explain", "CartPole-v1", "--json"]]
     full.uninstall(distribution)
     try:
-        listing = full.run("-m", "rlcatalog", "list", "--json", warmed=bare)
-        assert listing.returncode == 0, listing.stderr
-        statuses = {plugin["distribution"]: plugin["status"] for plugin in json.loads(listing.stdout)["plugins"]}
-        assert statuses == dict.fromkeys(set(OURS) - {distribution}, "loaded")
-        missed = MISSED.get(distribution)
-        if missed is not None:
-            explained = full.run("-m", "rlcatalog", "explain", missed, warmed=bare)
-            assert explained.returncode == 1
-            assert f"{distribution}, which is not installed: pip install {distribution}" in explained.stderr
-            assert "Traceback" not in explained.stderr
-        if distribution not in NEEDED_BY_CARTPOLE:
-            explained = full.run("-m", "rlcatalog", "explain", "CartPole-v1", "--json", warmed=bare)
-            assert explained.returncode == 0, explained.stderr
-            assert json.loads(explained.stdout)["action_dist"]["chosen"] == "categorical"
+        process = full.run("-c", COMMANDS, json.dumps(lines), warmed=bare)
     finally:
         full.install(wheels[distribution])
+    assert process.returncode == 0, process.stderr
+    (listed, listing, said), (refused, _, why), (explained, choices, error) = json.loads(process.stdout)
+    assert listed == 0, said
+    statuses = {plugin["distribution"]: plugin["status"] for plugin in json.loads(listing)["plugins"]}
+    assert statuses == dict.fromkeys(set(OURS) - {distribution}, "loaded")
+    if distribution in MISSED:
+        assert refused == 1
+        assert f"{distribution}, which is not installed: pip install {distribution}" in why
+        assert "Traceback" not in why
+    if distribution not in NEEDED_BY_CARTPOLE:
+        assert explained == 0, error
+        assert json.loads(choices)["action_dist"]["chosen"] == "categorical"
 
 
 # --- the probes can fail ---------------------------------------------------------------------------------------------

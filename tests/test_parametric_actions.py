@@ -45,8 +45,10 @@ MEMORIES = {
     ("framework", "make", "steps"),
     [
         ("torch", ParametricCartPole, 20_000),
-        ("tf", ParametricCartPole, 20_000),
-        ("torch", MaskedTaxi, 20_000),
+        ("tf", ParametricCartPole, 10_000),
+        ("torch", MaskedTaxi, 10_000),
+        pytest.param("tf", ParametricCartPole, 20_000, marks=pytest.mark.attack),
+        pytest.param("torch", MaskedTaxi, 20_000, marks=pytest.mark.attack),
         pytest.param("torch", ParametricCartPole, 100_000, marks=pytest.mark.attack),
     ],
 )
@@ -91,10 +93,15 @@ def test_the_environment_of_the_example():
 # --- algorithms ------------------------------------------------------------------------------------------------------
 
 
-@both
 @pytest.mark.parametrize(
-    ("memory", "filtered"),
-    [("none", "NoFilter"), ("none", "MeanStdFilter"), ("lstm", "NoFilter"), ("attention", "NoFilter")],
+    ("framework", "memory", "filtered"),
+    [
+        *(("torch", memory, "NoFilter") for memory in MEMORIES),
+        *((framework, "none", "MeanStdFilter") for framework in ("torch", "tf")),
+        ("tf", "lstm", "NoFilter"),
+        pytest.param("tf", "none", "NoFilter", marks=pytest.mark.attack),
+        pytest.param("tf", "attention", "NoFilter", marks=pytest.mark.attack),
+    ],
 )
 def test_ppo_trains_every_weight(framework, memory, filtered):
     config = {"framework": framework, "model": {**SMALL, **MEMORIES[memory]}, "observation_filter": filtered, **SHORT}
@@ -117,8 +124,10 @@ def test_dqn_trains_on_dot_products(framework):
         dqn.train(ParametricCartPole, framework, model=SMALL, hyper=hyper, episodes=3)
 
 
-@both
-@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize(
+    ("framework", "dueling"),
+    [("torch", True), ("torch", False), ("tf", False), pytest.param("tf", True, marks=pytest.mark.attack)],
+)
 def test_dqn_trains_under_a_mask_alone(framework, dueling):
     hyper = dqn.Hyper(steps=150, learning_starts=100, epsilon_steps=100)
     assert len(dqn.train(MaskedTaxi, framework, model=SMALL, hyper=hyper, episodes=1, dueling=dueling)) == 1

@@ -273,8 +273,15 @@ class TorchTrunk(TorchModelV2):
         return self.hidden(input_dict["obs_flat"]), state
 
 
-@both
-@pytest.mark.parametrize("wrapper", ["use_lstm", "use_attention"])
+@pytest.mark.parametrize(
+    ("framework", "wrapper"),
+    [
+        ("torch", "use_lstm"),
+        ("torch", "use_attention"),
+        ("tf", "use_lstm"),
+        pytest.param("tf", "use_attention", marks=pytest.mark.attack),
+    ],
+)
 def test_a_custom_model_inside_a_wrapper_trains_with_it(framework, wrapper):
     ModelCatalog.register_custom_model("my_trunk", TorchTrunk if framework == "torch" else TFTrunk)
     small = {"lstm_cell_size": 4} if wrapper == "use_lstm" else {"attention_dim": 16, "attention_head_dim": 8}

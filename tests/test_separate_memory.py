@@ -171,9 +171,15 @@ def checked_in_training(policy):
         assert [n for n, p in policy.model.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("more", [{}, {"vf_memory": "none"}], ids=["own", "none"])
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize(("memory", "more", "framework"), [
+    pytest.param(
+        memory, more, framework, id=f"{memory}-{name}-{framework}",
+        marks=pytest.mark.attack if (memory, name, framework) == ("attention", "none", "tf") else (),
+    )
+    for memory in MEMORIES
+    for name, more in (("own", {}), ("none", {"vf_memory": "none"}))
+    for framework in ("torch", "tf")
+])  # fmt: skip
 def test_training_sees_what_acting_saw_and_saves_come_back(memory, more, framework, tmp_path):
     policy = shaken(rlcatalog.build(OBS, TWO, {**MEMORIES[memory], **APART, **more}, framework), 3)
     checked_in_training(policy)

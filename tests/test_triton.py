@@ -13,6 +13,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -35,61 +36,103 @@ BUILD = """import gymnasium, rlcatalog
 spaces = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)"""
 
 
-def run(code: str, *paths: Path) -> subprocess.CompletedProcess[str]:
+def run(code: str, *paths: Path, arguments: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     """Run a program in a fresh interpreter, with folders in front of its path."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))} if paths else dict(os.environ)
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, env=environ, cwd=ROOT
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=600, env=environ, cwd=ROOT
     )
 
 
 # --- the real libraries ----------------------------------------------------------------------------------------------
 
 
+#: Imports TensorFlow, and RLlib where it is installed, before all else; then each program is run in a process forked
+#: from this one, whose exit code and output it prints.
+TENSORFLOW_FIRST = """
+import json, os, sys, tempfile
+try:
+    from ray.rllib.algorithms.ppo import PPOConfig  # imports TensorFlow
+except ImportError:
+    pass
+import tensorflow
+for program in json.loads(sys.argv[1]):
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        if (pid := os.fork()) == 0:
+            os.dup2(out.fileno(), 1), os.dup2(err.fileno(), 2)
+            code = 1
+            try:
+                exec(program, {"__name__": "__main__"})
+                code = 0
+            except BaseException:
+                import traceback
+                traceback.print_exc()
+            sys.stdout.flush(), sys.stderr.flush()
+            os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        out.seek(0), err.seek(0)
+        print(json.dumps([code, out.read(), err.read()]))
+"""
+
+#: What each program prints is the categories of the warnings about the order, and whether all else is as it was.
+TOO_LATE = {
+    "triton": "import triton; print('alive')",
+    "ppo": """
+import sys, warnings
+flags = sys.getdlopenflags()
+from rlcatalog_ppo import PPO
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    for seed in range(2):
+        PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 8, "minibatch_size": 8, "seed": seed}).train()
+print([w.category.__name__ for w in seen if "Order" in w.category.__name__], sys.getdlopenflags() == flags)
+""",
+    "rllib": f"""
+import warnings
+import rlcatalog_rllib
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    rlcatalog_rllib.spec
+{ADAM}
+torch.use_deterministic_algorithms(True)  # as Ray does, where there is a seed
+print([w.category.__name__ for w in seen if "Order" in w.category.__name__])
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def too_late_ends() -> dict[str, tuple[int, str, str]]:
+    """How each program ends that TensorFlow came before: its exit code, output and errors."""
+    done = run(TENSORFLOW_FIRST, arguments=[json.dumps(list(TOO_LATE.values()))])
+    assert done.returncode == 0, done.stderr
+    return dict(zip(TOO_LATE, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
 @needs_triton
-def test_tensorflow_first_ends_the_process():
+def test_tensorflow_first_ends_the_process(too_late_ends):
     # What all of this is about. When it stops failing, so may we.
-    done = run("import tensorflow; import triton; print('alive')")
-    assert done.returncode < 0, done.stderr
-    assert "alive" not in done.stdout
+    code, out, err = too_late_ends["triton"]
+    assert code < 0, err
+    assert "alive" not in out
+
+
+@needs_triton
+def test_whoever_imported_tensorflow_first_is_warned_once_and_goes_on(too_late_ends):
+    code, out, err = too_late_ends["ppo"]
+    assert (code, out) == (0, "['LoadOrderWarning'] True\n"), err
+
+
+@needs_triton
+def test_rllib_imported_first_is_warned_of_and_goes_on(too_late_ends):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    code, out, err = too_late_ends["rllib"]
+    assert (code, out) == (0, "['LoadOrderWarning']\n"), err
 
 
 @needs_triton
 def test_a_tensorflow_policy_and_then_a_torch_optimizer():
     done = run(f"{BUILD}\nrlcatalog.build(*spaces, framework='tf').act([[0.0] * 3])\n{ADAM}; print('alive')")
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
-
-
-@needs_triton
-def test_whoever_imported_tensorflow_first_is_warned_once_and_goes_on():
-    done = run(
-        "import tensorflow, warnings, sys\n"
-        "flags = sys.getdlopenflags()\n"
-        "from rlcatalog_ppo import PPO\n"
-        "with warnings.catch_warnings(record=True) as seen:\n"
-        "    warnings.simplefilter('always')\n"
-        "    for seed in range(2):\n"
-        "        PPO('CartPole-v1', {'num_envs': 2, 'rollout_length': 8, 'minibatch_size': 8, 'seed': seed}).train()\n"
-        "print([w.category.__name__ for w in seen if 'Order' in w.category.__name__], sys.getdlopenflags() == flags)"
-    )
-    assert (done.returncode, done.stdout) == (0, "['LoadOrderWarning'] True\n"), done.stderr
-
-
-@needs_triton
-def test_rllib_imported_first_is_warned_of_and_goes_on():
-    pytest.importorskip("ray", reason="Ray is not installed")
-    done = run(
-        "import warnings\n"
-        "from ray.rllib.algorithms.ppo import PPOConfig\n"
-        "import rlcatalog_rllib\n"
-        "with warnings.catch_warnings(record=True) as seen:\n"
-        "    warnings.simplefilter('always')\n"
-        "    rlcatalog_rllib.spec\n"
-        f"{ADAM}\n"
-        "torch.use_deterministic_algorithms(True)\n"  # as Ray does, where there is a seed
-        "print([w.category.__name__ for w in seen if 'Order' in w.category.__name__])"
-    )
-    assert (done.returncode, done.stdout) == (0, "['LoadOrderWarning']\n"), done.stderr
 
 
 # --- what is imported first, seen with empty packages ----------------------------------------------------------------
@@ -140,18 +183,31 @@ def dotted(path: Path) -> str:
     return ".".join(parts[parts.index("src") + 1 :]).removesuffix(".__init__")
 
 
-def test_every_module_that_imports_tensorflow_has_triton_first(impostors):
-    ours = [dotted(path) for path in sources() if path.stem == "tf" or "tf" in path.parts]
-    ours = [name for name in ours if not name.startswith("compass_agents")]  # a stranger's
-    assert len(ours) > 20
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, json.dumps(ours)],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(impostors)}, cwd=ROOT,
-    )  # fmt: skip
+#: Whose modules are probed; those of the bridges are each imported first in their process as one that is unpickled is.
+PROBED = {
+    "tf": lambda path: path.stem == "tf" or "tf" in path.parts,
+    "rllib": lambda path: "rlcatalog_rllib" in path.parts,
+    "sb3": lambda path: "rlcatalog_sb3" in path.parts,
+}
+
+
+@pytest.fixture(scope="module")
+def asked(impostors) -> dict[str, dict[str, list[bool]]]:
+    """Whose → module → whether triton was there each time that it asked for TensorFlow."""
+    names = {whose: [dotted(path) for path in sources() if wanted(path)] for whose, wanted in PROBED.items()}
+    everyone = [name for found in names.values() for name in found if not name.startswith("compass_agents")]
+    done = run(PROBE, impostors, arguments=[json.dumps(everyone)])  # compass_agents is a stranger's
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [name for name in ours if False in found[name]] == []
-    assert sum(found[name] != [] for name in ours) > 20
+    order = json.loads(done.stdout)
+    return {whose: {name: order[name] for name in found if name in order} for whose, found in names.items()}
+
+
+@pytest.mark.parametrize(("whose", "modules", "asking"), [("tf", 20, 20), ("rllib", 5, 5), ("sb3", 5, 5)])
+def test_every_module_that_imports_tensorflow_has_triton_first(whose, modules, asking, asked):
+    found = asked[whose]
+    assert len(found) > modules
+    assert [name for name in found if False in found[name]] == []
+    assert sum(found[name] != [] for name in found) > asking
 
 
 def test_a_strangers_target_has_triton_first(impostors):
@@ -167,20 +223,6 @@ def test_a_strangers_target_has_triton_first(impostors):
         impostors,
     )
     assert (done.returncode, done.stdout) == (0, "False [True]\n"), done.stderr
-
-
-@pytest.mark.parametrize("bridge", ["rllib", "sb3"])
-def test_bridges_to_what_imports_tensorflow_have_triton_first(bridge, impostors):
-    """Every module of theirs, each imported first in its process as one that is unpickled is."""
-    names = [dotted(path) for path in sources() if f"rlcatalog_{bridge}" in path.parts]
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, json.dumps(names)],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(impostors)}, cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    order = json.loads(done.stdout)
-    assert [name for name in names if False in order[name]] == []
-    assert sum(order[name] != [] for name in names) > 5
 
 
 def test_our_own_code_takes_tensorflow_from_the_kernel():
@@ -263,7 +305,7 @@ def test_asking_twice_for_one_order_changes_nothing(libraries):
 def test_a_triton_that_cannot_be_imported_does_no_harm(tmp_path):
     for name, text in {"triton": "raise RuntimeError('broken')", "tensorflow": ""}.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-    done = run("from rlcatalog.frameworks import before_tensorflow as b; b(); import tensorflow; print('on')", tmp_path)
+    done = run("from rlcatalog_tf import before_tensorflow as b; b(); import tensorflow; print('on')", tmp_path)
     assert (done.returncode, done.stdout) == (0, "on\n"), done.stderr
 
 

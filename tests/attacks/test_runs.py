@@ -6,12 +6,10 @@ What forks and kills processes runs in `runs_child.py`.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 SUPPORT = Path(__file__).parent.parent / "support"
 full = pytest.mark.attack
@@ -19,9 +17,8 @@ full = pytest.mark.attack
 
 def attack(name, folder, *arguments):
     """Run an attack in a process of its own and return what it found."""
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, str(SUPPORT / "runs_child.py"), name, str(folder), *map(str, arguments)]
-    run = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
+    command = [str(SUPPORT / "runs_child.py"), name, str(folder), *map(str, arguments)]
+    run = warm.run(command, SUPPORT, {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""})
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 

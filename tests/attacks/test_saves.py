@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 from gymnasium import spaces
 
 import rlcatalog
@@ -32,9 +30,8 @@ full = pytest.mark.attack
 
 def attack(name, folder, *arguments, framework="torch"):
     """Run an attack in a process of its own and return what it found."""
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, str(SUPPORT / "saves_child.py"), name, str(folder), *map(str, arguments)]
-    run = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
+    command = [str(SUPPORT / "saves_child.py"), name, str(folder), *map(str, arguments)]
+    run = warm.run(command, SUPPORT, {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
 

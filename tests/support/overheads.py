@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
+import logging
 import sys
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,6 +15,8 @@ import pytest
 #: Ray's connectors look at one frame above their own and have the source of all of them read for it: 40 ms each.
 _LOOKS_AT_FRAMES = "ray.rllib.connectors.connector_v2"
 _stack = inspect.stack
+#: Where PyTorch's exporter makes the same table of operations anew for each file: half a second.
+_REGISTRY = "torch.onnx._internal.exporter._registration"
 
 
 def _frames_without_source(context: int = 1) -> list[inspect.FrameInfo]:
@@ -28,8 +33,22 @@ def _frames_without_source(context: int = 1) -> list[inspect.FrameInfo]:
 
 
 def pytest_configure() -> None:
-    """Let Ray's connectors look at frames alone."""
+    """Let Ray's connectors look at frames alone, and let nobody hear of the steps of PyTorch's traces."""
     inspect.stack = _frames_without_source
+    logging.getLogger("torch.__trace").propagate = False
+
+
+def pytest_runtest_setup() -> None:
+    """Let PyTorch's exporter keep its table, once it is imported."""
+    if _REGISTRY in sys.modules:
+        keep_table_of_operations()
+
+
+def keep_table_of_operations() -> None:
+    """Let PyTorch's exporter keep its table: for those who export much in one fixture."""
+    registry = import_module(_REGISTRY).ONNXRegistry
+    if not hasattr(registry.from_torchlib, "cache_info"):
+        registry.from_torchlib = staticmethod(functools.cache(registry.from_torchlib))
 
 
 def pytest_unconfigure() -> None:

@@ -43,7 +43,10 @@ class Agree(gym.Env):
                 "action_mask": (self.mask, np.zeros(0, np.int8), self.mask)}  # fmt: skip
 
 
-@pytest.mark.parametrize("memory", ["none", "lstm"])
+@pytest.mark.parametrize(
+    ("framework", "memory"),
+    [("torch", "none"), ("torch", "lstm"), ("tf", "none"), pytest.param("tf", "lstm", marks=pytest.mark.attack)],
+)
 def test_ppo_scores_what_is_stored_as_it_was_drawn_and_learns_from_it(ar, framework, memory):
     model = {**ar.SMALL, "autoregressive_order": [2], **(LSTM if memory == "lstm" else {})}
     algo = PPO(Agree, {**SHORT, "framework": framework, "model": model})

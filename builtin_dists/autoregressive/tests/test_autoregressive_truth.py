@@ -37,7 +37,9 @@ def random_space(rng):
     return Dict({"x": Box(np.array([0, -2]), np.array([1, 0]), dtype=np.int32), "y": MultiDiscrete([[2, 3], [2, 2]])})
 
 
-@pytest.mark.parametrize(("framework", "spaces"), [("torch", 200), ("tf", 40)])
+@pytest.mark.parametrize(
+    ("framework", "spaces"), [("torch", 100), ("tf", 40), pytest.param("torch", 200, marks=pytest.mark.attack)]
+)
 def test_densities_of_random_spaces_sum_to_one_and_are_the_products_of_their_conditionals(ar, framework, spaces):
     rng = np.random.default_rng(7)
     for number in range(spaces):

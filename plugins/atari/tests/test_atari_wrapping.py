@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 
 import cv2
 import gymnasium
@@ -368,15 +369,27 @@ def test_explaining_imports_neither_emulator_nor_image_library():
 # --- keys that did nothing -------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def without():
+    """What an environment shows where no key of the test's is set: its space and its first observation."""
+
+    @cache
+    def shown(preference, obs_type):
+        env = rlcatalog.wrap_env(gymnasium.make("ALE/Pong-v5", obs_type=obs_type), {"preprocessor_pref": preference})
+        return env.observation_space, env.reset(seed=0)[0]
+
+    return shown
+
+
 @pytest.mark.parametrize(("key", "value"), [("framestack", 2), ("dim", 42), ("grayscale", True), ("zero_mean", False)])
 @pytest.mark.parametrize("obs_type", ["rgb", "ram"])
 @pytest.mark.parametrize("preference", ["deepmind", "rllib", None])
-def test_a_key_that_changes_nothing_is_unread(wrapped, preference, obs_type, key, value):
+def test_a_key_that_changes_nothing_is_unread(wrapped, without, preference, obs_type, key, value):
     """What counts is what the environment emits: a key is unread if, and only if, that is the same without it."""
-    config = {"preprocessor_pref": preference}
-    envs = [wrapped("ALE/Pong-v5", {**config, **more}, obs_type=obs_type) for more in ({}, {key: value})]
-    space = envs[1].observation_space
-    same = envs[0].observation_space == space and np.array_equal(*(env.reset(seed=0)[0] for env in envs))
-    found = rlcatalog.explain(space, envs[1].action_space, {**config, key: value}).as_dict()["unread"]
+    config = {"preprocessor_pref": preference, key: value}
+    env = wrapped("ALE/Pong-v5", config, obs_type=obs_type)
+    space, seen = without(preference, obs_type)
+    same = env.observation_space == space and np.array_equal(env.reset(seed=0)[0], seen)
+    found = rlcatalog.explain(env.observation_space, env.action_space, config).as_dict()["unread"]
     assert (key in found) == same
     assert set(found) <= {key}

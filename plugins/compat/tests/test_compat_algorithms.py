@@ -65,8 +65,12 @@ class Placed(Guess):
         self.context = context
 
 
-@pytest.mark.parametrize("how", ["sync", "async"])
-@pytest.mark.parametrize("env", ["placed", Placed], ids=["name", "class"])
+@pytest.mark.parametrize(("how", "env"), [
+    pytest.param("sync", "placed", id="name-sync"),
+    pytest.param("async", "placed", id="name-async", marks=pytest.mark.attack),
+    pytest.param("sync", Placed, id="class-sync"),
+    pytest.param("async", Placed, id="class-async"),
+])  # fmt: skip
 def test_environments_are_made_from_a_context(how, env):
     register_env("placed", lambda context: Placed(context))
     trainer = ppo.PPOTrainer(config={**SMALL, "env_config": {"n": 3}, "vector": how}, env=env)

@@ -2,11 +2,10 @@
 
 import importlib
 import importlib.util
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+import warm
 from gymnasium import spaces
 
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
@@ -101,8 +100,8 @@ print("equal")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="compares with RLlib's own, which is not installed")
-def test_layers_equal_rllibs_with_the_same_weights():
-    done = subprocess.run([sys.executable, "-c", COMPARISON], capture_output=True, text=True, check=False, timeout=120)
+def test_layers_equal_rllibs_with_the_same_weights(tmp_path):
+    done = warm.run(["-c", COMPARISON], tmp_path)
     assert done.stdout.strip() == "equal", done.stderr
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 
 import gymnasium as gym
@@ -20,14 +19,6 @@ from rlcatalog_torch import TorchModelV2
 VECTOR = Box(-1, 1, (3,), np.float32)
 MASKED = Dict({"action_mask": Box(0, 1, (3,), np.int8), "v": VECTOR})
 REMEMBERING = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [4], "lstm_use_prev_reward": True}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quiet():
-    """PyTorch logs each step of a trace; pytest would keep all of it."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(logging.getLogger("torch.__trace"), "propagate", False)
-        yield
 
 
 def exported(folder, name, obs, action, config, framework="torch"):

@@ -44,7 +44,7 @@ def test_the_divergence_is_that_of_the_stored_from_the_present_distribution(fram
     np.testing.assert_allclose(array(found.kl), expected, atol=1e-5)
 
 
-@both
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
 def test_a_heavy_penalty_keeps_the_policy_near(framework):
     divergence = {}
     for coeff in (1e-6, 20.0):

@@ -297,8 +297,13 @@ def test_nor_need_one_be_where_a_vector_environment_resets_later(mode):
     assert play(policy, envs, 4) == [3.0] * 4
 
 
-@pytest.mark.parametrize("memory", [{}, {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}], ids=["", "lstm"])
-@both
+@pytest.mark.parametrize(("framework", "memory"), [
+    pytest.param("torch", {}, id="torch-"),
+    pytest.param("torch", {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}, id="torch-lstm"),
+    pytest.param("tf", {}, id="tf-"),
+    pytest.param("tf", {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}, id="tf-lstm",
+                 marks=pytest.mark.attack),
+])  # fmt: skip
 def test_an_episode_may_be_cut_where_no_action_is_available(framework, memory):
     algo = PPO(RunsOut, {**SHORT, "framework": framework, "model": {"fcnet_hiddens": [8], **memory}})
     result = algo.train()

@@ -108,10 +108,10 @@ def import_order():
 def local_ray():
     """One Ray on this machine, for all tests that need processes."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
-    workers = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    # No runtime_env: workers inherit this process's environment, and those that Ray starts beforehand are of use.
     ray.init(
-        num_cpus=4, include_dashboard=False, object_store_memory=150 * 2**20, log_to_driver=False,
-        logging_level="ERROR", runtime_env={"env_vars": workers},
+        address="local", num_cpus=4, include_dashboard=False, object_store_memory=150 * 2**20, log_to_driver=False,
+        logging_level="ERROR",
     )  # fmt: skip
     yield ray
     ray.shutdown()

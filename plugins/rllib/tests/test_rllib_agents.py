@@ -131,9 +131,18 @@ def test_each_policy_has_what_the_algorithms_own_nets_share():
     assert shared["picks"].model_config["vf_share_layers"] is True
 
 
-def test_it_trains_is_saved_restored_and_handed_on(local_ray, tmp_path):
-    local_ray.cloudpickle.register_pickle_by_value(agents_env)  # workers do not find the folder of these tests
-    config = config_of().env_runners(num_env_runners=1)
+@pytest.fixture
+def by_value(local_ray):
+    """Have Ray pickle the environment: workers do not find the folder of these tests."""
+    local_ray.cloudpickle.register_pickle_by_value(agents_env)
+    yield
+    local_ray.cloudpickle.unregister_pickle_by_value(agents_env)
+
+
+@pytest.mark.parametrize("runners", [0, pytest.param(1, marks=pytest.mark.attack)])
+def test_it_trains_is_saved_restored_and_handed_on(by_value, tmp_path, runners):
+    """With remote runners, the asynchronous algorithm below does so too."""
+    config = config_of().env_runners(num_env_runners=runners)
     algo = config.build_algo()
     result = algo.train()
     assert set(MODULES) <= set(result["learners"])
@@ -150,6 +159,25 @@ def test_it_trains_is_saved_restored_and_handed_on(local_ray, tmp_path):
     np.testing.assert_array_equal(restored.act(obs, explore=False).value, acted.value)
     assert int(restored.filter.get_state()["n"]) > 30
     again.stop()
+
+
+def test_an_asynchronous_algorithm_runs(by_value):
+    # An episode is nine steps: of three, none is cut.
+    config = config_of(APPOConfig).env_runners(num_env_runners=1, rollout_fragment_length=27)
+    config.training(train_batch_size_per_learner=27).reporting(min_sample_timesteps_per_iteration=40)
+    made = config.learners(num_learners=0).build_algo()
+    try:
+        # Wait for the actors to start: training asks without a pause, and leaves them little of the processor.
+        made.env_runner_group.foreach_env_runner(lambda runner: len(runner.sample()), local_env_runner=False)
+        while (result := made.train()).get("num_env_steps_sampled_lifetime", 0) < 80:
+            pass
+        assert set(MODULES) <= set(result["learners"])
+        obs = np.stack([AGENTS["left"][0].sample() for _ in range(5)])
+        policy = rlcatalog_rllib.to_policy(made, "both")
+        assert policy.act(obs).action.shape == (5,)
+        assert int(policy.filter.get_state()["n"]) > 80
+    finally:
+        made.stop()
 
 
 # --- whose module, and which spaces ----------------------------------------------------------------------------------

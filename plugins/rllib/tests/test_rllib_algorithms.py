@@ -3,29 +3,55 @@
 import json
 import os
 import signal
-import subprocess
 import sys
+import threading
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import users_nets_module
+import warm
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 from ray.rllib.algorithms.algorithm import Algorithm
 
 import rlcatalog
+from rlcatalog.catalog import default_catalog
 from rlcatalog.cli import main
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_rllib import to_policy
 
-MODEL = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [16]}
+#: A filter of an installed plugin's, and a model that is registered here.
+MODEL = {"observation_filter": "MeanStdFilter", "custom_model": "slim", "fcnet_hiddens": [16]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def by_value(local_ray):
+    """Have Ray pickle what is defined here: workers may not find the folder of these tests."""
+    local_ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    local_ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture(scope="module")
-def algo(local_ray, bench):
-    """PPO with two environment runners, trained for one iteration."""
-    made = bench.config("CartPole-v1", MODEL, runners=2, fragment=100, seed=0).build_algo()
-    made.train()
+def users_nets(tmp_path_factory):
+    """A user's module; its model has a name in this process, as has another that cannot be pickled."""
+    default_catalog.cache_clear()
+    catalog = default_catalog()
+    with users_nets_module.users_nets(tmp_path_factory.mktemp("code")) as module:
+        catalog.register_model("slim", module.Slim)
+        catalog.register_model("unrelated", type("Unrelated", (module.Slim,), {"lock": threading.Lock()}))
+        yield module
+    default_catalog.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def algo(local_ray, bench, users_nets):
+    """PPO with two environment runners and two learners, trained for two iterations; the last test kills a runner."""
+    config = bench.config("CartPole-v1", MODEL, runners=2, fragment=100, seed=0).learners(num_learners=2)
+    made = config.build_algo()
+    for _ in range(2):
+        made.train()
     yield made
     made.stop()
 
@@ -46,13 +72,21 @@ def test_parts_are_found_in_every_process(algo):
             os.getpid(),
             type(r.module.model).__name__,
             learned(r),
+            r.module.model.hidden.layers[0].out_features,
         ),
         local_env_runner=False,
     )
-    assert len({pid for pid, _, _ in found} - {here}) == 2
-    assert {name for _, name, _ in found} == {"FullyConnectedNetwork"}
-    assert len({n for _, _, n in found}) == 1  # they share what their filters learned
+    assert len({pid for pid, *_ in found} - {here}) == 2
+    assert {name for _, name, _, _ in found} == {"Slim"}
+    assert {width for *_, width in found} == {8}
+    assert len({n for _, _, n, _ in found}) == 1  # they share what their filters learned
     assert found[0][2] > 400
+    names = algo.learner_group.foreach_learner(
+        lambda one: (os.getpid(), type(one.module["default_policy"].unwrapped().model).__name__)
+    )
+    names = [name.get() for name in names]
+    assert len({pid for pid, _ in names} - {here, *(pid for pid, *_ in found)}) == 2
+    assert {name for _, name in names} == {"Slim"}
 
 
 def test_every_environment_runner_imports_triton_before_tensorflow(algo, import_order):
@@ -61,41 +95,25 @@ def test_every_environment_runner_imports_triton_before_tensorflow(algo, import_
     assert algo.env_runner_group.num_remote_worker_restarts() == 0
 
 
-def test_a_killed_environment_runner_does_not_end_the_run(algo):
-    before = pids(algo)
-    os.kill(before[0], signal.SIGKILL)
-    steps = algo.train()["num_env_steps_sampled_lifetime"]
-    for _ in range(20):
-        result = algo.train()
-        if len(set(pids(algo)) - {before[0]}) == 2:
-            break
-    after = pids(algo)
-    assert len(after) == 2
-    assert before[0] not in after
-    assert result["num_env_steps_sampled_lifetime"] > steps
-    known = algo.env_runner_group.foreach_env_runner(lambda r: learned(r), local_env_runner=False)
-    algo.train()
-    assert min(known) > 400  # the new one was told what the filter knows
-
-
 ACT_ALIKE = """
 import json, sys
 sys.modules["ray"] = None  # as if it were not installed
 import numpy as np, rlcatalog
+sys.path.insert(0, sys.argv[3])
+import users_nets
+rlcatalog.default_catalog().register_model("slim", users_nets.Slim)
 policy = rlcatalog.load(sys.argv[1])
 step = policy.act(np.asarray(json.loads(sys.argv[2]), np.float32), explore=False)
 print(json.dumps([step.raw_action.tolist(), step.dist_inputs.tolist()]))
 """
 
 
-def test_the_exported_policy_acts_the_same_without_ray(algo, tmp_path):
+def test_the_exported_policy_acts_the_same_without_ray(algo, users_nets, tmp_path):
     policy = to_policy(algo)
     policy.save(tmp_path / "policy")
     obs = np.random.default_rng(0).normal(0, 0.1, (9, 4)).astype(np.float32)
-    done = subprocess.run(
-        [sys.executable, "-c", ACT_ALIKE, str(tmp_path / "policy"), json.dumps(obs.tolist())],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    arguments = [str(tmp_path / "policy"), json.dumps(obs.tolist()), os.path.dirname(users_nets.__file__)]
+    done = warm.run(["-c", ACT_ALIKE, *arguments], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     raw, params = json.loads(done.stdout)
     import torch
@@ -125,14 +143,13 @@ def test_a_policy_of_rllib_leaves_as_a_file_that_needs_no_framework(algo, tmp_pa
 def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refused(algo, bench, tmp_path):
     path = algo.save_to_path(str(tmp_path / "checkpoint"))
     before = to_policy(algo)
-    restored = Algorithm.from_checkpoint(
-        path, config=algo.config.copy(copy_frozen=False).env_runners(num_env_runners=0)
-    )
+    alone = algo.config.copy(copy_frozen=False).env_runners(num_env_runners=0).learners(num_learners=0)
+    restored = Algorithm.from_checkpoint(path, config=alone)
     after = to_policy(restored)
     for name, value in before.model.get_weights().items():
         np.testing.assert_array_equal(after.model.get_weights()[name], value)
     np.testing.assert_array_equal(after.filter.get_state()["mean"], before.filter.get_state()["mean"])
-    assert after.resolution.choices["trunk"].component.name == "fcnet"
+    assert after.resolution.choices["trunk"].component.name == "slim"
     steps = restored.train()["num_env_steps_sampled_lifetime"]
     assert steps > 600
     restored.stop()
@@ -142,6 +159,33 @@ def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refu
     elsewhere.stop()
 
 
+def test_several_learners_keep_the_same_weights(algo):
+    """Their processes import RLlib, and so TensorFlow, before anything of ours: triton is loaded apart."""
+    states = algo.learner_group.foreach_learner(lambda learner: learner.module["default_policy"].get_state())
+    first, second = (state.get() for state in states)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name])
+
+
+def test_a_killed_environment_runner_does_not_end_the_run(algo):
+    before = pids(algo)
+    os.kill(before[0], signal.SIGKILL)
+    steps = algo.train()["num_env_steps_sampled_lifetime"]
+    for _ in range(20):
+        result = algo.train()
+        if len(set(pids(algo)) - {before[0]}) == 2:
+            break
+    after = pids(algo)
+    assert len(after) == 2
+    assert before[0] not in after
+    assert result["num_env_steps_sampled_lifetime"] > steps
+    known = algo.env_runner_group.foreach_env_runner(lambda r: learned(r), local_env_runner=False)
+    algo.train()
+    assert min(known) > 400  # the new one was told what the filter knows
+
+
+@pytest.mark.attack  # several agents do so in test_rllib_agents.py
 def test_an_asynchronous_algorithm_runs(local_ray, bench):
     config = bench.config("CartPole-v1", {"use_lstm": True, "lstm_cell_size": 8}, "appo", runners=1, fragment=20)
     config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=100)
@@ -152,21 +196,6 @@ def test_an_asynchronous_algorithm_runs(local_ray, bench):
         while made.train().get("num_env_steps_sampled_lifetime", 0) < 200:
             pass
         assert to_policy(made).act(np.zeros((2, 4), np.float32)).action.shape == (2,)
-    finally:
-        made.stop()
-
-
-def test_several_learners_keep_the_same_weights(local_ray, bench):
-    """Their processes import RLlib, and so TensorFlow, before anything of ours: triton is loaded apart."""
-    made = bench.config("CartPole-v1", fragment=40).learners(num_learners=2).build_algo()
-    try:
-        for _ in range(2):
-            made.train()
-        states = made.learner_group.foreach_learner(lambda learner: learner.module["default_policy"].get_state())
-        first, second = (state.get() for state in states)
-        assert first.keys() == second.keys()
-        for name, value in first.items():
-            np.testing.assert_array_equal(value, second[name])
     finally:
         made.stop()
 

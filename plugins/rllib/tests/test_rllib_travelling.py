@@ -1,16 +1,16 @@
-"""Classes of the running program reach runners, fresh processes and restored checkpoints, or an error says how."""
+"""Classes of the running program reach fresh processes and restored checkpoints, or an error says how."""
 
 import json
 import os
 import pickle
-import subprocess
 import sys
-import textwrap
 import threading
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import users_nets_module
+import warm
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
@@ -21,18 +21,6 @@ from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import MissingPluginError
 from rlcatalog_rllib.travelling import Parcel, content_of
 
-#: A user's module, beside a helper that its class needs.
-MODULE = """
-from rlcatalog_torch import FullyConnectedNetwork
-
-def halved(hiddens):
-    return [max(1, n // 2) for n in hiddens]
-
-class Slim(FullyConnectedNetwork):
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        config = {**model_config, "fcnet_hiddens": halved(model_config["fcnet_hiddens"])}
-        super().__init__(obs_space, action_space, num_outputs, config, name)
-"""
 RESTORE = """
 import json, sys
 import numpy as np
@@ -44,55 +32,43 @@ print(json.dumps([type(module.model).__name__, "users_nets" in sys.modules, step
 
 
 @pytest.fixture
-def users_nets(tmp_path, monkeypatch):
+def users_nets(tmp_path):
     """The user's module; at the end it is gone from this process."""
     (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "users_nets.py").write_text(textwrap.dedent(MODULE))
-    monkeypatch.syspath_prepend(str(tmp_path / "code"))
-    import users_nets
-
-    yield users_nets
-    sys.modules.pop("users_nets", None)
+    with users_nets_module.users_nets(tmp_path / "code") as module:
+        yield module
 
 
-def configured(model, runners=0):
+def configured(model):
     config = PPOConfig().debugging(log_level="ERROR").reporting(min_time_s_per_iteration=0)
-    config.env_runners(num_env_runners=runners, rollout_fragment_length=20)
+    config.env_runners(num_env_runners=0, rollout_fragment_length=20)
     config.training(train_batch_size_per_learner=20, minibatch_size=20, num_epochs=1)
     return rlcatalog_rllib.configure(config, "CartPole-v1", model={"fcnet_hiddens": [12], **model})
 
 
-def test_a_registered_name_reaches_runners_and_comes_back_where_its_module_is_missing(
-    local_ray, users_nets, tmp_path, monkeypatch
-):
+def test_a_registered_name_comes_back_where_its_module_is_missing(local_ray, users_nets, tmp_path, monkeypatch):
+    """How it reaches runners and learners stands in test_rllib_algorithms.py."""
     default_catalog.cache_clear()
     catalog = default_catalog()
     catalog.register_model("slim", users_nets.Slim)
     catalog.register_model("unrelated", type("Unrelated", (users_nets.Slim,), {"lock": threading.Lock()}))
     try:
-        config = configured({"custom_model": "slim"}, runners=1)
-        algo = config.build_algo()
+        algo = configured({"custom_model": "slim"}).build_algo()
         algo.train()
-        widths = algo.env_runner_group.foreach_env_runner(
-            lambda runner: runner.module.model.hidden.layers[0].out_features, local_env_runner=False
-        )
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
         obs = np.full((2, 4), 0.1, np.float32)
         value = rlcatalog_rllib.to_policy(algo).act(obs, explore=False).value
         algo.stop()
     finally:
         default_catalog.cache_clear()
-    assert widths == [6]
     # Neither the module nor the name is known any more.
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(tmp_path / "code")])
     monkeypatch.delitem(sys.modules, "users_nets")
     again = PPO.from_checkpoint(path)
     np.testing.assert_array_equal(rlcatalog_rllib.to_policy(again).act(obs, explore=False).value, value)
     again.stop()
-    environ = {**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
     module = os.path.join(path, "learner_group", "learner", "rl_module", "default_policy")
-    done = subprocess.run([sys.executable, "-c", RESTORE, module], env=environ, capture_output=True, text=True,
-                          check=False, timeout=100)  # fmt: skip
+    done = warm.run(["-c", RESTORE, module], cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     name, imported, found = json.loads(done.stdout.splitlines()[-1])
     assert (name, imported) == ("Slim", False)

@@ -3,13 +3,12 @@
 import importlib.util
 import json
 import re
-import subprocess
-import sys
 import textwrap
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import warm
 
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 
@@ -195,10 +194,8 @@ def test_an_exported_policy_acts_the_same_without_stable_baselines(tmp_path):
     plain = [
         {"a": [int(o["a"][0]), o["a"][1].tolist()], "action_mask": o["action_mask"].tolist()} for o in observations
     ]
-    found = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(WITHOUT), str(tmp_path), json.dumps(plain)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    found = warm.run(["-c", textwrap.dedent(WITHOUT), str(tmp_path), json.dumps(plain)], tmp_path)
+    assert found.returncode == 0, found.stderr
     choice, box, logp = json.loads(found.stdout)
     step = to_policy(model).act(observations, explore=False)
     assert choice == step.action[0].tolist()
