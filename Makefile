@@ -28,6 +28,8 @@ $(error P=$(P) is no package of this repository. Say P=FOLDER, one of: $(FOLDERS
 endif
 endif
 
+# What is imported is compiled once, whatever the shell says: tests start many processes.
+unexport PYTHONDONTWRITEBYTECODE
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
