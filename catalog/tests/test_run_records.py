@@ -173,7 +173,7 @@ def test_a_damaged_record_is_refused(text, tmp_path):
 
 def test_no_framework_is_imported_for_its_version():
     code = (
-        "import sys\nfrom rlcatalog.cli.surroundings import hardware, versions\n"
+        "import sys\nimport gymnasium\nfrom rlcatalog.cli.surroundings import hardware, versions\n"
         "found = versions(('ray', 'stable_baselines3'))\nhardware()\n"
         "assert not {'torch', 'tensorflow', 'ray', 'stable_baselines3'} & set(sys.modules), sys.modules\n"
         "assert not {'torch', 'tensorflow', 'ray', 'stable_baselines3'} & set(found), found\n"

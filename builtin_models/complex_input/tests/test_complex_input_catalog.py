@@ -185,7 +185,7 @@ def test_a_saved_policy_never_chooses_again(framework, fresh_catalog, tmp_path):
         ModelSpec("better", {"torch": "a:B", "tf": "a:B"}, "new", match=lambda r: Match(Rank.SPECIFIC, "I am new"))
     )
     assert "better" in later.explain(MIXED, ACTIONS, CONFIG, framework).as_dict()["model"]["chosen"]
-    again = load(later, tmp_path / "saved")
+    again = load(tmp_path / "saved", catalog=later)
     assert set(again.config["input_nets"].values()) == {"rlcatalog-fcnet/fcnet"}
     found = again.act(observations, explore=False)
     np.testing.assert_array_equal(found.dist_inputs, expected.dist_inputs)

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ NAMES = [(path, name, target) for path, module in MODULES.items() for name, targ
 
 
 def framework_of(target):
-    last = target.partition(":")[0].rpartition(".")[2]
+    last = re.split(r"[._]", target.partition(":")[0])[-1]
     return last if last in ("torch", "tf") else None
 
 

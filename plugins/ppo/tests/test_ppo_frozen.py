@@ -7,9 +7,8 @@ pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not in
 
 from drift_env import Drift
 
-import rlcatalog
 from rlcatalog.errors import ResumeWarning
-from rlcatalog.plugins import scan
+from rlcatalog.frameworks import forget_framework
 from rlcatalog_policy import Frozen
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import PPOConfig, parse
@@ -107,17 +106,17 @@ def test_a_frozen_run_that_goes_on_where_nothing_freezes_says_so(tmp_path):
     algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
     algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
-    bare = rlcatalog.Catalog([point for point in scan() if point.dist.name != "rlcatalog-onnx"], environ={})
+    forget_framework("torch", ["freeze"])
     with pytest.warns(ResumeWarning, match="cannot be had here: nothing installed here"):
-        PPO.restore(tmp_path / "checkpoint", Drift, catalog=bare)
+        PPO.restore(tmp_path / "checkpoint", Drift)
 
 
 def test_what_cannot_be_frozen_collects_as_it_is():
-    bare = rlcatalog.Catalog([point for point in scan() if point.dist.name != "rlcatalog-onnx"], environ={})
-    algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"}, catalog=bare)
+    forget_framework("torch", ["freeze"])
+    algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
     algo.train()
     assert "pip install" in algo.acting.reason
-    right = PPO(Drift, {**SMALL, "model": NET}, catalog=bare)
+    right = PPO(Drift, {**SMALL, "model": NET})
     right.train()
     for name, array in right.policy.model.get_weights().items():
         np.testing.assert_array_equal(array, algo.policy.model.get_weights()[name], err_msg=name)

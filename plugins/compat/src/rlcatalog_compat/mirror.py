@@ -127,7 +127,7 @@ def resolve(target: str, name: str) -> Any:
     """
     home, _, attribute = target.partition(":")
     for framework in ("torch", "tf"):
-        if home.rpartition(".")[2] == framework:
+        if home.endswith((f".{framework}", f"_{framework}")):
             try:
                 require_framework(framework)
             except MissingFrameworkError as error:
