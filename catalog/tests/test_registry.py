@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import sys
+import threading
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -24,6 +26,7 @@ from rlcatalog import (
     Rank,
     Request,
     SpaceInfo,
+    provided,
 )
 from rlcatalog.errors import (
     AmbiguousChoiceError,
@@ -38,7 +41,7 @@ from rlcatalog.errors import (
     PluginWarning,
     UnknownNameError,
 )
-from rlcatalog.frameworks import default_framework, framework_name, require_framework
+from rlcatalog.frameworks import default_framework, framework_name, frameworks, require_framework, table
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 
@@ -613,6 +616,27 @@ def test_an_unknown_framework_lists_what_exists(name, suggestion):
 def test_a_framework_that_is_no_text_is_unknown_too(wrong):
     with pytest.raises(UnknownNameError, match="Unknown framework"):
         framework_name(wrong)
+
+
+def test_threads_that_ask_first_wait_until_all_frameworks_are_there(monkeypatch):
+    began, specs = threading.Event(), list(provided.frameworks())
+    expected = list(frameworks())
+
+    def slow():
+        yield specs[0]
+        began.set()
+        time.sleep(0.2)  # the other thread asks meanwhile
+        yield from specs[1:]
+
+    monkeypatch.setattr(table, "_TABLE", {})
+    monkeypatch.setattr(table, "_filled", False)
+    monkeypatch.setitem(provided._found, "frameworks", slow)
+    first = threading.Thread(target=frameworks)
+    first.start()
+    assert began.wait(10)
+    found = list(frameworks())
+    first.join()
+    assert found == expected
 
 
 @pytest.mark.parametrize(

@@ -70,22 +70,33 @@ class Framework(NamedTuple):
 
 #: Name → framework, in the order in which one is looked for; those of the public index are entered at the first
 #: question. It is replaced, never changed: other threads may be going over it.
-_TABLE: dict[str, Framework] | None = None
+_TABLE: dict[str, Framework] = {}
 #: (framework, target's name) → import path that another package brings.
 _EXTENSIONS: dict[tuple[str, str], str] = {}
 _CHANGING = threading.RLock()
+_filled = _filling = False
 
 
 def frameworks() -> Mapping[str, Framework]:
-    """Return name → framework: those of the public index that are installed, in its order, then those of strangers."""
-    global _TABLE
-    if _TABLE is None:
-        with _CHANGING:
-            if _TABLE is None:
-                _TABLE = {}
-                for spec in provided.frameworks():
-                    spec.enter()
+    """Return name → framework: those of the public index that are installed, in its order, then third-party ones."""
+    if not _filled:
+        _fill()
     return _TABLE
+
+
+def _fill() -> None:
+    """Enter the frameworks of the public index; other threads wait until all are there."""
+    global _filled, _filling
+    with _CHANGING:
+        if _filled or _filling:  # entering one asks for those so far
+            return
+        _filling = True
+        try:
+            for spec in provided.frameworks():
+                spec.enter()
+            _filled = True
+        finally:
+            _filling = False
 
 
 def add_framework(framework: Framework) -> bool:
