@@ -61,8 +61,7 @@ SPECS = {
                               match=sound.matches_pendulum, examples=f"{PARTS}:pendulums"),
     "sail": CommandSpec("acme_sail", {"cli": "made_up_commands:sail"}, "sails"),
     "plain": FrameworkSpec("plain", {"backend": f"{PARTS}:Backend", "ops": f"{PARTS}:OPS"}, "NumPy", module="numpy"),
-    "program": ExporterSpec("acme_program", {"torch": f"{PARTS}:write_program", "runner": f"{PARTS}:ProgramRunner"},
-                            "programs", suffix=".acme"),
+    "program": ExporterSpec("acme_program", {"runner": f"{PARTS}:ProgramRunner"}, "programs", suffix=".acme"),
     "trunk": ModelSpec("acme_trunk", {"torch": f"{PARTS}:Trunk"}, "a net"),
 }  # fmt: skip
 #: Hook of each kind of declaration.
@@ -401,6 +400,10 @@ def plugged(monkeypatch, tmp_path):
             hooks["rlcatalog_action_dists"] = [
                 ActionDistSpec("categorical", {"plain": f"{PARTS}:PlainChoice"}, "",
                                extends="rlcatalog-categorical/categorical")]  # fmt: skip
+        if part == "program":
+            writer = {"export-acme_program": f"{PARTS}:write_program"}
+            hooks["rlcatalog_frameworks"] = [FrameworkSpec("torch", writer, "", extends="rlcatalog-torch/torch")]
+            entered.extend(hooks["rlcatalog_frameworks"])
         if hasattr(spec, "leave"):
             entered.append(spec)
         return isolated_catalog(*AROUND, PluginEntryPoint(plugin_of(**hooks), "acme-parts"))

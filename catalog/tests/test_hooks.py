@@ -184,9 +184,7 @@ DECLARATIONS = {
     "rlcatalog_frameworks": FrameworkSpec(
         "hooked", {"backend": "hook_targets:Backend", "ops": "hook_targets:OPS"}, "a framework", module="numpy"
     ),
-    "rlcatalog_exporters": ExporterSpec(
-        "form", {"torch": "hook_targets:write", "runner": "hook_targets:Runner"}, "a format", suffix=".form"
-    ),
+    "rlcatalog_exporters": ExporterSpec("form", {"runner": "hook_targets:Runner"}, "a format", suffix=".form"),
     "rlcatalog_commands": CommandSpec("greet", {"cli": "hook_targets:greet"}, "says hello"),
     "rlcatalog_checks": CheckSpec("polite", {"checks": "hook_targets:polite"}, "says hello once"),
 }

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def freeze(policy: Policy, rows: int, seed: int | None) -> Frozen:
     """Freeze a policy; see `Policy.freeze`."""
     framework = frameworks()[policy.framework]
-    if not framework.has("freeze"):
+    if framework.target("freeze") is None:
         return Frozen(policy, None, _nothing(policy.framework))
     try:
         return Frozen(policy, framework.load("freeze")(policy, rows, seed))

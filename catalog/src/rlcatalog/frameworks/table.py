@@ -48,14 +48,14 @@ class Framework(NamedTuple):
         Raises:
             NotServedError: There is none of this name.
         """
-        target = self.targets.get(what) or _EXTENSIONS.get((self.name, what))
+        target = self.target(what)
         if target is None:
             raise NotServedError(f"{user} has no code for framework={self.name!r}: nothing here declares its {what!r}.")
         return _load(target)
 
-    def has(self, what: str) -> bool:
-        """Whether there is a target of this name."""
-        return what in self.targets or (self.name, what) in _EXTENSIONS
+    def target(self, what: str) -> str | None:
+        """Return the import path of a target, or None where there is none of this name."""
+        return self.targets.get(what) or _EXTENSIONS.get((self.name, what))
 
     @property
     def is_installed(self) -> bool:

@@ -70,7 +70,7 @@ class Component:
     @property
     def frameworks(self) -> tuple[str, ...]:
         """Frameworks there is code for, or `"numpy"` or `"cli"` for parts that need none."""
-        return (*self.declaration.targets, *self.extensions)
+        return (*self.declaration.served, *self.extensions)
 
     @property
     def address(self) -> str:
@@ -132,7 +132,7 @@ class Component:
             return self.objects[framework]
         if framework in self.extensions:
             return self.extensions[framework].load(framework)
-        target, needed = self.declaration.targets[framework], _framework_of(framework)
+        target, needed = self.declaration.target_of(framework), _framework_of(framework)
         if needed is not None:
             frameworks()[needed].prepare()
         return self.imported(target)

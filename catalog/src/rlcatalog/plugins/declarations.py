@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import DeclarationError, shown
+from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.discovery import normalize
 
 if TYPE_CHECKING:
@@ -142,6 +143,15 @@ class Declaration:
                 raise DeclarationError(f"{where}: {field} must be a function, found {shown(function)}.")
         for field in ("overrides", "extends"):
             self._check_victim(field, where)
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """What there is code for: the names of targets."""
+        return tuple(self.targets)
+
+    def target_of(self, name: str) -> str:
+        """Return the import path of the code for one of `served`."""
+        return self.targets[name]
 
     def _check_names(self, field: str, where: str) -> None:
         names = getattr(self, field)
@@ -328,17 +338,32 @@ class CheckSpec(Declaration):
 class ExporterSpec(Declaration):
     """A format that policies are exported in; its name is what `policy.export(path, format=...)` is told.
 
-    Its targets are a function for each framework of policies, `write(policy, path) -> rlcatalog.export.Exported`, and
-    `"runner"`, a function `load(path) -> rlcatalog.export.Runner` that runs such a file.
+    Its target `"runner"` is a function `load(path) -> rlcatalog.export.Runner` that runs such a file. A function that
+    writes one, `write(policy, path) -> rlcatalog.export.Exported`, is a target of a framework: a `FrameworkSpec` that
+    extends it adds `"export-NAME"`.
 
     Attributes:
         suffix: How names of such files end, `".onnx"`: the format of a path where none is named; empty: of a folder.
     """
 
     kind: ClassVar[str] = "exporter"
+    targets_allowed = frozenset({"runner"})
     shows_classes = False
 
     suffix: str = ""
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The runner, and the frameworks whose policies can be written."""
+        return (*self.targets, *(name for name in frameworks() if self._writer(name) is not None))
+
+    def target_of(self, name: str) -> str:
+        """Return the import path of the runner, or of what writes a framework's policies."""
+        return self._writer(name) or self.targets[name]
+
+    def _writer(self, framework: str) -> str | None:
+        found = frameworks().get(framework)
+        return None if found is None else found.target(f"export-{self.name}")
 
     def __post_init__(self) -> None:
         super().__post_init__()

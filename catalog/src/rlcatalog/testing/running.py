@@ -48,7 +48,7 @@ def kit_of(framework: str) -> Kit:
 
 def has_kit(framework: str) -> bool:
     """Whether a framework brings anything for the kit."""
-    return framework in frameworks() and frameworks()[framework].has("kit")
+    return framework in frameworks() and frameworks()[framework].target("kit") is not None
 
 
 def seed(framework: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Declarations: the format ONNX, and what freezes policies of PyTorch."""
+"""Declarations: the format ONNX, what writes it, and what freezes policies of PyTorch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
     return [
         ExporterSpec(
             "onnx",
-            {
-                "torch": "rlcatalog_onnx.torch:write_onnx",
-                "tf": "rlcatalog_onnx.tf:write_onnx",
-                "runner": "rlcatalog_onnx.running:OnnxRunner",
-            },
+            {"runner": "rlcatalog_onnx.running:OnnxRunner"},
             "one ONNX file; acts with onnxruntime alone",
             suffix=".onnx",
         )
@@ -26,8 +22,9 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
     return [
         FrameworkSpec(
             "torch",
-            {"freeze": "rlcatalog_onnx.frozen.torch:FrozenTorch"},
-            "acts from a recorded graph, with onnxruntime",
+            {"export-onnx": "rlcatalog_onnx.torch:write_onnx", "freeze": "rlcatalog_onnx.frozen.torch:FrozenTorch"},
+            "writes ONNX, and acts from a recorded graph with onnxruntime",
             extends="rlcatalog-torch/torch",
-        )
+        ),
+        FrameworkSpec("tf", {"export-onnx": "rlcatalog_onnx.tf:write_onnx"}, "writes ONNX", extends="rlcatalog-tf/tf"),
     ]

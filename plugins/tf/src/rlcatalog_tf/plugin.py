@@ -23,7 +23,13 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
             "TensorFlow 2 with Keras 3",
             module="tensorflow",
             aliases=("tf2",),
-        )
+        ),
+        FrameworkSpec(
+            "tf",
+            {"export-savedmodel": "rlcatalog_tf.exporting:write_saved_model"},
+            "writes policies in the format savedmodel",
+            extends="rlcatalog-tf/tf",
+        ),
     ]
 
 
@@ -32,10 +38,7 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
     return [
         ExporterSpec(
             "savedmodel",
-            {
-                "tf": "rlcatalog_tf.exporting:write_saved_model",
-                "runner": "rlcatalog_tf.exporting:SavedModelRunner",
-            },
+            {"runner": "rlcatalog_tf.exporting:SavedModelRunner"},
             "a SavedModel of TensorFlow's, a folder; acts with TensorFlow",
         )
     ]

@@ -21,7 +21,13 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
             },
             "PyTorch",
             module="torch",
-        )
+        ),
+        FrameworkSpec(
+            "torch",
+            {"export-torch": "rlcatalog_torch.exporting:write_program"},
+            "writes policies in the format torch",
+            extends="rlcatalog-torch/torch",
+        ),
     ]
 
 
@@ -30,10 +36,7 @@ def rlcatalog_exporters() -> list[ExporterSpec]:
     return [
         ExporterSpec(
             "torch",
-            {
-                "torch": "rlcatalog_torch.exporting:write_program",
-                "runner": "rlcatalog_torch.exporting:ProgramRunner",
-            },
+            {"runner": "rlcatalog_torch.exporting:ProgramRunner"},
             "a program of torch.export; acts with PyTorch",
             suffix=".pt2",
         )
