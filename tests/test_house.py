@@ -90,6 +90,13 @@ def test_classes_doors_and_types_are_counted(checkout):
     assert counted["longest function"] == "3 (catalog/src/rlcatalog/spaces/info.py:13 read)"
 
 
+def test_names_of_frameworks_are_counted_in_code_alone(checkout):
+    path = checkout / "catalog/src/rlcatalog/spaces/names.py"
+    path.write_text('"""Of torch."""\nimport torch.nn\nX = {"tf": torch, "use torch": 1}  # tf\n', encoding="utf-8")
+    before = figures(checkout)["names of frameworks in its rooms that stay, in the others"]
+    assert before == "3, 0"  # the import, "tf", torch
+
+
 def test_imports_by_string_and_through_doors_are_seen(checkout):
     imports = Imports(checkout, read_sources(checkout))
     # A target that plugin.py declares closes no cycle with the file it names.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import subprocess
 import tokenize
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 #: Where packages stand in a checkout.
 PACKAGES = ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*")
@@ -86,8 +88,25 @@ class Source:
                 if {"sample", "deterministic_sample"} <= called:
                     yield f"{self.path}:{node.lineno} {node.name}"
 
+    def framework_names(self) -> int:
+        """Return how often code names a framework: in imports, names, attributes and strings without a space."""
+        count = 0
+        for node in ast.walk(self.tree):
+            value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
+            word = value if isinstance(value, str) else _WORD_OF.get(type(node), lambda _: "")(node)
+            count += " " not in word and bool(FRAMEWORKS & set(re.split(r"[.:]", word)))
+        return count
+
 
 _UNTYPED = {"Any", "object"}
+#: What frameworks are called in code.
+FRAMEWORKS = {"torch", "tf", "tf2", "tensorflow", "keras", "triton"}
+_WORD_OF: dict[type, Callable[[Any], str]] = {
+    ast.Name: lambda node: node.id,
+    ast.Attribute: lambda node: node.attr,
+    ast.alias: lambda node: node.name,
+    ast.ImportFrom: lambda node: node.module or "",
+}
 
 
 def _docstring(node: ast.AST) -> ast.Expr | None:
