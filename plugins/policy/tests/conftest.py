@@ -67,7 +67,7 @@ def same_policy() -> Callable[[Policy, Policy, Any], None]:
 def edit() -> Callable[..., dict[str, Any]]:
     """Change keys of a saved manifest and return the manifest as it was: `edit(directory, framework="tf")`.
 
-    It is signed anew, as whoever forges one would.
+    It signs the manifest again, as a forger would.
     """
 
     def change(directory: Path, **changes: Any) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def import_order():
 def local_ray():
     """One Ray on this machine, for all tests that need processes."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
-    # No runtime_env: workers inherit this process's environment, and those that Ray starts beforehand are of use.
+    # Without a runtime_env, workers inherit this process's environment, and Ray uses its prestarted workers.
     ray.init(
         address="local", num_cpus=4, include_dashboard=False, object_store_memory=150 * 2**20, log_to_driver=False,
         logging_level="ERROR",

@@ -1,4 +1,4 @@
-"""Frameworks: the table of those that plugins declare, and what a policy and a framework share.
+"""Declared frameworks, and the contracts between a policy and a framework.
 
 Other rooms ask the table for a target of a framework, such as its backend or its tensor operations, and so import no
 framework by name.

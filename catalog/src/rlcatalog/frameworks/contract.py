@@ -235,7 +235,7 @@ class Kit(Protocol):
     def gradients(
         policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
     ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return the gradients of a random loss over a batch by name, and the shapes of weights that nobody holds."""
+        """Return the gradients of a random loss by weight name, and the shapes of trained weights outside the model."""
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:

@@ -1,7 +1,7 @@
 """The table of frameworks: what each is called, what must be importable for it, and where its code stands.
 
-Frameworks are declared by plugins, with the hook `rlcatalog_frameworks`. Those that the public index names are entered
-at the first question, others when a catalog loads their plugins.
+Plugins declare frameworks with the hook `rlcatalog_frameworks`. The first question enters the frameworks of the public
+index; a catalog enters others when it loads their plugins.
 """
 
 from __future__ import annotations

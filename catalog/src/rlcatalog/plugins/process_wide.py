@@ -87,8 +87,8 @@ class FrameworkSpec(ProcessWideSpec):
     - `"kit"`: what the conformance kit asks (`rlcatalog.frameworks.Kit`);
     - `"before"`: a function to be called before anything of the framework is imported.
 
-    Other packages add targets under names of their own by `extends`: rlcatalog-ppo adds `"ppo"`. The target `"freeze"`
-    is a function `freeze(policy, rows, seed)` that returns a `rlcatalog.frameworks.FrozenBackend`.
+    Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`. The target `"freeze"` is a function
+    `freeze(policy, rows, seed)` that returns a `rlcatalog.frameworks.FrozenBackend`.
 
     Attributes:
         module: The module whose presence says that it is installed, and which its tensors' classes come from.

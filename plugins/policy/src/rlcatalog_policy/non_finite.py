@@ -1,4 +1,4 @@
-"""Checks of numbers that are none: nobody acts upon them, or learns from them, in silence.
+"""NaN and infinity checks: raise before a policy acts on a non-finite number or learns from it.
 
 Each is one sum of products over an array that is there already: finite only where all of its numbers are, and it
 takes a third of the time of `isfinite`. Where it is not, which large numbers may cause too, there is a closer look.
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 def check_step(
     logp: Array, value: Array | None, inputs: Array, encoded: Array, preprocessor: Preprocessor, t: Array | None = None
 ) -> None:
-    """Raise where an action was drawn from numbers that are none, or beside a value that is none.
+    """Raise where an action was drawn from non-finite parameters, or its value estimate is not finite.
 
     Args:
         logp: Log densities of the actions `[B]`.
@@ -63,7 +63,7 @@ def check_step(
 
 
 def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | None = None) -> None:
-    """Raise where an encoded observation holds numbers that are none.
+    """Raise where an encoded observation holds NaN or infinity.
 
     Args:
         encoded: The observations `[B, ...]`.

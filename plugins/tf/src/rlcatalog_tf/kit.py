@@ -60,7 +60,7 @@ class TFKit:
     def gradients(
         policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
     ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return the gradients of a random loss over a batch by name, and the shapes of weights that nobody holds."""
+        """Return the gradients of a random loss by weight name, and the shapes of trained weights outside the model."""
         model: Any = policy.model
         with tf.GradientTape() as tape:
             found = policy.evaluate(batch)
@@ -69,13 +69,13 @@ class TFKit:
             loss = tf.add_n([tf.reduce_sum(tf.constant(rng.normal(size=tuple(x.shape)), x.dtype) * x) for x in terms])
         variables = model.trainable_variables(as_dict=True)
         known = {id(variable) for variable in model.variables()}
-        strangers = [tuple(v.shape) for v in tape.watched_variables() if id(v) not in known]
+        outside = [tuple(v.shape) for v in tape.watched_variables() if id(v) not in known]
         found_gradients = tape.gradient(loss, list(variables.values()))
         by_name = {
             name: None if gradient is None else tf.convert_to_tensor(gradient).numpy()
             for name, gradient in zip(variables, found_gradients, strict=True)
         }
-        return by_name, strangers
+        return by_name, outside
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:

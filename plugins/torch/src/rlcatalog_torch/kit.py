@@ -62,7 +62,7 @@ class TorchKit:
     def gradients(
         policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
     ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return the gradients of a random loss over a batch by name, and the shapes of weights that nobody holds."""
+        """Return the gradients of a random loss by weight name, and the shapes of trained weights outside the model."""
         model: Any = policy.model
         model.zero_grad(set_to_none=True)
         found = policy.evaluate(batch)
@@ -72,7 +72,7 @@ class TorchKit:
         parameters = dict(model.named_parameters())
         known = {id(parameter) for parameter in parameters.values()}
         assert isinstance(loss, torch.Tensor)
-        strangers = [tuple(leaf.shape) for leaf in _leaves(loss) if id(leaf) not in known]
+        outside = [tuple(leaf.shape) for leaf in _leaves(loss) if id(leaf) not in known]
         if loss.requires_grad:
             torch.autograd.backward(loss)
         by_name = {
@@ -81,7 +81,7 @@ class TorchKit:
             if parameter.requires_grad
         }
         model.zero_grad(set_to_none=True)
-        return by_name, strangers
+        return by_name, outside
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
