@@ -4,7 +4,7 @@ An action is a place in a list. Two places hold what pushes the cart left or rig
 each step all of it is shuffled: only the embeddings say what an action does. The catalog's parts are found by
 themselves; a head compares what the network wants with every embedding. Run it with
 `python examples/parametric_actions_cartpole.py --framework tf`, with `--dqn` for Q-values, or from this folder with
-`python -m rlcatalog train parametric_actions_cartpole:ParametricCartPole-v0`.
+`python -m rlcatalog_cli train parametric_actions_cartpole:ParametricCartPole-v0`.
 """
 
 from __future__ import annotations

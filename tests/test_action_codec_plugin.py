@@ -19,8 +19,8 @@ from rlcatalog import ActionCodecSpec, ActionDistribution, ActionDistSpec, Match
 from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, DeclarationError, PluginError, SavedPolicyError
 from rlcatalog.spaces import action_codecs
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_policy import load
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

@@ -13,8 +13,8 @@ import pytest
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog.testing import PolicyOutputs, check_same_outputs, outputs_of
 from rlcatalog_ppo import PPO
+from rlcatalog_testing import PolicyOutputs, check_same_outputs, outputs_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
 

@@ -93,8 +93,8 @@ def test_its_cartpole_is_gymnasiums(env):
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory, one_thread):
     """A policy that was trained for a little while, as a file."""
-    pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
-    pytest.importorskip("onnxscript", reason="needs rlcatalog-onnx[torch], which is not installed here")
+    pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
+    pytest.importorskip("onnxscript", reason="needs rlcatalog-export[torch], which is not installed here")
     ppo = pytest.importorskip("rlcatalog_ppo", reason="needs rlcatalog-ppo, which is not installed here")
     algo = ppo.PPO("CartPole-v1", {"model": {"fcnet_hiddens": [32]}, "framework": "torch", "seed": 0})
     try:

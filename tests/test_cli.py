@@ -22,7 +22,7 @@ def rlcatalog(*arguments, code=0, **where):
 
 def test_each_command_in_a_process_of_its_own(tmp_path):
     def process(*arguments):
-        run = warm.run(["-m", "rlcatalog", *arguments], tmp_path, {"COLUMNS": "200"})
+        run = warm.run(["-m", "rlcatalog_cli", *arguments], tmp_path, {"COLUMNS": "200"})
         assert run.returncode == 0, run.stdout + run.stderr
         return run.stdout
 
@@ -249,7 +249,7 @@ def test_a_module_in_the_working_folder_is_found(tmp_path):
 
 def test_neither_framework_is_imported():
     code = (
-        "import sys\nfrom rlcatalog.cli import main\n"
+        "import sys\nfrom rlcatalog_cli import main\n"
         "for arguments in (['list', '--json'], ['explain', 'CartPole-v1', '--json'], ['--help']):\n"
         "    try:\n        main(arguments)\n    except SystemExit as stop:\n        assert not stop.code, stop.code\n"
         "found = {'torch', 'tensorflow', 'keras', 'matplotlib'} & set(sys.modules)\n"

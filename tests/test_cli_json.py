@@ -13,7 +13,7 @@ import time
 import pytest
 from command_line import rlcatalog
 
-from rlcatalog.cli import app, main
+from rlcatalog_cli import app, main
 
 #: A plugin that prints while it is loaded, from a thread that outlives the command, and when the process ends.
 NOISY = """
@@ -47,7 +47,7 @@ def test_a_plugin_that_prints_from_a_thread_and_at_the_end_breaks_no_json(tmp_pa
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-noise\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[rlcatalog.plugins]\nacme_noise = acme_noise\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from rlcatalog.cli import main; main()"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from rlcatalog_cli import main; main()"
     run = subprocess.run([sys.executable, "-c", code, "list", "--json"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     loaded = {plugin["name"]: plugin["status"] for plugin in json.loads(run.stdout)["plugins"]}
@@ -87,7 +87,7 @@ def noisy(monkeypatch):
 )
 @pytest.mark.usefixtures("noisy")
 def test_json_is_whole_while_another_thread_prints(line, tmp_path, monkeypatch):
-    monkeypatch.setattr("rlcatalog.testing.outcomes", lambda cases: [])  # the checks themselves take a while
+    monkeypatch.setattr("rlcatalog_testing.outcomes", lambda cases: [])  # the checks themselves take a while
     (tmp_path / "runs/broken").mkdir(parents=True)
     (tmp_path / "runs/broken/run.json").write_text("{")
     run = rlcatalog(*line.split(), "--json", cwd=tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from rlcatalog import Catalog
 from rlcatalog.plugins import scan
-from rlcatalog.testing import parametrize_with_checks
+from rlcatalog_testing import parametrize_with_checks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,7 +11,7 @@ import pytest
 
 from rlcatalog import Match, NoMatch, Rank, Stage
 from rlcatalog.errors import CatalogError
-from rlcatalog.testing import (
+from rlcatalog_testing import (
     Check,
     ConformanceError,
     NotApplicable,
@@ -20,7 +20,7 @@ from rlcatalog.testing import (
     isolated_catalog,
     plugin_of,
 )
-from rlcatalog.testing.checks import company, declarations, keys, memories, models
+from rlcatalog_testing.checks import company, declarations, keys, memories, models
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

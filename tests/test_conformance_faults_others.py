@@ -29,8 +29,8 @@ from rlcatalog import (
     Rank,
 )
 from rlcatalog.errors import CatalogError
-from rlcatalog.testing import Check, ConformanceError, PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
-from rlcatalog.testing.checks import (
+from rlcatalog_testing import Check, ConformanceError, PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
+from rlcatalog_testing.checks import (
     codecs,
     commands,
     densities,

@@ -11,10 +11,9 @@ import pytest
 import typer
 
 from rlcatalog import Catalog
-from rlcatalog.cli.checking import check as command
 from rlcatalog.errors import PartError, UnknownNameError
 from rlcatalog.plugins import CheckSpec, EnvWrapperSpec
-from rlcatalog.testing import (
+from rlcatalog_testing import (
     ConformanceError,
     Part,
     PluginEntryPoint,
@@ -28,6 +27,7 @@ from rlcatalog.testing import (
     plugin_of,
     require,
 )
+from rlcatalog_testing.commands import check as command
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -125,7 +125,7 @@ def test_a_plugin_brings_checks_of_its_own(monkeypatch):
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (list, r"must return rlcatalog.testing.Examples, one at least; found \[\]"),
+        (list, r"must return rlcatalog_testing.Examples, one at least; found \[\]"),
         (lambda: ["CartPole-v1"], "found .'CartPole-v1'."),
         (lambda: 1 / 0, "raised ZeroDivisionError: division by zero"),
     ],

@@ -20,7 +20,7 @@ from rlcatalog import Catalog, Match, ModelCatalog, ModelSpec, NoMatch, Rank
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.plugins import scan
-from rlcatalog.testing import PluginEntryPoint, plugin_of
+from rlcatalog_testing import PluginEntryPoint, plugin_of
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

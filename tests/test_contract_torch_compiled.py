@@ -17,8 +17,8 @@ from torch.func import functional_call, vmap
 import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.plugins import scan
-from rlcatalog.testing.examples import examples_of, quiet
-from rlcatalog.testing.running import observations_of
+from rlcatalog_testing.examples import examples_of, quiet
+from rlcatalog_testing.running import observations_of
 from rlcatalog_torch import RecurrentNetwork
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

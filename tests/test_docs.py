@@ -20,8 +20,8 @@ import rlcatalog
 from rlcatalog.config import keys_of
 from rlcatalog.errors import ConfigError, UnknownConfigKeyError
 from rlcatalog.plugins import HOOK_RETURNS, declarations, hookspecs
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog
 from rlcatalog_ppo import config as ppo
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {
@@ -29,6 +29,9 @@ PACKAGES = {
     "rlcatalog-torch": "plugins/torch",
     "rlcatalog-tf": "plugins/tf",
     "rlcatalog-policy": "plugins/policy",
+    "rlcatalog-runs": "plugins/runs",
+    "rlcatalog-testing": "plugins/testing",
+    "rlcatalog-cli": "plugins/cli",
     "rlcatalog-fcnet": "builtin_models/fcnet",
     "rlcatalog-visionnet": "builtin_models/visionnet",
     "rlcatalog-lstm": "builtin_models/lstm",
@@ -47,7 +50,7 @@ PACKAGES = {
     "rlcatalog-ppo": "plugins/ppo",
     "rlcatalog-sb3": "plugins/sb3",
     "rlcatalog-rllib": "plugins/rllib",
-    "rlcatalog-onnx": "plugins/onnx",
+    "rlcatalog-export": "plugins/export",
     "rlcatalog-compat": "plugins/compat",
 }
 SITE = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts)
@@ -127,7 +130,7 @@ def test_commands_in_readme_run(tmp_path):
     lines = re.findall(r"^\$ rlcatalog (.*)$", read("README.md"), re.M)
     assert [line.split()[0] for line in lines] == ["list", "explain", "summary", "train", "evaluate"]
     for line in lines:
-        run("-m", "rlcatalog", *re.sub(r"--steps \d+", "--steps 512", line).split(), cwd=tmp_path)
+        run("-m", "rlcatalog_cli", *re.sub(r"--steps \d+", "--steps 512", line).split(), cwd=tmp_path)
     left = {path.name for path in (tmp_path / "runs/tour").iterdir()}
     assert left == {"learning_curve.png", "metrics.jsonl", "config.json", "run.json", "policy", "checkpoints"}
 
@@ -333,7 +336,7 @@ def test_the_guide_s_own_code_runs(tmp_path):
 
 
 def test_the_guide_lists_every_kind_and_command():
-    from rlcatalog.cli.scaffold import KINDS
+    from rlcatalog_testing.scaffold import KINDS
 
     page = read("docs/plugins.md")
     begun = rows(page.partition("## Ten minutes")[2].partition("\n## ")[0])
@@ -625,7 +628,12 @@ def test_the_packages_on_disk_are_installed():
         re.findall(r"^-e \./(\S+)", read(f"requirements/{name}.txt"), re.M) for name in ("demo", "torch", "dev")
     )
     assert sorted(demo + torch + dev) == sorted(on_disk)
-    assert sorted(dev) == ["plugins/onnx", "plugins/rllib", "plugins/sb3", "plugins/tf"]  # the demo has no use for them
+    assert sorted(dev) == [
+        "plugins/export",
+        "plugins/rllib",
+        "plugins/sb3",
+        "plugins/tf",
+    ]  # the demo has no use for them
     assert on_disk == set(PACKAGES.values())
     assert "plugins/example" not in on_disk
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import warm
 
-from rlcatalog.cli import OWN_COMMANDS
 from rlcatalog.errors import CatalogError, CatalogWarning
-from rlcatalog.testing import isolated_catalog
+from rlcatalog_cli import OWN_COMMANDS
+from rlcatalog_testing import isolated_catalog
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted(path for pattern in ("catalog/src", "builtin_*/*/src", "plugins/*/src") for path in ROOT.glob(pattern)
@@ -80,7 +80,9 @@ def test_a_command_s_options_are_those_it_takes(command):
     """As its own help prints them, in a process of its own."""
     section = read("docs/reference/commands.md").partition(f"## `{command}`\n")[2].partition("\n## ")[0]
     listed = set(re.findall(r"`(--[a-z-]+)`", section))
-    done = warm.run(["-m", "rlcatalog", command, "--help"], ROOT, {"COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"})
+    done = warm.run(
+        ["-m", "rlcatalog_cli", command, "--help"], ROOT, {"COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
+    )
     assert done.returncode == 0, done.stderr
     taken = {name for line in done.stdout.splitlines() for name in re.findall(r"^[│\s*]*(--[a-z-]+)", line)}
     assert taken
@@ -99,7 +101,7 @@ def test_every_door_has_a_page_with_all_its_names():
     tool = load_tool("api_pages")
     found = tool.doors()
     assert len(found["rlcatalog"]) > 35
-    assert set(found) >= {"rlcatalog", "rlcatalog_torch", "rlcatalog_tf", "rlcatalog.testing", "rlcatalog_ppo"}
+    assert set(found) >= {"rlcatalog", "rlcatalog_torch", "rlcatalog_tf", "rlcatalog_testing", "rlcatalog_ppo"}
     for door, names in found.items():
         page = read(f"docs/reference/api/{door}.md")
         shown = set(re.findall(rf"^\.\. auto\w+:: {re.escape(door)}\.(\w+)$", page, re.M))

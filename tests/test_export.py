@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
+pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 from export_cases import built, cases
 from export_steps import near, steps_of

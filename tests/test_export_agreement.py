@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
+pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 import rlcatalog
 from rlcatalog.errors import CatalogWarning
-from rlcatalog.export import disagreement
 from rlcatalog.spaces import Simplex
+from rlcatalog_export import disagreement
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
-pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
+pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 from exported_files import OBS, TRIED, relabelled
 

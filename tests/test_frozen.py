@@ -9,7 +9,7 @@ import pickle
 import numpy as np
 import pytest
 
-pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
+pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 import torch
 from export_cases import built, cases
@@ -19,8 +19,8 @@ from scipy.stats import chisquare, kstest
 
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, CatalogWarning, NonFiniteError, NotServedError, ObservationError
-from rlcatalog.export import observations
 from rlcatalog.frameworks import forget_framework
+from rlcatalog_export import observations
 
 #: TensorFlow's are not frozen.
 NAMES = [name for name, case in cases().items() if case.framework == "torch"]
@@ -249,7 +249,7 @@ def test_without_a_package_that_freezes():
     forget_framework("torch", ["freeze"])
     policy = rlcatalog.build(VECTOR, Discrete(2), {}, "torch")
     frozen = policy.freeze(2)
-    assert "pip install 'rlcatalog-onnx[torch]'" in frozen.reason
+    assert "pip install 'rlcatalog-export[torch]'" in frozen.reason
     assert frozen.reason in frozen.explain().as_dict()["frozen"]
     obs = np.zeros((2, 3), np.float32)
     same(frozen.act(obs, explore=False), policy.act(obs, explore=False), 0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
+pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 import torch
 from frozen_policies import ROWS, VECTOR, Plain, user_policy, walk

@@ -110,7 +110,7 @@ def wrong_contents(wheel: Path, distribution: str) -> list[str]:
     wrong = [f"a second top entry: {top}" for top in sorted({n.split("/")[0] for n in names} - {module, info})]
     wrong += [f"not for users: {n}" for n in names if {"tests", "__pycache__", "conftest.py"} & set(n.split("/"))]
     wrong += [f"not for users: {n}" for n in names if n.split("/")[-1].startswith("test_")]
-    expected = "rlcatalog = rlcatalog.cli:main" if distribution == "rlcatalog" else f"{module}.plugin"
+    expected = "rlcatalog = rlcatalog_cli:main" if distribution == "rlcatalog" else f"{module}.plugin"
     if expected not in entry_points:
         wrong.append(f"no entry point {expected!r}")
     if f"{module}/py.typed" not in names:
@@ -604,14 +604,14 @@ def test_a_few_packages_act_with_one_framework_and_name_the_other_ones_extra(env
 
 def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment):
     alone = environment("rlcatalog", without=("torch", "tensorflow"))
-    listing = alone.run("-m", "rlcatalog", "list")
+    listing = alone.run("-m", "rlcatalog_cli", "list")
     assert listing.returncode == 0, listing.stderr
     assert "No plugins are installed" in listing.stdout
     assert "pip install rlcatalog-atari rlcatalog-attention" in " ".join(listing.stdout.split())
-    as_json = alone.run("-m", "rlcatalog", "list", "--json")
+    as_json = alone.run("-m", "rlcatalog_cli", "list", "--json")
     assert as_json.returncode == 0, as_json.stderr
     assert json.loads(as_json.stdout) == {"plugins": [], "components": []}
-    explained = alone.run("-m", "rlcatalog", "explain", "CartPole-v1")
+    explained = alone.run("-m", "rlcatalog_cli", "explain", "CartPole-v1")
     assert explained.returncode == 1
     assert "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors" in explained.stderr
     assert "Traceback" not in explained.stderr
@@ -682,7 +682,7 @@ MISSED = {**dict.fromkeys(NEEDED_BY_CARTPOLE, "CartPole-v1"), "rlcatalog-gaussia
 #: Several command lines, one after another; of each, its exit status and what it printed.
 COMMANDS = """
 import contextlib, io, json, sys
-from rlcatalog.cli import main
+from rlcatalog_cli import main
 
 found = []
 for line in json.loads(sys.argv[1]):

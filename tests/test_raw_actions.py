@@ -13,7 +13,7 @@ import rlcatalog
 from rlcatalog import ActionCodecSpec, ActionDistribution, ActionDistSpec, Match, NoMatch, Rank
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ActionError, MissingColumnError, NotServedError, PartError
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

@@ -17,8 +17,16 @@ import warm
 from gymnasium.spaces import Box, Dict, Discrete
 
 import rlcatalog
-from rlcatalog.cli import main
-from rlcatalog.cli.scaffold import (
+from rlcatalog.errors import (
+    DuplicateNameError,
+    MissingExtraError,
+    UnknownNameError,
+)
+from rlcatalog.plugins import incompatible_reason
+from rlcatalog.plugins.discovery import Candidate
+from rlcatalog_cli import main
+from rlcatalog_testing import PluginEntryPoint, check_plugin, isolated_catalog
+from rlcatalog_testing.scaffold import (
     FRAMEWORKS,
     KINDS,
     LONGEST_NAME,
@@ -27,14 +35,6 @@ from rlcatalog.cli.scaffold import (
     package_files,
     write_package,
 )
-from rlcatalog.errors import (
-    DuplicateNameError,
-    MissingExtraError,
-    UnknownNameError,
-)
-from rlcatalog.plugins import incompatible_reason
-from rlcatalog.plugins.discovery import Candidate
-from rlcatalog.testing import PluginEntryPoint, check_plugin, isolated_catalog
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "catalog/src/rlcatalog/cli/templates"
@@ -374,7 +374,7 @@ def test_errors_are_typed():
 
 def test_a_name_of_somebody_s_that_is_installed_is_refused(monkeypatch):
     """A longer installed name that the new package's key would begin with owns that key."""
-    from rlcatalog.cli import scaffold
+    from rlcatalog_testing import scaffold
 
     points = [PluginEntryPoint("x", "acme-net-width")]
     monkeypatch.setattr(scaffold, "scan", lambda: points)
@@ -399,7 +399,7 @@ def test_without_the_template_engine_the_extra_is_named(monkeypatch):
 
 
 def test_the_version_is_printed_without_looking_for_plugins(capsys, monkeypatch):
-    from rlcatalog.cli import app
+    from rlcatalog_cli import app
 
     monkeypatch.setattr(app, "default_catalog", None)
     with pytest.raises(SystemExit) as ended:

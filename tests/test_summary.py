@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 import rlcatalog
 from rlcatalog import Match, ModelSpec, Rank
-from rlcatalog.cli import make_app
 from rlcatalog.errors import MissingExtraError
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
+from rlcatalog_cli import make_app
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
@@ -121,7 +121,7 @@ def test_the_weights_of_a_class_that_does_not_announce_them_are_counted_once_it_
 
 def test_a_summary_imports_no_framework(tmp_path):
     code = (
-        "import sys; from rlcatalog.cli import main; main(['summary', 'CartPole-v1', '--json']);"
+        "import sys; from rlcatalog_cli import main; main(['summary', 'CartPole-v1', '--json']);"
         " assert not {'torch', 'tensorflow'} & set(sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)

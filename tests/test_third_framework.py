@@ -14,9 +14,9 @@ import rlcatalog
 from rlcatalog import FrameworkSpec, ModelSpec
 from rlcatalog.errors import DeclarationError, NotServedError, UnknownNameError
 from rlcatalog.frameworks import frameworks
-from rlcatalog.testing import PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
 from rlcatalog_policy import load
 from rlcatalog_ppo import PPO
+from rlcatalog_testing import PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
 
 SPACE, ACTIONS = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(4)
 PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")

@@ -62,7 +62,6 @@ def measure_imports(imports: Imports) -> Iterator[Row]:
         ("arrows beside the table of packages", imports.arrows()),
     ):
         yield measure, "; ".join([str(len(entries)), *entries]), "0"
-    yield "imports of the policy by rooms that are to be packages", str(len(imports.borrowed())), ""
 
 
 def measure_calls(folder: Path) -> Iterator[Row]:

@@ -23,16 +23,12 @@ ALLOWED = {
     "rlcatalog_export": frozenset({"rlcatalog_policy", "rlcatalog_preprocessors"}),
     "rlcatalog_runs": frozenset({"rlcatalog_policy"}),
     "rlcatalog_testing": frozenset({"rlcatalog_policy"}),
-    "rlcatalog_onnx": frozenset({"rlcatalog_policy", "rlcatalog_preprocessors"}),
     "rlcatalog_compat": frozenset({"rlcatalog_policy", "rlcatalog_ppo"}),
     **{f"rlcatalog_{engine}": frozenset({"rlcatalog_policy", "rlcatalog_runs"}) for engine in ENGINES},
 }
 # All of their files are PyTorch's.
 for _engine in ("sb3", "rllib"):
     ALLOWED[f"rlcatalog_{_engine}"] |= {"rlcatalog_torch"}
-
-#: Rooms of the kernel that are to be packages, and what they import until then.
-LEAVING, BORROWED = ("export", "testing", "cli"), "rlcatalog_policy"
 
 #: What a file may import beside that, by a part of its path: the package that alone loads it.
 ALLOWED_BY_FILE = {
@@ -128,13 +124,8 @@ class Imports:
             f"{name} -> {other}"
             for name, others in self.imports.items()
             for other in sorted(others)
-            if not _is_allowed(name, other.partition(".")[0]) and not _is_borrowed(name, other)
+            if not _is_allowed(name, other.partition(".")[0])
         ]
-
-    def borrowed(self) -> list[str]:
-        """Return the imports that the rooms which are to be packages may have until then."""
-        return [f"{name} -> {other}" for name, others in self.imports.items() for other in sorted(others)
-                if _is_borrowed(name, other)]  # fmt: skip
 
     def names_at_doors(self, packages: Iterable[str] = ("rlcatalog",)) -> list[tuple[str, str]]:
         """Return (door, name) for each name at the doors of packages: of the package itself and of its rooms."""
@@ -168,11 +159,6 @@ def _is_allowed(module: str, package: str) -> bool:
         return True
     by_file = {ALLOWED_BY_FILE[part] for part in path if part in ALLOWED_BY_FILE}
     return own != "rlcatalog" and package in ALLOWED.get(own, frozenset()) | by_file
-
-
-def _is_borrowed(module: str, other: str) -> bool:
-    own, room, *_ = [*module.split("."), ""]
-    return own == "rlcatalog" and room in LEAVING and other.partition(".")[0] == BORROWED
 
 
 def _statements(source: Source) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from rlcatalog.cli.scaffold import import_name, package_files
+from rlcatalog_testing.scaffold import import_name, package_files
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs/plugins.md"

@@ -55,7 +55,7 @@ def tried(folder: Path, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as made:
         code = Path(made) / "code"
         shutil.copytree(folder / "code", code)
-        main = "import sys; from rlcatalog.cli import main; sys.exit(main())"
+        main = "import sys; from rlcatalog_cli import main; sys.exit(main())"
         ported = child([sys.executable, "-c", main, "port", str(code), "--write"], made, 120)
         found["notes"] = [
             line.removeprefix(f"{code}/") for line in ported.stdout.splitlines() if line.startswith(str(code))

@@ -14,12 +14,12 @@ from pathlib import Path
 import gymnasium as gym
 
 from rlcatalog import Catalog, SpaceInfo
-from rlcatalog.cli import OWN_COMMANDS
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError
-from rlcatalog.export import exporters
 from rlcatalog.plugins import Request, scan
 from rlcatalog.spaces import Repeated, Simplex
+from rlcatalog_cli import OWN_COMMANDS
+from rlcatalog_export import exporters
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNEL = ROOT / "catalog/src/rlcatalog"

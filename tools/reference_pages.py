@@ -19,13 +19,13 @@ from config_table import public_index_catalog, table
 
 from rlcatalog import errors
 from rlcatalog.choice import MODEL_SLOTS
-from rlcatalog.cli import OWN_COMMANDS, make_app
-from rlcatalog.testing.kit import OWN
+from rlcatalog_cli import OWN_COMMANDS, make_app
+from rlcatalog_testing.kit import OWN
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs/reference"
 #: Modules whose errors are shown to users.
-MODULES = ("rlcatalog.errors", "rlcatalog.testing", "rlcatalog_compat.mirror")
+MODULES = ("rlcatalog.errors", "rlcatalog_testing", "rlcatalog_compat.mirror")
 _KINDS = {
     "preprocessor": "Preprocessors",
     "filter": "Filters",
@@ -72,7 +72,7 @@ def errors_page() -> str:
     ]
     for name, cls in error_classes().items():
         module = "" if cls.__module__ == "rlcatalog.errors" else f"{cls.__module__}."
-        place = "rlcatalog.testing." if cls.__module__.startswith("rlcatalog.testing") else module
+        place = "rlcatalog_testing." if cls.__module__.startswith("rlcatalog_testing") else module
         bases = " and ".join(f"`{base.__name__}`" for base in cls.__bases__)
         doc, _, attributes = (inspect.getdoc(cls) or "").partition("\n\nAttributes:\n")
         text += [f"## `{name}`", "", " ".join(doc.split())]

@@ -413,11 +413,11 @@ REAL = [
 
 
 def command(*arguments, folders, **environ):
-    """Run `python -m rlcatalog` with the plugins of some folders beside the installed ones."""
+    """Run `python -m rlcatalog_cli` with the plugins of some folders beside the installed ones."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
     clean |= {"PYTHONPATH": os.pathsep.join(map(str, folders)), "PYTHONDONTWRITEBYTECODE": "1", **environ}
     return subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "rlcatalog", *arguments],
+        [sys.executable, "-X", "importtime", "-m", "rlcatalog_cli", *arguments],
         env=clean, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 

@@ -14,11 +14,11 @@ import pytest
 
 import rlcatalog
 from rlcatalog import Catalog, Filter, Match, ModelSpec, ModelV2, NoMatch, PreprocessorSpec, Rank, Stage
-from rlcatalog.cli import main
-from rlcatalog.cli.printing import print_explanation
 from rlcatalog.errors import DeclarationError, DuplicateNameError, ModelContractError, PluginWarning
 from rlcatalog.plugins import scan
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
+from rlcatalog_cli import main
+from rlcatalog_cli.printing import print_explanation
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)
@@ -120,7 +120,7 @@ def test_control_characters_of_a_plugin_do_not_reach_the_terminal():
 
 def test_the_command_shows_the_keys_of_memory_and_head_and_those_that_nothing_reads(capsys, monkeypatch):
     made = isolated_catalog(*PARTS, "rlcatalog-parametric")
-    monkeypatch.setattr("rlcatalog.cli.explaining.default_catalog", lambda: made)
+    monkeypatch.setattr("rlcatalog_cli.explaining.default_catalog", lambda: made)
     arguments = ["explain", "CartPole-v1", "--framework", "torch"]
     settings = ["use_lstm=true", "use_parametric=false", "conv_filters=nature"]
     with pytest.raises(SystemExit) as ended:

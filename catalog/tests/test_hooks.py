@@ -36,7 +36,7 @@ from rlcatalog import (
     Stage,
 )
 from rlcatalog.plugins import HOOK_RETURNS, hookspecs
-from rlcatalog.testing import check
+from rlcatalog_testing import check
 
 #: Every hook and what its list holds. None takes an argument.
 HOOKS = {
@@ -290,7 +290,7 @@ def test_a_declared_command_runs(tmp_path, install):
 
     def run(*arguments):
         return subprocess.run(
-            [sys.executable, "-m", "rlcatalog", *arguments],
+            [sys.executable, "-m", "rlcatalog_cli", *arguments],
             env=clean | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpe
 from rlcatalog.config import read_config
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, OutrankedWarning, PluginError, PluginWarning
 from rlcatalog.plugins import reporting
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog
 
 HEALTHY = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
 BOX, DISCRETE = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
@@ -223,7 +223,7 @@ def test_a_class_shown_at_a_door_is_its_owners(plugin, module, monkeypatch):
 def run(folder, *arguments, flags=(), **environ):
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
     clean |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200", **environ}
-    return subprocess.run([sys.executable, *flags, "-m", "rlcatalog", *arguments], env=clean, capture_output=True,
+    return subprocess.run([sys.executable, *flags, "-m", "rlcatalog_cli", *arguments], env=clean, capture_output=True,
                           text=True, timeout=120, check=False)  # fmt: skip
 
 

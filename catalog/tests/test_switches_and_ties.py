@@ -14,7 +14,7 @@ import pytest
 import rlcatalog
 from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, Request, SpaceInfo
 from rlcatalog.errors import AmbiguousChoiceError, PartError, PluginWarning
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)

@@ -15,7 +15,7 @@ import rlcatalog
 from rlcatalog import Catalog, EnvWrapperSpec, Match, ModelSpec, NoMatch, Rank, Stage
 from rlcatalog.config import KernelConfig
 from rlcatalog.errors import CatalogWarning, DeclarationError, PluginWarning, UnreadKeysWarning
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = gym.spaces.Box(0, 255, (42, 42, 3), np.uint8)

@@ -13,7 +13,7 @@ import pytest
 
 import rlcatalog
 import rlcatalog_ppo.config
-from rlcatalog.cli import main
+from rlcatalog_cli import main
 
 ENVIRONMENTS = [
     "CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "CartPole-v0", "Taxi-v3", "a:b:c", ":", "::",

@@ -29,7 +29,7 @@ from rlcatalog import (
 from rlcatalog.errors import CatalogError
 from rlcatalog.observations import make_filter
 from rlcatalog.plugins import scan
-from rlcatalog.testing import PluginEntryPoint
+from rlcatalog_testing import PluginEntryPoint
 
 #: What a method of the contract may return instead of an array or a shape.
 WRONG = [

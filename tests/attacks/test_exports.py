@@ -11,7 +11,7 @@ import time
 import onnx
 import pytest
 
-pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
+pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 from exported_files import TRIED, interface_of, relabelled
 

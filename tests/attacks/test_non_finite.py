@@ -17,9 +17,10 @@ from torch import nn
 from typer.testing import CliRunner
 
 import rlcatalog
-from rlcatalog.cli import json_line, make_app
 from rlcatalog.errors import ModelContractError, NonFiniteError
+from rlcatalog_cli import make_app
 from rlcatalog_ppo import PPO
+from rlcatalog_runs import json_line
 from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from broken_plugins import Broken, install_parts, table
 
-from rlcatalog.cli.printing import print_explanation, print_list
 from rlcatalog.errors import PluginWarning
 from rlcatalog.plugins import reporting
-from rlcatalog.testing import isolated_catalog
+from rlcatalog_cli.printing import print_explanation, print_list
+from rlcatalog_testing import isolated_catalog
 
 HEALTHY = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-visionnet", "rlcatalog-lstm",
            "rlcatalog-categorical", "rlcatalog-gaussian", "rlcatalog-ppo")  # fmt: skip

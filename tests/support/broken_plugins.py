@@ -31,7 +31,7 @@ from rlcatalog import (
     Stage,
 )
 from rlcatalog.errors import ConfigError
-from rlcatalog.testing import PluginEntryPoint, plugin_of
+from rlcatalog_testing import PluginEntryPoint, plugin_of
 
 #: Module that the targets and config structs of broken plugins are in.
 PARTS = "made_up_broken_parts"

@@ -12,7 +12,7 @@ from unittest import mock
 
 from gymnasium.envs.registration import registry
 
-from rlcatalog.cli import main
+from rlcatalog_cli import main
 
 #: What Python ignores in a program that asks for nothing else.
 _IGNORED = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)

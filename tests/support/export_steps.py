@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from rlcatalog.export.checking import observations
+from rlcatalog_export.checking import observations
 from rlcatalog_tf.random import Noise
 from rlcatalog_torch.drawing import Drawing
 

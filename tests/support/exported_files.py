@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog_onnx.running import INTERFACE, write_sealed
+from rlcatalog_export.onnx import INTERFACE, write_sealed
 
 OBS = spaces.Dict(d=spaces.Discrete(3), v=spaces.Box(-1, 1, (2,), np.float32))
 ACTION = spaces.Box(-1, 2, (2,), np.float32)

@@ -15,7 +15,7 @@ from torch import nn
 from rlcatalog import Match, ModelSpec, NoMatch, Rank, Stage
 from rlcatalog.config import read_config
 from rlcatalog.models import ModelV2
-from rlcatalog.testing import Example
+from rlcatalog_testing import Example
 from rlcatalog_torch import TorchModelV2, steps_of
 
 VECTOR = spaces.Box(-1, 1, (4,), np.float32)

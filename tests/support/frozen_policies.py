@@ -5,7 +5,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 import rlcatalog
-from rlcatalog.export import observations
+from rlcatalog_export import observations
 from rlcatalog_torch import TorchModelV2
 
 VECTOR = Box(-1, 1, (3,), np.float32)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlcatalog.testing import plugin_of
+from rlcatalog_testing import plugin_of
 
 
 class MadeUpDistribution:

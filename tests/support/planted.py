@@ -29,8 +29,8 @@ from rlcatalog import (
     Rank,
 )
 from rlcatalog.plugins import scan
-from rlcatalog.testing import PluginEntryPoint, plugin_of
 from rlcatalog_policy import load
+from rlcatalog_testing import PluginEntryPoint, plugin_of
 
 #: What brings the faulty parts, and the module their targets are in.
 DISTRIBUTION, VERSION, NAME, MODULE = "acme-planted", "2.5", "acme_planted", "acme_planted_parts"

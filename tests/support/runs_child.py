@@ -27,8 +27,8 @@ import numpy as np
 from saves_child import counted, in_child, kill
 
 import rlcatalog
-from rlcatalog.cli import main
 from rlcatalog.errors import CatalogError
+from rlcatalog_cli import main
 from rlcatalog_policy import RegularFile, TensorFile, checksum_of, to_bytes
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.checkpoints import read

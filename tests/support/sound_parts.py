@@ -15,9 +15,8 @@ from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import TensorOps, tensor_ops
 from rlcatalog.models import output_plan
-from rlcatalog.testing import Example
+from rlcatalog_testing import Example
 from rlcatalog_torch import FullyConnectedNetwork
-from rlcatalog_torch.exporting import ProgramRunner as ProgramRunner, write_program as write_program
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
 

@@ -23,7 +23,7 @@ from rlcatalog.errors import (
     StaleOutputError,
     UnreadKeysWarning,
 )
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog
 from rlcatalog_tf import AttentionWrapper as TFWrapper, GTrXLNet as TFNet
 from rlcatalog_torch import AttentionWrapper as TorchWrapper, FullyConnectedNetwork, GTrXLNet as TorchNet
 

@@ -14,7 +14,7 @@ from random_spaces import Case, limit_of
 from rlcatalog.catalog import Catalog
 from rlcatalog.observations import rows
 from rlcatalog.spaces import Repeated, SpaceInfo
-from rlcatalog.testing import isolated_catalog
+from rlcatalog_testing import isolated_catalog
 
 PLUGINS = [
     "rlcatalog-complex-input",

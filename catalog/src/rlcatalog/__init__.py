@@ -51,5 +51,5 @@ provided.provide(
     frameworks=lambda: importlib.import_module("rlcatalog.plugins").load_frameworks(),
     framework_names=lambda: importlib.import_module("rlcatalog.plugins").public_index.frameworks(),
     action_codecs=lambda: importlib.import_module("rlcatalog.plugin").rlcatalog_action_codecs(),
-    exporting=lambda: importlib.import_module("rlcatalog.export"),
+    exporting=lambda: importlib.import_module("rlcatalog_export"),
 )

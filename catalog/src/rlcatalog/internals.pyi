@@ -1,6 +1,7 @@
 from ._version import __version__ as __version__
 from .actions.distribution import stored_class as stored_class
 from .actions.lowering import carried as carried, lowered_actions as lowered_actions
+from .catalog.environments import look_here as look_here
 from .choice.env_wrappers import asked as asked
 from .choice.showing import (
     SHOWN_SLOTS as SHOWN_SLOTS,

@@ -5,7 +5,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from rlcatalog.cli import main
+from rlcatalog_cli import main
 from rlcatalog_compat import frames, kept
 from rlcatalog_compat.porting.porter import port
 

@@ -11,7 +11,7 @@ import pytest
 
 import rlcatalog
 from rlcatalog.errors import DeclarationError, PluginWarning
-from rlcatalog.testing import PluginEntryPoint, check_plugin, isolated_catalog
+from rlcatalog_testing import PluginEntryPoint, check_plugin, isolated_catalog
 
 PACKAGE = Path(__file__).resolve().parents[1]
 INSTALLED = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-gaussian")

@@ -199,7 +199,7 @@ def test_an_optimiser_that_was_given_the_state_takes_the_same_steps(shape, conve
 
 COMMANDS = """
 import contextlib, json, sys
-from rlcatalog.cli import main
+from rlcatalog_cli import main
 
 def note():
     found.append([name for name in ("torch._dynamo", "sympy", "triton") if name in sys.modules])

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog.cli import main
 from rlcatalog.errors import ResumeWarning, SavedPolicyError
+from rlcatalog_cli import main
 from rlcatalog_policy import checksum_of
 from rlcatalog_ppo import PPO, checkpoints
 from rlcatalog_ppo.callbacks import Evaluation

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
+pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 from drift_env import Drift
 

@@ -15,16 +15,16 @@ import pytest
 import typer
 
 import rlcatalog
-from rlcatalog.cli import (
+from rlcatalog_cli import main
+from rlcatalog_ppo import checkpoints, cli
+from rlcatalog_runs import (
     Interrupted,
     checkpoint_steps,
     checkpoints_of,
     interruptible,
-    main,
     newest_checkpoint,
     prune_checkpoints,
 )
-from rlcatalog_ppo import checkpoints, cli
 
 SMALL = ["--set", "num_envs=2", "--set", "rollout_length=25", "--set", "minibatch_size=25", "--set", "num_epochs=1",
          "--model", "fcnet_hiddens=[8]", "--framework", "torch", "--quiet"]  # fmt: skip
@@ -125,7 +125,7 @@ def test_there_is_nothing_to_go_on_with(tmp_path, capsys):
 def test_a_signal_leaves_a_policy_and_a_run_to_go_on_with(number, tmp_path):
     folder = tmp_path / "run"
     arguments = ["CartPole-v1", "--steps", "10000000", *SMALL, "--out", str(folder)]
-    process = subprocess.Popen([sys.executable, "-m", "rlcatalog", "train", *arguments], text=True,
+    process = subprocess.Popen([sys.executable, "-m", "rlcatalog_cli", "train", *arguments], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
     metrics = folder / "metrics.jsonl"
     deadline = time.monotonic() + 120

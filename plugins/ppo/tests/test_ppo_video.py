@@ -11,7 +11,7 @@ import pytest
 import rlcatalog
 from rlcatalog.errors import ConfigError, MissingExtraError, NotServedError
 from rlcatalog_ppo import video
-from rlcatalog_ppo.cli import evaluate
+from rlcatalog_ppo.commands import evaluate
 from rlcatalog_ppo.environments import maker, vector
 from rlcatalog_ppo.evaluation import play
 

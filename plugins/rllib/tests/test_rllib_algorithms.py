@@ -17,8 +17,8 @@ from ray.rllib.algorithms.algorithm import Algorithm
 
 import rlcatalog
 from rlcatalog.catalog import default_catalog
-from rlcatalog.cli import main
 from rlcatalog.errors import SavedPolicyError
+from rlcatalog_cli import main
 from rlcatalog_rllib import to_policy
 
 #: A filter of an installed plugin's, and a model that is registered here.
@@ -130,7 +130,7 @@ def test_the_exported_policy_acts_the_same_without_ray(algo, users_nets, tmp_pat
 
 
 def test_a_policy_of_rllib_leaves_as_a_file_that_needs_no_framework(algo, tmp_path):
-    pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
+    pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
     policy = to_policy(algo)
     policy.export(tmp_path / "policy.onnx")
     obs = np.random.default_rng(0).normal(0, 0.1, (9, 4)).astype(np.float32)

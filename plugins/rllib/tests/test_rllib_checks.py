@@ -8,8 +8,8 @@ import torch
 
 from rlcatalog import Catalog
 from rlcatalog.plugins import scan
-from rlcatalog.testing import NotApplicable, Part, cases
 from rlcatalog_rllib.checks import rllib_moves_every_weight
+from rlcatalog_testing import NotApplicable, Part, cases
 from rlcatalog_torch import FullyConnectedNetwork
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
-pytest.importorskip("onnxruntime", reason="needs rlcatalog-onnx, which is not installed here")
+pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete

@@ -18,8 +18,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from rlcatalog import ActionCodecSpec
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
-from rlcatalog.testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_sb3 import CatalogExtractor, CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, for_sb3
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_torch import Categorical, TorchModelV2
 
 

@@ -20,8 +20,9 @@ from stable_baselines3.common.logger import Logger
 from typer.testing import CliRunner
 
 import rlcatalog
-from rlcatalog.cli import Interrupted, Interrupts, checkpoint_steps, checkpoints_of, make_app, read_record
 from rlcatalog.errors import ConfigError, NonFiniteError, RunFolderError, SavedPolicyError
+from rlcatalog_cli import make_app
+from rlcatalog_runs import Interrupted, Interrupts, checkpoint_steps, checkpoints_of, read_record
 from rlcatalog_sb3.algorithms import make
 from rlcatalog_sb3.flattening import for_sb3
 from rlcatalog_sb3.keeping import Keeping, restore
@@ -51,7 +52,7 @@ def rows(folder):
     ("PPO", signal.SIGINT), pytest.param("DQN", signal.SIGTERM, marks=pytest.mark.attack)
 ])  # fmt: skip
 def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path):
-    command = [sys.executable, "-c", "from rlcatalog.cli import main; main()"]
+    command = [sys.executable, "-c", "from rlcatalog_cli import main; main()"]
     command += train(tmp_path, algo, 10_000_000, "--checkpoint-every", "64")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

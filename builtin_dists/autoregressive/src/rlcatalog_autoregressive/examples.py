@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog.frameworks import tensor_ops
-from rlcatalog.testing import Example
+from rlcatalog_testing import Example
 
 _VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 

@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlcatalog.spaces import Simplex
-from rlcatalog.testing import Example
+from rlcatalog_testing import Example
 
 
 def simplexes() -> list[Example]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog.testing import Example
+from rlcatalog_testing import Example
 
 _VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 _BOX = spaces.Box(-1, 1, (2,), np.float32)

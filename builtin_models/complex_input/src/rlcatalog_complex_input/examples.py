@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog.testing import Example
+from rlcatalog_testing import Example
 
 
 def examples() -> list[Example]:

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog.spaces import Repeated
-from rlcatalog.testing import Example
+from rlcatalog_testing import Example
 
 _STATE = spaces.Box(-1, 1, (4,), np.float32)
 _EMBEDDING = spaces.Box(-1, 1, (5,), np.float32)

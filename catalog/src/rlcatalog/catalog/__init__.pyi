@@ -8,4 +8,5 @@ from .default import (
     register_preprocessor as register_preprocessor,
     wrap_env as wrap_env,
 )
+from .environments import make_env as make_env
 from .model_catalog import ModelCatalog as ModelCatalog

@@ -91,7 +91,7 @@ class Declaration:
         overrides: `"distribution/name"` of the component this one replaces under the same name, or None.
         extends: `"distribution/name"` of the component that this one's targets are added to, for frameworks that it has
             no code for, or None; nothing else of this declaration is then read.
-        examples: Import path of a function that returns `rlcatalog.testing.Example`s, for the conformance kit, or None:
+        examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the conformance kit, or None:
             the standard spaces that it fits will do.
     """
 
@@ -328,7 +328,7 @@ class CommandSpec(Declaration):
 
 @dataclass(frozen=True)
 class CheckSpec(Declaration):
-    """A check of the conformance kit: `targets={"checks": "pkg.checks:function"}` names a `rlcatalog.testing.Check`."""
+    """A check of the conformance kit: `targets={"checks": "pkg.checks:function"}` names a `rlcatalog_testing.Check`."""
 
     kind: ClassVar[str] = "check"
     targets_allowed = frozenset({"checks"})
@@ -338,8 +338,8 @@ class CheckSpec(Declaration):
 class ExporterSpec(Declaration):
     """A format that policies are exported in; its name is what `policy.export(path, format=...)` is told.
 
-    Its target `"runner"` is a function `load(path) -> rlcatalog.export.Runner` that runs such a file. A function that
-    writes one, `write(policy, path) -> rlcatalog.export.Exported`, is a target of a framework: a `FrameworkSpec` that
+    Its target `"runner"` is a function `load(path) -> rlcatalog_export.Runner` that runs such a file. A function that
+    writes one, `write(policy, path) -> rlcatalog_export.Exported`, is a target of a framework: a `FrameworkSpec` that
     extends it adds `"export-NAME"`.
 
     Attributes:

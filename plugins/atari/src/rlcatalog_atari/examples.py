@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcatalog.testing import Example
+from rlcatalog_testing import Example
 
 
 def environments() -> list[Callable[[], Any]]:

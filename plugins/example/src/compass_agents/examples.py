@@ -5,7 +5,7 @@ from __future__ import annotations
 from gymnasium.spaces import Discrete
 
 from compass_agents.spaces import Compass
-from rlcatalog.testing import Example
+from rlcatalog_testing import Example
 
 
 def examples() -> list[Example]:

@@ -13,8 +13,8 @@ from rlcatalog.errors import NotServedError
 from rlcatalog_policy.policy import Policy
 
 if TYPE_CHECKING:
-    from rlcatalog.export import Interface
     from rlcatalog.frameworks import FrozenBackend
+    from rlcatalog_export import Interface
 
 Array = np.ndarray[Any, Any]
 

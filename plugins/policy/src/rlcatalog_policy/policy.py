@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rlcatalog.catalog import Catalog
-    from rlcatalog.export import Interface
+    from rlcatalog_export import Interface
     from rlcatalog_policy.frozen import Frozen
 
 Array = np.ndarray[Any, Any]

@@ -20,7 +20,6 @@ from msgspec.structs import asdict, replace
 
 import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.cli import refuse_imports
 from rlcatalog.config import plain
 from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog_policy import Frozen, load, read_manifest
@@ -41,6 +40,7 @@ from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
 from rlcatalog_ppo.schedules import value_at
 from rlcatalog_ppo.training_state import check_fits
+from rlcatalog_runs import refuse_imports
 
 
 class OnPolicy(ABC):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from rlcatalog.cli import CHECKPOINTS, checkpoint_name, prune_checkpoints
 from rlcatalog.errors import ConfigError
 from rlcatalog_ppo import checkpoints
+from rlcatalog_runs import CHECKPOINTS, checkpoint_name, prune_checkpoints
 
 if TYPE_CHECKING:
     from rlcatalog_ppo.algorithm import OnPolicy

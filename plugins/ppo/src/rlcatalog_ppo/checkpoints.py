@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rlcatalog import Policy, __version__
-from rlcatalog.cli import new_checkpoint, newest_checkpoint
 from rlcatalog.errors import CatalogError, SavedPolicyError, reason
 from rlcatalog_policy import RegularFile, TensorFile, check_files, checksum_of, read_file, to_bytes, write_file
 from rlcatalog_ppo.training_state import check_state
 from rlcatalog_ppo.trees import put_together, take_apart
+from rlcatalog_runs import new_checkpoint, newest_checkpoint
 
 FORMAT, FORMAT_VERSION = "rlcatalog-training", 1
 POLICY, TRAINING = "policy", "training.json"

@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from rlcatalog.errors import NotServedError
-from rlcatalog.testing import (
-    ExampleEnv,
-    Part,
-    check,
-    every_weight_moved,
-    refusing,
-    trained_weights,
-    update_example,
-)
 from rlcatalog_ppo.ppo import PPO
+from rlcatalog_testing import ExampleEnv, Part, check, every_weight_moved, refusing, trained_weights, update_example
 
 #: One small update; TensorFlow's is not traced, which would take longer than it.
 _CONFIG = {

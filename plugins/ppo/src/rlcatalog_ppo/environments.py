@@ -12,7 +12,7 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlcatalog import Catalog, default_catalog
-from rlcatalog.cli import make_env
+from rlcatalog.catalog import make_env
 from rlcatalog.errors import ConfigError
 from rlcatalog_policy import Manifest
 from rlcatalog_ppo.env_state import Resumable

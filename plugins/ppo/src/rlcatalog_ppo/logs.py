@@ -19,10 +19,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlcatalog.cli import cut_rows, json_line
 from rlcatalog.errors import ConfigError, MissingExtraError, SavedPolicyError, nearest, reason, shown
 from rlcatalog_policy import read_file, write_file
 from rlcatalog_ppo.event_file import EventFile
+from rlcatalog_runs import cut_rows, json_line
 
 METRICS, TABLE, TENSORBOARD, WANDB = "metrics.jsonl", "progress.csv", "tensorboard", "wandb"
 

@@ -8,10 +8,10 @@ from rlcatalog import CheckSpec, CommandSpec, FrameworkSpec, hookimpl
 @hookimpl
 def rlcatalog_commands() -> list[CommandSpec]:
     return [
-        CommandSpec("train", {"cli": "rlcatalog_ppo.cli:train"}, "Train a policy with PPO, A2C or policy gradient."),
-        CommandSpec("evaluate", {"cli": "rlcatalog_ppo.cli:evaluate"}, "Play episodes with a saved policy."),
-        CommandSpec("runs", {"cli": "rlcatalog_ppo.runs_commands:runs"}, "List training runs with their returns."),
-        CommandSpec("compare", {"cli": "rlcatalog_ppo.runs_commands:compare"}, "Draw the curves of runs together."),
+        CommandSpec(
+            "train", {"cli": "rlcatalog_ppo.commands:train"}, "Train a policy with PPO, A2C or policy gradient."
+        ),
+        CommandSpec("evaluate", {"cli": "rlcatalog_ppo.commands:evaluate"}, "Play episodes with a saved policy."),
     ]
 
 

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import msgspec
 
 import rlcatalog
-from rlcatalog.cli import KeptRun, interruptible, prune_checkpoints, recorded, run_folder, write_config
 from rlcatalog.config import plain
 from rlcatalog.errors import NonFiniteError, SavedPolicyError
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback, Checkpoints, Evaluation, Log, StopAt
-from rlcatalog_ppo.learning_curve import draw
 from rlcatalog_ppo.logs import writers
-from rlcatalog_ppo.run_summaries import read_rows
+from rlcatalog_runs import KeptRun, interruptible, prune_checkpoints, recorded, run_folder, write_config
+from rlcatalog_runs.learning_curve import draw
+from rlcatalog_runs.summaries import read_rows
 
 COMMAND = "train"
 #: What a run's folder holds beside its config.

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog.spaces import Repeated, Simplex
-from rlcatalog.testing import Example
+from rlcatalog_testing import Example
 
 _PAIR = spaces.Box(-1, 1, (2,), np.float32)
 _ITEM = spaces.Dict({"at": _PAIR, "kind": spaces.Discrete(3)})

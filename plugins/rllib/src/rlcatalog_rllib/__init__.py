@@ -12,13 +12,13 @@ from rlcatalog.frameworks import load_first
 
 if TYPE_CHECKING:
     from rlcatalog_rllib.actor_critic import CatalogRLModule
+    from rlcatalog_rllib.checks import outputs
     from rlcatalog_rllib.configuring import configure, spec
     from rlcatalog_rllib.connectors import AdaptActions, EncodeObservations, env_to_module, module_to_env
     from rlcatalog_rllib.envs import CatalogEnv
     from rlcatalog_rllib.exporting import export, to_policy
     from rlcatalog_rllib.q_learning import CatalogQModule
     from rlcatalog_rllib.soft_actor_critic import CatalogSACModule
-    from rlcatalog_rllib.testing import outputs
 
 # Ray RLlib imports TensorFlow where it is installed, in the driver's process as in Ray's workers.
 load_first("triton", before="tensorflow")

@@ -12,7 +12,7 @@ from ray.rllib.env.env_context import EnvContext
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
-from rlcatalog.cli import make_env
+from rlcatalog.catalog import make_env
 from rlcatalog.errors import CatalogError, ConfigError
 from rlcatalog_policy import Encoder
 from rlcatalog_rllib.recipe import this_machine

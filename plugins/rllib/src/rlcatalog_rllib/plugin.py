@@ -9,7 +9,9 @@ from rlcatalog import CheckSpec, CommandSpec, hookimpl
 def rlcatalog_commands() -> list[CommandSpec]:
     return [
         CommandSpec(
-            "train-rllib", {"cli": "rlcatalog_rllib.cli:train_rllib"}, "Train a policy with an algorithm of Ray RLlib."
+            "train-rllib",
+            {"cli": "rlcatalog_rllib.commands:train_rllib"},
+            "Train a policy with Ray RLlib.",
         )
     ]
 

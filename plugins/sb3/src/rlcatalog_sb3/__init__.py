@@ -38,13 +38,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from rlcatalog_sb3.checks import outputs
     from rlcatalog_sb3.exporting import export, to_policy
     from rlcatalog_sb3.features import CatalogExtractor
     from rlcatalog_sb3.flattening import FlattenSpaces, for_sb3
     from rlcatalog_sb3.maskable import CatalogMaskablePolicy
     from rlcatalog_sb3.policies import CatalogPolicy
     from rlcatalog_sb3.recurrent import CatalogRecurrentPolicy, RecurrentPPO
-    from rlcatalog_sb3.testing import outputs
 
 
 # The catalog loads `rlcatalog_sb3.plugin` in every process; PyTorch and Stable-Baselines3 are imported at first use.

@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 from rlcatalog import Catalog, Preprocessor, SpaceInfo, default_catalog
 from rlcatalog.actions import ActionCodec, action_codec, first_row
+from rlcatalog.catalog import make_env
 from rlcatalog.choice import Resolution
-from rlcatalog.cli import make_env
 from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog_policy import Encoder

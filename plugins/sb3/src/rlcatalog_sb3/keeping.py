@@ -14,9 +14,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import CSVOutputFormat, Logger
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from rlcatalog.cli import CHECKPOINTS, Interrupts, checkpoint_name, cut_rows, new_checkpoint, prune_checkpoints
 from rlcatalog.errors import NonFiniteError, SavedPolicyError, reason
 from rlcatalog_policy import write_file
+from rlcatalog_runs import CHECKPOINTS, Interrupts, checkpoint_name, cut_rows, new_checkpoint, prune_checkpoints
 from rlcatalog_sb3.algorithms import algorithm_class
 from rlcatalog_sb3.exporting import to_policy
 

@@ -8,7 +8,7 @@ from rlcatalog import CheckSpec, CommandSpec, hookimpl
 @hookimpl
 def rlcatalog_commands() -> list[CommandSpec]:
     return [
-        CommandSpec("train-sb3", {"cli": "rlcatalog_sb3.cli:train_sb3"}, "Train a policy with Stable-Baselines3."),
+        CommandSpec("train-sb3", {"cli": "rlcatalog_sb3.commands:train_sb3"}, "Train a policy with Stable-Baselines3."),
     ]
 
 

@@ -1,8 +1,8 @@
-"""Declarations: TensorFlow, and the format SavedModel."""
+"""Declaration: TensorFlow."""
 
 from __future__ import annotations
 
-from rlcatalog import ExporterSpec, FrameworkSpec, hookimpl
+from rlcatalog import FrameworkSpec, hookimpl
 
 
 @hookimpl
@@ -24,21 +24,4 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
             module="tensorflow",
             aliases=("tf2",),
         ),
-        FrameworkSpec(
-            "tf",
-            {"export-savedmodel": "rlcatalog_tf.exporting:write_saved_model"},
-            "writes policies in the format savedmodel",
-            extends="rlcatalog-tf/tf",
-        ),
-    ]
-
-
-@hookimpl
-def rlcatalog_exporters() -> list[ExporterSpec]:
-    return [
-        ExporterSpec(
-            "savedmodel",
-            {"runner": "rlcatalog_tf.exporting:SavedModelRunner"},
-            "a SavedModel of TensorFlow's, a folder; acts with TensorFlow",
-        )
     ]

@@ -1,8 +1,8 @@
-"""Declarations: PyTorch, and the format of `torch.export`."""
+"""Declaration: PyTorch."""
 
 from __future__ import annotations
 
-from rlcatalog import ExporterSpec, FrameworkSpec, hookimpl
+from rlcatalog import FrameworkSpec, hookimpl
 
 
 @hookimpl
@@ -22,22 +22,4 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
             "PyTorch",
             module="torch",
         ),
-        FrameworkSpec(
-            "torch",
-            {"export-torch": "rlcatalog_torch.exporting:write_program"},
-            "writes policies in the format torch",
-            extends="rlcatalog-torch/torch",
-        ),
-    ]
-
-
-@hookimpl
-def rlcatalog_exporters() -> list[ExporterSpec]:
-    return [
-        ExporterSpec(
-            "torch",
-            {"runner": "rlcatalog_torch.exporting:ProgramRunner"},
-            "a program of torch.export; acts with PyTorch",
-            suffix=".pt2",
-        )
     ]

@@ -1,5 +1,0 @@
-"""Command line: `list`, `explain`, `check` and `new`, and whatever commands the installed plugins add."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,5 @@
+"""Command line: `list`, `explain` and `summary`, and the commands that the installed plugins add."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,16 @@
+from .app import OWN_COMMANDS as OWN_COMMANDS, main as main, make_app as make_app
+from .arguments import key_values as key_values
+from .isolation import aside as aside, print_answer as print_answer, print_json as print_json
+from .options import AS_JSON as AS_JSON
+from .progress import Display as Display
+from .train_options import (
+    CheckpointEvery as CheckpointEvery,
+    EnvId as EnvId,
+    KeepCheckpoints as KeepCheckpoints,
+    ModelKeys as ModelKeys,
+    Modules as Modules,
+    Overwrite as Overwrite,
+    Seed as Seed,
+    Steps as Steps,
+    Threads as Threads,
+)

@@ -1,0 +1,161 @@
+"""The command line: its own commands, and whatever the installed plugins add."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Annotated, Any
+
+import typer
+
+from rlcatalog._version import __version__
+from rlcatalog.catalog import default_catalog
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    CatalogError,
+    CatalogWarning,
+    MissingPluginError,
+    UnknownNameError,
+    nearest,
+    one_line,
+    shown,
+)
+from rlcatalog_cli.explaining import explain, summary
+from rlcatalog_cli.isolation import aside, catalog_of_survivors, only_answers, print_json
+from rlcatalog_cli.options import AS_JSON, Command
+from rlcatalog_cli.printing import escape
+
+_ISOLATE = typer.Option("--isolate", help="Load each plugin in a process of its own first; name those that end it.")
+
+
+def list_parts(
+    kind: Annotated[
+        str | None, typer.Option(help="Only components of this kind: model, preprocessor, action_dist, …")
+    ] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    isolate: Annotated[bool, _ISOLATE] = False,
+) -> None:
+    """List the plugins and what they provide."""
+    with aside():
+        catalog = catalog_of_survivors() if isolate else default_catalog()
+    components = [c for c in catalog.components(kind) if c.shadowed_by is None]
+    if kind is not None and not components:
+        kinds = sorted({c.kind for c in catalog.components()})
+        if kind not in kinds:
+            raise UnknownNameError(f"Nothing of kind {shown(kind)} is installed. Kinds: {', '.join(kinds) or 'none'}.")
+    if as_json:
+        plugins = [
+            {"name": r.name, "distribution": r.distribution, "version": r.version, "status": r.status, "error": r.error}
+            for r in catalog.plugins
+        ]
+        parts = [
+            {
+                "kind": c.kind,
+                "name": c.name,
+                "distribution": c.distribution,
+                "version": c.version,
+                "frameworks": list(c.frameworks),
+                "summary": c.declaration.summary,
+            }
+            for c in components
+        ]
+        print_json({"plugins": plugins, "components": parts})
+        return
+    from rlcatalog_cli.printing import print_list
+
+    print_list(catalog.plugins, components)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"rlcatalog {__version__}")
+        raise typer.Exit
+
+
+def program(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Model catalog for reinforcement learning: what is installed, what fits, and why."""
+
+
+#: Characters of a line of an error: whatever was typed, the terminal stays readable.
+_LONGEST = 2_000
+
+#: Commands that need nothing but the kernel.
+OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain, "summary": summary}
+
+
+def make_app(argv: Sequence[str]) -> typer.Typer:
+    """Return the program with its own commands and the plugins'.
+
+    A plugin's code is imported only where its command is called; the others are shown by their declaration.
+
+    Args:
+        argv: The arguments.
+
+    Raises:
+        CatalogError: The command called does not exist, or its plugin cannot be used.
+    """
+    app = typer.Typer(no_args_is_help=True, add_completion=False)
+    app.callback()(program)
+    for name, function in OWN_COMMANDS.items():
+        app.command(name, cls=Command)(function)
+    called = next((argument for argument in argv if not argument.startswith("-")), None)
+    if called in OWN_COMMANDS or (called is None and "--version" in argv):
+        return app  # which looks for plugins itself
+    with aside():
+        registry = default_catalog().registry
+    known = [*OWN_COMMANDS, *registry.names(["command"])]
+    if called is not None and called not in known:
+        try:
+            registry.get("command", called)
+        except (MissingPluginError, AmbiguousChoiceError):
+            raise
+        except UnknownNameError:
+            text = f"Unknown command {shown(called)}.{nearest(called, known)} Known: {', '.join(known)}."
+            raise UnknownNameError(text) from None
+    for component in registry.active("command"):
+        name = registry.name_of(component)
+        if called is not None and called in (name, component.address):
+            app.command(called, cls=Command)(component.load("cli"))
+        else:
+            app.command(name, help=escape(component.declaration.summary))(_placeholder)
+    return app
+
+
+def _placeholder() -> None:
+    pass
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line; an error of ours, or of a file that cannot be used, is readable and exit status 1."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a name that cannot be written ends nothing
+    previous, warnings.showwarning = warnings.showwarning, _show
+    as_json = "--json" in arguments and "--help" not in arguments
+    try:
+        with only_answers(for_good=argv is None) if as_json else nullcontext():
+            make_app(arguments)(arguments)
+    except (CatalogError, OSError) as error:
+        print("\n".join(one_line(line, _LONGEST) for line in f"error: {error}".splitlines()), file=sys.stderr)
+        sys.exit(1)
+    finally:
+        warnings.showwarning = previous
+
+
+def _show(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: Any = None,
+    line: str | None = None,
+) -> None:
+    # A plugin that failed stands in `list`; here it gets a line without the look of a traceback.
+    place = "" if issubclass(category, CatalogWarning | DeprecationWarning) else f"{filename}:{lineno}: "
+    print(f"warning: {place}{message}", file=sys.stderr)

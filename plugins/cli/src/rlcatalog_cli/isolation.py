@@ -1,0 +1,152 @@
+"""Keeping plugins apart from the command line: what they print, and what ends a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+from rlcatalog.catalog import Catalog
+from rlcatalog.internals import Candidate, candidates, disabled_reason
+from rlcatalog.plugins import normalize, scan
+
+#: Seconds within which a plugin must have loaded.
+PATIENCE = 60
+_ALIVE = "rlcatalog: loaded"
+
+
+#: The standard output that `print_answer` writes to, where everything else is sent to standard error.
+_ANSWERS: ContextVar[Redirection | None] = ContextVar("rlcatalog_answers", default=None)
+
+
+class Redirection:
+    """Standard output sent to standard error, with a way to what it was."""
+
+    def __init__(self) -> None:
+        self._stdout = sys.stdout
+        self._stdout.flush()
+        sys.stdout = sys.stderr
+        self._kept: int | None = None
+        try:
+            self._kept = os.dup(1)
+            os.dup2(2, 1)  # what is printed without Python's help, too
+        except OSError:  # one of them is closed
+            pass
+
+    def write(self, text: str) -> None:
+        """Write to what standard output was."""
+        out = self._stdout
+        if self._kept is not None and _descriptor_of(out) == 1:
+            with open(self._kept, "w", encoding=out.encoding, errors=out.errors, closefd=False) as kept:
+                kept.write(text)
+        else:
+            out.write(text)
+            out.flush()
+
+    def undo(self) -> None:
+        """Let standard output be what it was."""
+        sys.stdout = self._stdout
+        if self._kept is not None:
+            os.dup2(self._kept, 1)
+            os.close(self._kept)
+
+
+def _descriptor_of(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except (AttributeError, OSError):  # a stream in memory
+        return None
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Send what plugins print to standard error; standard output is for the answer."""
+    redirection = Redirection()
+    try:
+        yield
+    finally:
+        redirection.undo()
+
+
+@contextmanager
+def only_answers(for_good: bool) -> Iterator[None]:
+    """Keep standard output for what `print_answer` prints: threads of plugins may print at any time.
+
+    Args:
+        for_good: Leave it so when the command ends: the process ends with it, and such threads may outlive it.
+    """
+    redirection = Redirection()
+    token = _ANSWERS.set(redirection)
+    try:
+        yield
+    finally:
+        _ANSWERS.reset(token)
+        if not for_good:
+            redirection.undo()
+
+
+def print_json(data: Any) -> None:
+    """Print the answer of a command as JSON; see `print_answer`."""
+    print_answer(json.dumps(data, indent=2) + "\n")
+
+
+def print_answer(text: str) -> None:
+    """Print what a program reads; with `--json`, nothing else reaches standard output."""
+    redirection = _ANSWERS.get()
+    if redirection is None:
+        sys.stdout.write(text)
+    else:
+        redirection.write(text)
+
+
+def catalog_of_survivors() -> Catalog:
+    """Return the catalog of the plugins that can be loaded without ending the process; the others are failed in it."""
+    deaths = {}
+    for candidate in candidates(scan()):
+        if disabled_reason(candidate, os.environ) is None and (how := _death(candidate)) is not None:
+            deaths[candidate.distribution] = how
+    blocked = [name for name in os.environ.get("RLCATALOG_DISABLE_PLUGINS", "").split(",") if name.strip()]
+    catalog = Catalog(environ={**os.environ, "RLCATALOG_DISABLE_PLUGINS": ",".join([*blocked, *deaths])})
+    for record in catalog.plugins:
+        if record.distribution in deaths:
+            record.status, record.error = "failed", deaths[record.distribution]
+    return catalog
+
+
+def _death(candidate: Candidate) -> str | None:
+    """Load a plugin in a process of its own; return how that ended it, or None."""
+    command = [sys.executable, "-m", __name__, candidate.distribution, candidate.name]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return f"it was not loaded within {PATIENCE} s"
+    if _ALIVE.encode() in done.stdout.splitlines():
+        return None
+    how = f"exit status {done.returncode}"
+    if done.returncode < 0:
+        how = f"signal {-done.returncode}"
+        with suppress(ValueError):
+            how = f"signal {signal.Signals(-done.returncode).name}"
+    way = f"keep it out with RLCATALOG_DISABLE_PLUGINS={candidate.distribution}"
+    return f"it ended the process that loaded it: {how}; {way}"
+
+
+def _load(distribution: str, name: str) -> None:
+    """Load one plugin and say that the process is still there."""
+    import warnings
+
+    warnings.simplefilter("ignore")  # what is wrong with it is said where it is listed
+    found = [c.entry_point for c in candidates(scan()) if (c.distribution, c.name) == (distribution, name)]
+    Catalog(found, environ={})
+    os.write(1, f"\n{_ALIVE}\n".encode())
+    os._exit(0)  # threads of its own do not keep it
+
+
+if __name__ == "__main__":
+    _load(normalize(sys.argv[1]), sys.argv[2])

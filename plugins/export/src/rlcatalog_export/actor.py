@@ -1,0 +1,354 @@
+"""`Actor`: an exported policy that acts, with NumPy and whatever runs the file; no framework."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rlcatalog import provided
+from rlcatalog.actions import ActionCodec, ActionMasks, action_codec, mask_steps
+from rlcatalog.errors import ActionMaskError, CatalogError, ConfigError, ModelContractError, SavedPolicyError, reason
+from rlcatalog.frameworks import Step
+from rlcatalog.spaces import SpaceInfo, space_from_json
+from rlcatalog_export.contract import Runner
+from rlcatalog_export.formats import runner_for
+from rlcatalog_export.interface import Interface
+from rlcatalog_export.observing import Observations
+from rlcatalog_export.stepping import ActorStepper
+from rlcatalog_policy import check_step, checked_reward
+
+if TYPE_CHECKING:
+    from rlcatalog.catalog import Catalog
+
+Array = np.ndarray[Any, Any]
+
+#: The smallest number drawn in place of 0, whose log is none.
+_LEAST = np.float32(2.0**-25)
+
+
+class ActorState(NamedTuple):
+    """The state of B episodes between two steps: arrays `[B, ...]` by the names of the file's inputs."""
+
+    parts: Mapping[str, Array]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.parts.values())))
+
+
+class Actor:
+    """Acts as the policy did that a file was exported from.
+
+    Neither PyTorch nor TensorFlow is imported, unless the file's format is theirs. Observations and masks are checked
+    as the policy checked them, with the same errors.
+
+    Args:
+        path: The file.
+        observation_space: The environment's observation space, where the file cannot hold it (a plugin's own kind).
+        action_space: The same for actions.
+        seed: Of what actions are drawn from: `act` draws the same with the same seed; None: another each time.
+        catalog: Where formats and codecs are found; the default one when missing.
+        runner: What runs the file, in place of `path`.
+
+    Attributes:
+        interface: Inputs and outputs of the file, spaces, config and versions.
+        observation_space: The environment's observation space.
+        action_space: Its action space.
+        action_codec: Maps raw actions to the environment's.
+        masks: Reads action masks.
+        rng: The generator that actions are drawn from.
+
+    Raises:
+        SavedPolicyError: The file cannot be read.
+        MissingPluginError: What is needed to run the file is not installed.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        observation_space: Any = None,
+        action_space: Any = None,
+        seed: int | None = None,
+        catalog: Catalog | None = None,
+        runner: Runner | None = None,
+    ) -> None:
+        catalog = provided.default_catalog() if catalog is None else catalog
+        where = "the runner" if path is None else str(path)
+        if runner is None:
+            if path is None:
+                raise ConfigError("Actor: expected the path of an exported policy.")
+            runner = runner_for(catalog, Path(path))
+        self._runner, self._where = runner, where
+        self.interface = Interface.from_json(runner.interface, where, getattr(runner, "checked", None))
+        self.rng = np.random.default_rng(seed)
+        try:
+            self._build(catalog, observation_space, action_space, where)
+            self._try()
+        except CatalogError:
+            raise
+        except Exception as error:  # spaces and codecs raise what they come across in what was not written for them
+            raise SavedPolicyError(f"{where}: its interface does not fit its spaces: {reason(error)}") from error
+
+    def _build(self, catalog: Catalog, observation_space: Any, action_space: Any, where: str) -> None:
+        """Build what lies around the file from its interface."""
+        interface = self.interface
+        self.observation_space = _space(interface.observation_space, observation_space, "observation_space", where)
+        self.action_space = _space(interface.action_space, action_space, "action_space", where)
+        action = SpaceInfo.read(self.action_space, "action")
+        self.action_codec = action_codec(action, interface.action_bounds, interface.raw_kinds)
+        observed = SpaceInfo.read(self.observation_space)
+        steps = () if interface.mask_key is None else mask_steps(observed, interface.mask_key)
+        self.masks = ActionMasks(action, interface.mask_key, steps)
+        self._observations = Observations(catalog, interface, observed, self.masks)
+        self._masked = interface.input("mask") is not None
+        self._rewarded = interface.input("prev_reward") is not None
+        noise = interface.input("noise")
+        self._noise = 0 if noise is None else noise.shape[0]
+        self._states = [port for port in interface.inputs if port.role == "state"]
+        self._outputs = [port.name for port in interface.outputs]
+        self._follows = [(i, port.follows) for i, port in enumerate(interface.outputs) if port.role == "state"]
+        self._place = {port.role: i for i, port in enumerate(interface.outputs) if port.role not in ("action", "state")}
+        self._actions = [i for i, port in enumerate(interface.outputs) if port.role == "action"]
+        self._single = len(self._actions) == 1 and not self.action_codec.children
+        self._leaves = list(self.action_codec.leaves)
+        self._flags = {False: np.array(False), True: np.array(True)}
+
+    def _try(self) -> None:
+        """Run the file on one row: what does not fit its interface or its spaces is known before it acts.
+
+        Raises:
+            SavedPolicyError: An output has another form than the interface or the action space says, or it cannot run.
+        """
+        interface, codec = self.interface, self.action_codec
+        forms = {"raw_action": (codec.width,), "logp": (), "value": (), "mask": (self.masks.size,)}
+        wanted = [(port, forms[port.role]) for port in (*interface.inputs, *interface.outputs) if port.role in forms]
+        if self._actions:
+            actions = [interface.outputs[i] for i in self._actions]
+            wanted += [(port, leaf.info.shape or ()) for port, leaf in zip(actions, self._leaves, strict=True)]
+        for port, shape in wanted:
+            if port.shape != shape:
+                raise SavedPolicyError(
+                    f"{self._where}: {port.name!r} has rows of shape {list(port.shape)}; the spaces ask for"
+                    f" {list(shape)}."
+                )
+        if interface.observation == "filtered":
+            filtered = next(port for port in interface.inputs if port.role == "observation")
+            obs: Any = np.zeros((1, *filtered.shape), filtered.dtype)
+        else:
+            space = copy.deepcopy(self.observation_space)
+            space.seed(0)
+            obs = [space.sample()]
+        feeds, rows = self.feeds(obs)
+        self._observations.forget()
+        self._complete(feeds, rows, None, None, None, False, None)
+        for port, array in zip(interface.outputs, self._run(feeds), strict=True):
+            if (array.dtype.name, array.shape) != (port.dtype, (1, *port.shape)):
+                raise SavedPolicyError(
+                    f"{self._where}: {port.name!r} comes out as {array.dtype}{list(array.shape)}; its interface says"
+                    f" {port.dtype}{[1, *port.shape]}."
+                )
+
+    # --- acting ----------------------------------------------------------------------------------------------------
+
+    def act(
+        self, obs: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
+    ) -> Step:
+        """Choose actions for a batch of observations; see `Policy.act`.
+
+        Args:
+            obs: A vector environment's observations (a batch), or a list of single ones. Filtered ones as the policy's
+                `preprocess` returns them where the file takes those (`interface.observation`).
+            state: The state the last `act` returned; None at the start of all episodes.
+            prev_reward: Rewards `[B]` of the last step, for models that ask for them.
+            mask: Action mask in Gymnasium's format, batched; the observations' own when missing.
+            explore: Sample; else take the most likely action.
+
+        Raises:
+            ObservationError: An observation does not lie in the space.
+            ActionMaskError: The mask has the wrong shape, or a row allows nothing.
+            NonFiniteError: An observation, a past reward, a value or a parameter of an action's distribution is NaN or
+                infinite.
+        """
+        own = None
+        if self.masks.key is not None and mask is None:
+            try:
+                own = self.masks.of(obs)
+            except ActionMaskError as error:
+                raise self._observations.hinted(error, obs) from error.__cause__
+        feeds, rows = self.feeds(obs)
+        if mask is not None or (own is not None and len(own) != rows):
+            own = self.masks.matrix(own if mask is None else mask, rows)
+        noise = self.draw(rows) if explore and self._noise else None
+        return self.act_on(feeds, rows, state, prev_reward, own, explore, noise)
+
+    def feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
+        """Return the file's inputs that are observations, by name, and the number of rows.
+
+        Raises:
+            ObservationError: An observation does not lie in the space.
+        """
+        return self._observations.feeds(obs)
+
+    def draw(self, rows: int) -> Array:
+        """Return noise `[B, k]` for a step: uniform numbers from the open interval (0, 1), float32."""
+        drawn = self.rng.random((rows, self._noise), np.float32)
+        return np.maximum(drawn, _LEAST, out=drawn)
+
+    def act_on(
+        self,
+        feeds: dict[str, Array],
+        rows: int,
+        state: Any,
+        prev_reward: Any,
+        mask: Array | None,
+        explore: bool,
+        noise: Array | None,
+    ) -> Step:
+        """Run the file: `act` for observations that were checked.
+
+        Args:
+            feeds: The file's inputs that are observations, by name.
+            rows: B.
+            state: See `act`.
+            prev_reward: See `act`.
+            mask: The columns of the action mask `[B, m]`, or None.
+            explore: See `act`.
+            noise: What is drawn from `[B, k]`, where the file has such an input; None where nothing is drawn.
+        """
+        t = self._complete(feeds, rows, state, prev_reward, mask, explore, noise)
+        found = self._run(feeds) if rows else self._none(feeds)
+        place = self._place
+        raw, logp, inputs = found[place["raw_action"]], found[place["logp"]], found[place["dist_inputs"]]
+        value = found[place["value"]] if "value" in place else None
+        if not (
+            math.isfinite(np.vdot(logp, logp if value is None else value))
+            and (math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all())
+            and self._observations.finite(feeds)
+        ):
+            self._check(feeds, logp, value, inputs, t)
+        action = found[self._actions[0]] if self._single else self._joined(found, raw)
+        if self._single and action.dtype != self._leaves[0].info.dtype:
+            action = action.astype(self._leaves[0].info.dtype)
+        after = ActorState({name: found[i] for i, name in self._follows}) if self._follows else None
+        return Step(action, raw, logp, value, inputs, after)
+
+    def _complete(
+        self, feeds: dict[str, Array], rows: int, state: Any, prev_reward: Any, mask: Any, explore: bool, noise: Any
+    ) -> Array | None:
+        """Add all other inputs to those that are observations, and return the steps of the episodes, or None."""
+        if self._masked:
+            feeds["mask"] = np.ones((rows, self.masks.size), np.bool_) if mask is None else mask
+        elif mask is not None:
+            raise ModelContractError("mask: this policy's action distribution takes no masks.")
+        if self._noise:
+            feeds["noise"] = np.full((rows, self._noise), 0.5, np.float32) if noise is None else noise
+        feeds["deterministic"] = self._flags[not explore]
+        t = None
+        if self._states:
+            feeds.update(self._carried(state, rows))
+            t = feeds.get("steps")
+            if self._rewarded:
+                assert t is not None
+                reward = checked_reward(prev_reward, t, self.interface.model)
+                feeds["prev_reward"] = np.zeros(rows, np.float32) if reward is None else reward
+        return t
+
+    def _run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """Return the outputs of the file.
+
+        Raises:
+            SavedPolicyError: It cannot run on these inputs.
+        """
+        try:
+            return self._runner.run(feeds, self._outputs)
+        except Exception as error:  # the errors of runtimes have no common base
+            raise SavedPolicyError(f"{self._where}: cannot run: {reason(error)}") from error
+
+    def _none(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Return the outputs for no rows, which not all operations of all runtimes take."""
+        one = {
+            name: np.ones((1, *array.shape[1:]), array.dtype) if array.ndim else array for name, array in feeds.items()
+        }
+        return [array[:0] for array in self._run(one)]
+
+    def _check(self, feeds: Mapping[str, Array], logp: Array, value: Any, inputs: Array, t: Any) -> None:
+        encoded, preprocessor = self._observations.encoded(feeds)
+        check_step(logp, value, inputs, encoded, preprocessor, t)
+
+    def _joined(self, found: Any, raw: Array) -> Any:
+        if not self._actions:
+            return self.action_codec.adapt(raw)
+        parts = iter([found[i] for i in self._actions])
+
+        def join(codec: ActionCodec) -> Any:
+            if codec.children:
+                return codec.info.join([join(child) for child in codec.children])
+            return next(parts).astype(codec.info.dtype or "float32", copy=False)
+
+        return join(self.action_codec)
+
+    # --- state -----------------------------------------------------------------------------------------------------
+
+    def _carried(self, state: Any, rows: int) -> Mapping[str, Array]:
+        if state is None:
+            return {port.name: self._initial(port, rows) for port in self._states}
+        if not isinstance(state, ActorState) or len(state) != rows:
+            found = f"{len(state)} rows" if isinstance(state, ActorState) else type(state).__name__
+            raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {found}.")
+        return state.parts
+
+    @staticmethod
+    def _initial(port: Any, rows: int) -> Array:
+        found = np.zeros((rows, *port.shape), port.dtype)
+        if port.initial:
+            found[:] = np.array(port.initial, port.dtype).reshape(port.shape)
+        return found
+
+    def initial_state(self, batch_size: int) -> ActorState | None:
+        """Return the state at the start of `batch_size` episodes, or None where nothing is carried."""
+        return ActorState(dict(self._carried(None, batch_size))) if self._states else None
+
+    def restart(self, state: ActorState | None, rows: Any) -> ActorState | None:
+        """Return a state with new episodes in some rows, by indices `[k]` or booleans `[B]`."""
+        if state is None:
+            return None
+        parts = {}
+        for port in self._states:
+            part = parts[port.name] = state.parts[port.name].copy()
+            part[rows] = self._initial(port, 1)[0]
+        return ActorState(parts)
+
+    def stepper(self, n: Any, autoreset: Any = None) -> ActorStepper:
+        """Return an object that acts in several environments and keeps their states; see `Policy.stepper`."""
+        acting: Any = self  # as a policy does, for all that a stepper asks
+        return ActorStepper(acting, n, autoreset)
+
+    def seed(self, seed: int | None) -> None:
+        """Draw as with this seed from now on."""
+        self.rng = np.random.default_rng(seed)
+
+    def __repr__(self) -> str:
+        ports = self.interface
+        return (
+            f"Actor({self.observation_space} -> {self.action_space}, {ports.model} of {ports.framework}; inputs:"
+            f" {', '.join(port.name for port in ports.inputs)})"
+        )
+
+
+def _space(written: Any, given: Any, name: str, where: str) -> Any:
+    if given is not None:
+        return given
+    if written is None:
+        raise SavedPolicyError(
+            f"{where}: its {name} has a kind of a plugin's own, which is not written down; pass {name}= to Actor."
+        )
+    try:
+        return space_from_json(written)
+    except Exception as error:  # Gymnasium's spaces raise what they come across
+        raise SavedPolicyError(f"{where}: its {name} cannot be read: {error}; pass {name}= to Actor.") from error

@@ -1,0 +1,121 @@
+"""The check of a written file against its policy: the same steps on random observations, or there is no file."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.actions import mask_entry
+from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import Step
+from rlcatalog.internals import stack
+from rlcatalog.spaces import SpaceInfo
+from rlcatalog_export.agreement import action_disagreement, disagreement
+from rlcatalog_policy import Policy
+
+if TYPE_CHECKING:
+    from rlcatalog_export.actor import Actor
+    from rlcatalog_export.contract import Exported
+
+Array = np.ndarray[Any, Any]
+
+_BATCHES, _STEPS = (1, 3, 8), 4
+#: Numbers without bounds are drawn up to here, as environments emit them.
+_LARGEST = 10.0
+
+
+def compare(written: Exported, actor: Actor) -> None:
+    """Compare what a file does with what its policy does, over a few steps with new episodes in between.
+
+    Raises:
+        NotServedError: They differ; the message names the output.
+    """
+    tried = [(written.policy, False)]
+    if written.drawing is not None and written.interface.input("noise") is not None:
+        tried.append((written.policy, True))
+    for policy, explore in tried:
+        for rows in _BATCHES:
+            # A number that lies on the edge between two choices may fall to either side: it is drawn again.
+            said = [_differences(written, actor, policy, rows, explore, seed) for seed in (0, 1)]
+            if all(said):
+                raise NotServedError(f"export: the file does not act as the policy does: {said[0]}. Nothing was kept.")
+
+
+def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, explore: bool, seed: int) -> str:
+    rng = np.random.default_rng(seed)
+    state: Any = None
+    other: Any = None
+    for t in range(_STEPS):
+        obs, mask = observations(policy, rows, rng)
+        mask = mask if actor.interface.input("mask") is not None else None
+        reward = rng.normal(size=rows).astype(np.float32) if t else None
+        noise = actor.draw(rows) if explore else None
+        context = written.drawing(noise) if noise is not None and written.drawing is not None else nullcontext()
+        given = policy.preprocess(obs) if actor.interface.observation == "filtered" else obs
+        with context:
+            step = policy.act(obs, state, prev_reward=reward, mask=mask, explore=explore)
+        feeds, _ = actor.feeds(given)
+        columns = None if mask is None else actor.masks.matrix(mask, rows)
+        found = actor.act_on(feeds, rows, other, reward, columns, explore, noise)
+        if said := _apart(policy, step, found):
+            return f"{said} in step {t} of {rows} episodes ({'drawn' if explore else 'the most likely action'})"
+        state, other = step.state, found.state
+        if t == 1:  # some episodes begin anew
+            begun = np.arange(rows) % 2 == 0
+            state, other = policy.restart(state, begun), actor.restart(other, begun)
+    return ""
+
+
+def _apart(policy: Policy, step: Step, found: Step) -> str:
+    """Say how two steps differ; nothing where they agree."""
+    names = ("dist_inputs", "raw_action", "logp", "value")
+    outputs = ({name: getattr(one, name) for name in names} for one in (step, found))
+    return disagreement(policy, *outputs) or action_disagreement(policy, step.action, found.action)
+
+
+def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[Any, Array | None]:
+    """Return a random batch of observations and action masks that go with them, None where none are taken.
+
+    Args:
+        policy: The policy.
+        rows: B.
+        rng: What they are drawn from.
+    """
+    space = copy.deepcopy(policy.observation_space)
+    space.seed(int(rng.integers(2**31)))
+    info = SpaceInfo.read(space)
+    singles = [_moderate(info, space.sample()) for _ in range(rows)]
+    mask = None
+    if policy.masks.size:
+        mask = policy.masks.random(rows, rng, forbidden=0.4)
+    if policy.masks.key is not None:
+        place = mask_entry(info, policy.masks.key)
+        assert place is not None
+        plain = place.shape == (policy.masks.size,) and policy.masks.single
+        if not plain:
+            assert mask is not None
+            mask = np.ones_like(mask)
+        for i, one in enumerate(singles):
+            own = mask[i].astype(place.dtype) if plain and mask is not None else _ones(place)
+            singles[i] = policy.masks.put(one, own)
+    return stack(info, singles), mask
+
+
+def _ones(info: SpaceInfo) -> Any:
+    if info.is_composite:
+        return info.join([_ones(child) for child in info.children])
+    return np.ones(info.shape or (), info.dtype)
+
+
+def _moderate(info: SpaceInfo, value: Any) -> Any:
+    """Return an observation with the numbers of wide Boxes brought near 0, where that lies in their bounds."""
+    if info.is_composite:
+        return info.join([_moderate(child, part) for child, part in zip(info.children, info.split(value), strict=True)])
+    if info.kind != "box" or info.dtype is None or not info.dtype.startswith("float"):
+        return value
+    assert info.low is not None
+    assert info.high is not None
+    return np.clip(value, np.maximum(info.low, -_LARGEST), np.minimum(info.high, _LARGEST)).astype(info.dtype)

@@ -1,0 +1,77 @@
+"""Formats: which one a path is of, and what runs a file of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError, nearest, shown
+from rlcatalog.plugins import Component, public_index
+from rlcatalog_export.contract import Runner
+
+if TYPE_CHECKING:
+    from rlcatalog.catalog import Catalog
+
+
+def exporters(catalog: Catalog) -> list[Component]:
+    """Return the formats that plugins bring."""
+    return list(catalog.registry.active("exporter"))
+
+
+def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
+    """Return the exporter of a format, or of a path's suffix.
+
+    Raises:
+        ConfigError: No format is named, and the suffix is of none.
+        UnknownNameError: There is no such format.
+        MissingPluginError: The package that brings it is not usable here.
+    """
+    if format is not None:
+        try:
+            return catalog.registry.get("exporter", format)
+        except UnknownNameError:
+            names = sorted(component.name for component in exporters(catalog))
+            raise UnknownNameError(
+                f"Unknown format {shown(format)}.{nearest(format, names)} Known: {', '.join(names)}."
+            ) from None
+    known = exporters(catalog)
+    found = by_suffix(known, path)
+    if found is None:
+        said = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
+        raise ConfigError(
+            f"{path}: which format? Its name ends like that of none here ({said}); name one with format=."
+        )
+    return found
+
+
+def by_suffix(components: Sequence[Component], path: Path) -> Component | None:
+    """Return the exporter of a path's suffix, or None."""
+    for component in components:
+        suffix = component.declaration.suffix  # type: ignore[attr-defined]
+        if suffix and path.name.endswith(suffix):
+            return component
+    return None
+
+
+def runner_for(catalog: Catalog, path: Path) -> Runner:
+    """Return what runs an exported policy.
+
+    Raises:
+        SavedPolicyError: There is no such file, or its name ends like that of no format.
+        MissingPluginError: The package of its format is not usable here.
+    """
+    if not path.exists():
+        raise SavedPolicyError(f"{path}: there is no such file.")
+    known = exporters(catalog)
+    found = by_suffix(known, path)
+    if found is None and path.suffix:
+        owner = public_index.provider_of("suffix", path.suffix)
+        catalog.registry.explain_missing(f"{path}: what runs {path.suffix} files", owner)
+    if found is None and path.is_dir():
+        found = next((c for c in known if not c.declaration.suffix), None)  # type: ignore[attr-defined]
+    if found is None:
+        raise SavedPolicyError(f"{path}: its name ends like that of no format known here; formats:"
+                               f" {', '.join(c.name for c in known) or 'none'}.")  # fmt: skip
+    made: Runner = found.load("runner")(path)
+    return made

@@ -1,0 +1,126 @@
+"""Forms of layers: products, convolutions, norms, pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog_export.frozen.forms.common import dtype_of, form_of, scaled, shape_of
+
+if TYPE_CHECKING:
+    from rlcatalog_export.frozen.torch.recording import Recording
+
+
+@form_of("addmm")
+def _addmm(r: Recording, out: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> str:
+    return r.graph.add("Gemm", r.name(a), r.name(b), r.name(bias), alpha=float(alpha), beta=float(beta))
+
+
+@form_of("mm", "bmm", "matmul", "mv", "dot")
+def _mm(r: Recording, out: Any, a: Any, b: Any) -> str:
+    return r.graph.add("MatMul", r.name(a), r.name(b))
+
+
+@form_of("linear")
+def _linear(r: Recording, out: Any, a: Any, weight: Any, bias: Any = None) -> str:
+    found = r.graph.add("MatMul", r.name(a), r.graph.add("Transpose", r.name(weight), perm=[1, 0]))
+    return found if bias is None else r.graph.add("Add", found, r.name(bias))
+
+
+@form_of("baddbmm")
+def _baddbmm(r: Recording, out: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> str:
+    dtype = dtype_of(out)
+    found = scaled(r, r.graph.add("MatMul", r.name(a), r.name(b)), alpha, dtype)
+    return found if beta == 0 else r.graph.add("Add", found, scaled(r, r.name(bias), beta, dtype))
+
+
+@form_of("native_layer_norm")
+def _layer_norm(r: Recording, out: Any, a: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> list[str]:
+    dtype = dtype_of(out[0])
+    scale = r.graph.constant(np.ones(tuple(shape)), dtype) if weight is None else r.name(weight)
+    more = [] if bias is None else [r.name(bias)]
+    found = r.graph.add("LayerNormalization", r.name(a), scale, *more, axis=-len(shape), epsilon=float(eps))
+    return [found]
+
+
+@form_of("native_group_norm")
+def _group_norm(
+    r: Recording, out: Any, a: Any, weight: Any, bias: Any, n: int, c: int, size: int, groups: int, eps: float
+) -> list[str]:
+    dtype = dtype_of(out[0])
+    grouped = r.reshaped(r.name(a), shape_of(a), (n, groups, -1))
+    ones, zeros = (r.graph.constant(np.full(groups, value), dtype) for value in (1, 0))
+    found = r.graph.add("InstanceNormalization", grouped, ones, zeros, epsilon=float(eps))
+    found = r.graph.add("Reshape", found, r.graph.constant(shape_of(a), "int64"))
+    shape = (c, *[1] * (a.ndim - 2))
+    for operator, part in (("Mul", weight), ("Add", bias)):
+        if part is not None:
+            found = r.graph.add(operator, found, r.reshaped(r.name(part), shape_of(part), shape))
+    return [found]
+
+
+@form_of("native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit")
+def _batch_norm(r: Recording, out: Any, a: Any, weight: Any, bias: Any, mean: Any, var: Any, *more: Any) -> list[str]:
+    training, eps = (False, more[-1]) if len(more) == 2 else (more[0], more[-1])
+    if training or mean is None:
+        raise r.refused("batch normalisation over the batch")
+    dtype, shape = dtype_of(out[0]), (int(a.shape[1]), *[1] * (a.ndim - 2))
+    centred = r.graph.add("Sub", r.name(a), r.reshaped(r.name(mean), shape_of(mean), shape))
+    spread = r.graph.add("Sqrt", r.graph.add("Add", r.name(var), r.name(float(eps), dtype)))
+    found = r.graph.add("Div", centred, r.reshaped(spread, shape_of(var), shape))
+    for operator, part in (("Mul", weight), ("Add", bias)):
+        if part is not None:
+            found = r.graph.add(operator, found, r.reshaped(r.name(part), shape_of(part), shape))
+    return [found]
+
+
+@form_of("convolution", "mkldnn_convolution")
+def _convolution(
+    r: Recording, out: Any, a: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
+    transposed: bool = False, output_padding: Any = (), groups: int = 1,
+) -> str:  # fmt: skip
+    if transposed:
+        raise r.refused("transposed convolutions")
+    ndim = a.ndim - 2
+    r.convolves = True
+    strides, pads, dilations = (
+        [int(n) for n in given] * (ndim if len(given) == 1 else 1) for given in (stride, padding, dilation)
+    )
+    more = [] if bias is None else [r.name(bias)]
+    return r.graph.add("Conv", r.name(a), r.name(weight), *more, strides=strides, pads=[*pads, *pads],
+                       dilations=dilations, group=int(groups))  # fmt: skip
+
+
+def _pair(given: Any, ndim: int) -> list[int]:
+    given = [given] if isinstance(given, int) else list(given)
+    return [int(n) for n in given] * (ndim if len(given) == 1 else 1)
+
+
+@form_of("max_pool2d_with_indices", "max_pool2d")
+def _max_pool(
+    r: Recording, out: Any, a: Any, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,),
+    ceil_mode: bool = False,
+) -> Any:  # fmt: skip
+    kernel = _pair(kernel, 2)
+    pads = _pair(padding, 2)
+    found = r.graph.add(
+        "MaxPool", r.name(a), kernel_shape=kernel, strides=_pair(stride, 2) if stride else kernel, pads=[*pads, *pads],
+        dilations=_pair(dilation, 2), ceil_mode=int(ceil_mode),
+    )  # fmt: skip
+    return [found] if isinstance(out, tuple) else found
+
+
+@form_of("avg_pool2d")
+def _avg_pool(
+    r: Recording, out: Any, a: Any, kernel: Any, stride: Any = (), padding: Any = (0,), ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor: Any = None,
+) -> str:  # fmt: skip
+    if divisor is not None:
+        raise r.refused("avg_pool2d() with a divisor of its own")
+    kernel, pads = _pair(kernel, 2), _pair(padding, 2)
+    return r.graph.add(
+        "AveragePool", r.name(a), kernel_shape=kernel, strides=_pair(stride, 2) if stride else kernel,
+        pads=[*pads, *pads], ceil_mode=int(ceil_mode), count_include_pad=int(count_include_pad),
+    )  # fmt: skip

@@ -1,0 +1,143 @@
+"""The engine of a frozen policy of PyTorch's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlcatalog import Policy
+from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, reason
+from rlcatalog_export import disagreement, observations
+from rlcatalog_export.frozen.noise import Noise
+from rlcatalog_export.frozen.torch.programs import Program, weights_of
+
+Array = np.ndarray[Any, Any]
+
+#: Most numbers of rows that graphs are kept for; of others the policy itself acts.
+_MOST = 16
+
+
+class FrozenTorch:
+    """Acts as a policy's backend does, from recorded graphs: one for each number of rows.
+
+    Each graph is compared with the policy at the first, second, fourth, eighth … step it takes: what a recording cannot
+    see, such as numbers that a model counts in Python, is found there, and the policy itself acts from then on.
+
+    Args:
+        policy: The policy.
+        rows: How many rows it will act in.
+        seed: Of what actions are drawn from.
+
+    Attributes:
+        reason: Why the policy itself acts, or None.
+
+    Raises:
+        NotServedError: The policy cannot be recorded.
+    """
+
+    def __init__(self, policy: Policy, rows: int, seed: int | None) -> None:
+        if policy.device != "cpu":
+            raise NotServedError(f"freeze: the policy is on {policy.device}; graphs run on the CPU here.")
+        self._policy, self._backend = policy, policy.backend
+        self._noise = Noise(seed)
+        self._programs: dict[tuple[int, bool, bool], Program | None] = {}
+        self._doubts = 0
+        self.reason: str | None = None
+        self._try(rows)
+
+    def act(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+    ) -> tuple[Any, ...]:
+        """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
+        key = (len(obs), explore, mask is None)
+        program = self._programs.get(key)
+        if program is None:
+            program = self._made(key, obs, views, memory, mask)
+            if program is None:
+                return self._backend.act(obs, views, memory, mask, explore)
+        found = program.run(obs, views, memory, mask, self._noise)
+        steps = program.steps = program.steps + 1
+        if steps & (steps - 1) == 0:
+            return self._compared(program, {"obs": obs, "views": views, "memory": memory, "mask": mask}, found)
+        return found
+
+    def update(self) -> None:
+        """Act with the weights of now."""
+        weights = weights_of(self._policy)
+        for key, program in list(self._programs.items()):
+            if program is not None and not program.refresh(weights):
+                del self._programs[key]  # of another shape now: it is recorded anew
+
+    def random_state(self) -> dict[str, Array]:
+        """Return the state of the generator that actions are drawn from."""
+        return {"frozen": self._noise.state()}
+
+    def set_random_state(self, state: Mapping[str, Array]) -> None:
+        """Set the state of the generator, where one is given."""
+        if "frozen" in state:
+            self._noise.set_state(state["frozen"])
+
+    def _try(self, rows: int) -> None:
+        """Record one step on a random batch, so that what cannot be recorded is known at once."""
+        policy, rng = self._policy, np.random.default_rng(0)
+        obs, mask = observations(policy, rows, rng)
+        mask = None if policy.masks.key is None else mask
+        reward = np.zeros(rows, np.float32)
+        try:
+            given = policy.backend_inputs(policy.preprocess(obs), None, reward, mask)
+            program = self._programs[rows, True, given["mask"] is None] = Program(policy, given, True)
+            found = program.run(given["obs"], given["views"], given["memory"], given["mask"], Noise(0))
+            self._compared(program, given, found)
+        except CatalogError:
+            raise
+        except Exception as error:  # a model may raise anything where it stumbles over what is recorded
+            raise NotServedError(f"freeze: the policy cannot be recorded: {reason(error)}") from error
+        if self.reason is not None:
+            raise NotServedError(self.reason)
+
+    def _made(self, key: tuple[int, bool, bool], obs: Array, views: Any, memory: Any, mask: Any) -> Program | None:
+        if self.reason is not None or key in self._programs:
+            return None
+        program = None
+        if len(self._programs) < _MOST:
+            try:
+                given = {"obs": obs, "views": views, "memory": memory, "mask": mask}
+                program = Program(self._policy, given, key[1])
+            except Exception as error:  # as above
+                self.reason = f"freeze: a batch of {key[0]} rows cannot be recorded: {reason(error)}"
+        self._programs[key] = program
+        return program
+
+    def _compared(self, program: Program, given: Mapping[str, Any], found: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what a graph found, unless the policy finds something else."""
+        right = program.run_policy(given)
+        expected, actual = _outputs(right), _outputs(found)
+        said = disagreement(self._policy, {name: expected[name] for name in expected if name not in _DRAWN}, actual)
+        if not said:
+            # A random number on the edge between two actions may fall to either side; not twice in a row.
+            said = disagreement(self._policy, {name: expected[name] for name in _DRAWN}, actual)
+            self._doubts = self._doubts + 1 if said else 0
+            if self._doubts < 2:
+                return found
+        self.reason = (
+            f"freeze: the recorded graph no longer does what the policy does: {said} in step {program.steps}; the"
+            " policy itself acts from now on. Call update() after each change of the weights. What a model or a"
+            " distribution keeps beside its parameters and buffers, such as a counter in Python, is not recorded."
+        )
+        warnings.warn(self.reason, CatalogWarning, stacklevel=6)
+        self._programs = dict.fromkeys(self._programs)
+        return right
+
+
+#: What depends on random numbers.
+_DRAWN = ("raw_action", "logp")
+
+
+def _outputs(acted: tuple[Any, ...]) -> dict[str, Array | None]:
+    """Return what a backend's `act` returned, by name."""
+    raw, logp, value, dist_inputs, memory = acted
+    named = {"dist_inputs": dist_inputs, "raw_action": raw, "logp": logp, "value": value}
+    return named | {f"memory_{i}": part for i, part in enumerate(memory)}

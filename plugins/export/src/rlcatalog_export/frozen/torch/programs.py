@@ -1,0 +1,250 @@
+"""Programs: one step of a policy for one number of rows, recorded and ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlcatalog import Policy
+from rlcatalog.errors import NotServedError
+from rlcatalog_export.frozen.noise import Noise
+from rlcatalog_export.frozen.session import Session
+from rlcatalog_export.frozen.torch.recording import TURNED, array_of, recorded
+from rlcatalog_export.torch.onnx import REPLACED
+from rlcatalog_torch import Drawing, acted
+
+Array = np.ndarray[Any, Any]
+
+
+def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    """Return one-hots; PyTorch's own function looks at the numbers first."""
+    if num_classes < 0:
+        raise NotServedError("freeze: one_hot() must be told num_classes.")
+    return (x.unsqueeze(-1) == torch.arange(num_classes)).long()
+
+
+_REPLACED = {**REPLACED, torch.nn.functional.one_hot: _one_hot}
+#: As constants, weights are packed once, and a session is made anew for others. That was measured to pay for
+#: convolutions, and for that many weights (an LSTM of 256 cells has three times as many) with that many rows.
+_SIZE, _ROWS = 200_000, 4
+_NOTHING = np.zeros(0, np.float32)
+
+
+class _Given(Drawing):
+    """Draws from noise that lies in the open interval (0, 1) already."""
+
+    def uniform(self, shape: Any, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return uniform numbers, fresh ones at each call."""
+        if self.noise is None or self.known is None:
+            return super().uniform(shape, dtype)
+        own, at = self.known[len(self.widths)], self.width
+        self.widths.append(own)
+        return self.noise[:, at : at + own].reshape(tuple(shape)).to(dtype, copy=True)
+
+
+class Program:
+    """One step of a policy for batches like a given one.
+
+    Args:
+        policy: The policy, on the CPU.
+        given: What the engine was given, by name: `obs`, `views`, `memory`, `mask`; arrays and structures of them.
+        explore: Sample; else take the most likely action.
+
+    Attributes:
+        width: How many random numbers a row takes.
+
+    Raises:
+        NotServedError: Something in it has no form as a graph.
+    """
+
+    def __init__(self, policy: Policy, given: Mapping[str, Any], explore: bool) -> None:
+        self._policy, self._explore = policy, explore
+        self._dtype = floating(policy.model)
+        self._given = {name: _tensors(value, self._dtype) for name, value in given.items()}
+        self.rows = len(given["obs"])
+        leaves = dict(_leaves(self._given))
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            drawing = _Given(self.rows, replaced=_REPLACED)
+            with drawing:
+                self._acted(self._given)
+            self._widths = drawing.widths
+            self.width = sum(self._widths)
+            if self.width:
+                leaves["noise"] = torch.full((self.rows, self.width), 0.5)
+            weights = weights_of(policy)
+            with _in_small_steps():
+                self._recording, self._outputs = recorded(self._step, leaves, weights)
+        self._inputs = {name: np.array(tensor.numpy(), order="C") for name, tensor in leaves.items()}
+        self._obs, self._mask = self._inputs["obs"], self._inputs.get("mask", _NOTHING)
+        self._memory_in = [self._inputs[name] for name, _ in _leaves(self._given["memory"], "memory")]
+        self._views_in = [self._inputs[name] for name, _ in _leaves(self._given["views"], "views")]
+        noise = self._inputs.get("noise")
+        #: How many random numbers a step takes, and where they are put.
+        self._count = 0 if noise is None else noise.size
+        self._noise = _NOTHING if noise is None else noise.reshape(-1)
+        #: How many steps were taken.
+        self.steps = 0
+        size = sum(tensor.numel() for tensor in self._recording.used.values())
+        #: Whether the weights are constants of the session, which is then made anew for others.
+        self.fixed = self._recording.convolves or (self.rows >= _ROWS and size >= _SIZE)
+        # A parameter may be converted, and is the same object still.
+        self._forms = {name: _form(tensor) for name, tensor in self._recording.used.items()}
+        #: What the weights are read from.
+        self._weights: dict[str, Array] = {}
+        self.refresh(weights)
+
+    def refresh(self, weights: Mapping[str, Tensor]) -> bool:
+        """Act with other weights from now on; whether that could be done."""
+        used = self._recording.used
+        now: dict[str, Any] = {name: weights.get(name.removesuffix(TURNED)) for name in used}
+        if {name: _form(tensor) for name, tensor in now.items()} != self._forms:
+            return False
+        arrays = {name: array_of(now[name]).T if name.endswith(TURNED) else array_of(now[name]) for name in used}
+        if self._weights and not self.fixed:
+            for name, array in arrays.items():
+                self._weights[name][...] = array
+            return True
+        self._weights = {name: np.array(array, order="C") for name, array in arrays.items()}
+        model = self._recording.graph.model(self._outputs, self._weights if self.fixed else None)
+        inputs = self._inputs if self.fixed else {**self._inputs, **self._weights}
+        outputs = {name: (dtype, shape) for name, _, dtype, shape in self._outputs}
+        self._session = Session(model, inputs, outputs)
+        found = self._session.found
+        self._raw, self._logp, self._dist_inputs = found["raw_action"], found["logp"], found["dist_inputs"]
+        self._value = found.get("value")
+        self._memory = [found[f"memory_{i}"] for i in range(len(found)) if f"memory_{i}" in found]
+        return True
+
+    def run(
+        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, noise: Noise
+    ) -> tuple[Any, ...]:
+        """Return what a backend's `act` returns."""
+        self._obs[...] = obs
+        for buffer, part in zip(self._memory_in, memory, strict=True):
+            buffer[...] = part
+        if views:
+            for buffer, part in zip(self._views_in, _arrays(views), strict=True):
+                buffer[...] = part
+        if mask is not None:
+            self._mask[...] = mask
+        if self._count:
+            self._noise[...] = noise.take(self._count)
+        self._session.run()
+        value = self._value
+        return (
+            self._raw.copy(), self._logp.copy(), None if value is None else value.copy(), self._dist_inputs.copy(),
+            tuple([part.copy() for part in self._memory]) if self._memory else (),
+        )  # fmt: skip
+
+    def run_policy(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return what PyTorch makes of the same batch and the random numbers of the last run."""
+        noise = torch.from_numpy(self._inputs["noise"]) if self._count else None
+        with torch.no_grad(), _Given(self.rows, noise, self._widths, _REPLACED):
+            found = self._acted({name: _tensors(value, self._dtype) for name, value in given.items()})
+        memory = tuple(found[f"memory_{i}"].numpy() for i in range(len(self._memory)))
+        value = found["value"].numpy() if "value" in found else None
+        return found["raw_action"].numpy(), found["logp"].numpy(), value, found["dist_inputs"].numpy(), memory
+
+    def _step(self, **leaves: Tensor) -> dict[str, Tensor]:
+        with _Given(self.rows, leaves.pop("noise", None), self._widths, _REPLACED):
+            return self._acted({name: _filled(value, name, leaves) for name, value in self._given.items()})
+
+    def _acted(self, given: Mapping[str, Any]) -> dict[str, Tensor]:
+        model: Any = self._policy.model
+        model.eval()
+        return acted(
+            self._policy, given["obs"], given["views"], given["memory"], given["mask"], self._explore
+        )  # fmt: skip
+
+
+@contextmanager
+def _in_small_steps() -> Iterator[None]:
+    """Let PyTorch compute layers by operations that there are forms of, and not by a kernel for the whole layer."""
+    kernels: Any = torch.backends.mkldnn
+    before = kernels.enabled
+    kernels.enabled = False
+    try:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            yield
+    finally:
+        kernels.enabled = before
+
+
+def floating(model: Any) -> torch.dtype:
+    """Return the dtype that a model's inputs come in.
+
+    Raises:
+        NotServedError: It is a half precision.
+    """
+    from rlcatalog_torch import HALF, dtype_of
+
+    found = dtype_of(model)
+    if found in HALF:
+        raise NotServedError(f"freeze: a model of {found} has no graph here; float32 and float64 have.")
+    return found
+
+
+def weights_of(policy: Policy) -> dict[str, Tensor]:
+    """Return the parameters and buffers of a policy's model as inputs of a graph, by name."""
+    model: Any = policy.model
+    found: dict[int, Tensor] = {}
+    for _, tensor in (*model.named_parameters(), *model.named_buffers()):
+        found.setdefault(id(tensor), tensor)
+    return {f"w{i}": tensor for i, tensor in enumerate(found.values())}
+
+
+def _form(tensor: Tensor | None) -> tuple[Any, ...] | None:
+    return None if tensor is None else (tensor.dtype, tensor.shape, tensor.device.type)
+
+
+def _tensors(value: Any, dtype: torch.dtype) -> Any:
+    """Return a structure of arrays as tensors of their own memory, floating-point numbers in a dtype."""
+    if isinstance(value, Mapping):
+        return {name: _tensors(part, dtype) for name, part in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(_tensors(part, dtype) for part in value)
+    if value is None:
+        return None
+    tensor = torch.from_numpy(np.array(value, order="C"))
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def _leaves(value: Any, name: str | None = None) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors in a structure, each with a name; of what a program is given, those of its parts."""
+    if name is None:
+        for part in value:
+            yield from _leaves(value[part], part)
+    elif isinstance(value, Mapping):
+        for i, part in enumerate(value.values()):
+            yield from _leaves(part, f"{name}i{i}")
+    elif isinstance(value, tuple):
+        for i, part in enumerate(value):
+            yield from _leaves(part, f"{name}i{i}")
+    elif value is not None:
+        yield name, value
+
+
+def _arrays(value: Any) -> Iterator[Array]:
+    """Yield the arrays in a structure, in the order of `_leaves`."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _arrays(part)
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _arrays(part)
+
+
+def _filled(value: Any, name: str, leaves: Mapping[str, Tensor]) -> Any:
+    """Return a structure with other tensors in the places of its own."""
+    if isinstance(value, Mapping):
+        return {key: _filled(part, f"{name}i{i}", leaves) for i, (key, part) in enumerate(value.items())}
+    if isinstance(value, tuple):
+        return tuple(_filled(part, f"{name}i{i}", leaves) for i, part in enumerate(value))
+    return None if value is None else leaves[name]

@@ -1,0 +1,260 @@
+"""Recording: every operation PyTorch does on some tensors becomes a node of an ONNX graph while it is done.
+
+Nothing is traced symbolically: the numbers are real ones, and the model is as it was afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rlcatalog.errors import NotServedError
+from rlcatalog_export.frozen.forms import FORMS, dtype_of
+from rlcatalog_export.frozen.graph import Graph, type_of
+
+#: What makes a tensor like another, and does not look at its numbers.
+_FRESH = {
+    "empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full",
+    "new_empty_strided",
+}  # fmt: skip
+#: What hands numbers over to Python.
+#: The end of the name of a weight that is read transposed.
+TURNED = ".t"
+_READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
+
+
+class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records what is done to tensors that were entered; whatever else takes part is a constant.
+
+    Args:
+        weights: Tensors that become inputs when something reads them, by name.
+
+    Attributes:
+        graph: The graph.
+        used: The weights that were read, by the name of their input; matrices that were read transposed, as `name.t`.
+        convolves: Whether there is a convolution.
+    """
+
+    def __init__(self, weights: dict[str, Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.graph = Graph()
+        self.used: dict[str, Tensor] = {}
+        self.convolves = False
+        self._names: dict[int, str] = {}
+        #: Kept, so that no other tensor gets the identity of one that is gone.
+        self._kept: list[Any] = []
+        self._weights = {id(tensor): (name, tensor) for name, tensor in weights.items()}
+        #: The known tensors in each storage.
+        self._storages: dict[int, list[Tensor]] = {}
+        #: Tensors that were written over through another one.
+        self._stale: set[int] = set()
+        #: Tensors that were written in place, or parts of them.
+        self._written: set[int] = set()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep PyTorch from importing its compiler for the sake of this class, which takes seconds."""
+        return False
+
+    def enter(self, name: str, tensor: Tensor) -> None:
+        """Make a tensor an input of the graph."""
+        self._note(tensor, self.graph.input(name, dtype_of(tensor), tuple(tensor.shape)))
+
+    def knows(self, tensor: Any) -> bool:
+        """Whether a tensor is one that the graph computes, or a weight."""
+        if id(tensor) in self._names or id(tensor) in self._weights:
+            return True
+        return bool(self._written) and id(tensor._base) in self._written
+
+    def weighs(self, tensor: Any) -> bool:
+        """Whether a tensor is a weight."""
+        return id(tensor) in self._weights
+
+    def name(self, value: Any, dtype: str | None = None) -> str:
+        """Return what a tensor or number is called in the graph, brought into a dtype if one is given."""
+        if not isinstance(value, Tensor):
+            return self.graph.constant(value, dtype)
+        found = self._names.get(id(value))
+        if id(value) in self._stale or (found is None and id(value._base) in self._written):
+            found = self._part(value)
+        if found is None and id(value) in self._weights:
+            name, tensor = self._weights[id(value)]
+            found = self.graph.input(name, dtype_of(tensor), tuple(tensor.shape))
+            self.used[name] = tensor
+            self._note(value, found)
+        own = dtype_of(value)
+        if found is None:
+            return self.graph.constant(value.numpy(), dtype or own)
+        return found if dtype is None else self.cast(found, own, dtype)
+
+    def turned(self, tensor: Tensor) -> str | None:
+        """Return the transpose of a weight as an input of its own, or None where the tensor is none.
+
+        A weight that is no constant would be transposed at each step.
+        """
+        if not self.weighs(tensor):
+            return None
+        name = self._weights[id(tensor)][0] + TURNED
+        if name not in self.used:
+            self.graph.input(name, dtype_of(tensor), tuple(tensor.t().shape))
+            self.used[name] = tensor
+        return name
+
+    def cast(self, name: str, own: str, dtype: str) -> str:
+        """Return something in another dtype."""
+        return name if own == dtype else self.graph.add("Cast", name, to=type_of(dtype))
+
+    def reshaped(self, name: str, own: tuple[int, ...], shape: tuple[int, ...]) -> str:
+        """Return something in another shape."""
+        return name if own == shape else self.graph.add("Reshape", name, self.graph.constant(shape, "int64"))
+
+    def common(self, *values: Any) -> str:
+        """Return the dtype that PyTorch compares values in."""
+        return str(torch.result_type(*values)).removeprefix("torch.")
+
+    def refused(self, what: str) -> NotServedError:
+        """Return the error for something that has no form here."""
+        return NotServedError(f"freeze: {what} cannot be written as a graph here.")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do an operation, and record it where it reads something known."""
+        kwargs = kwargs or {}
+        name = func._schema.name.rpartition("::")[2]
+        if name in _FRESH or not any(self.knows(tensor) for tensor in _tensors((args, kwargs))):
+            return func(*args, **kwargs)
+        if name in _READ:
+            raise self.refused("reading a tensor's numbers into Python, as a data-dependent if, len or item does,")
+        whole: Tensor | None = None
+        changes = name.endswith("_") and not name.startswith("_")
+        form = FORMS.get(name.removesuffix("_") if changes else name)
+        if form is None:
+            raise self.refused(f"the operation {name}")
+        if changes:
+            whole = self._overwrite(args[0], name)
+        found = func(*args, **kwargs)
+        try:
+            named = form(self, found, *args, **_shapely(kwargs))
+        except (KeyError, TypeError, ValueError) as error:
+            raise self.refused(f"the operation {name} ({type(error).__name__}: {error})") from error
+        if isinstance(found, Tensor):
+            self._note(found, named)
+            if changes:
+                self._written.add(id(found))
+            if whole is not None:
+                self._put(found, whole, named)
+        else:
+            for part, own in zip(found, named, strict=False):
+                self._note(part, own)
+        return found
+
+    def _overwrite(self, tensor: Tensor, name: str) -> Tensor | None:
+        """Forget what shares memory with a tensor that is written to in place.
+
+        Returns:
+            The whole tensor that it is a part of, or None where it is a whole one, or nothing reads the whole any more.
+
+        Raises:
+            NotServedError: It is a weight, or a part of something that is not one tensor in order.
+        """
+        whole, storage = tensor._base, tensor.untyped_storage()
+        if any(self.weighs(part) for part in (tensor, whole)):
+            raise self.refused(f"{name}(), in place on a parameter or a buffer,")
+        if tensor.numel() * tensor.element_size() == storage.nbytes():
+            whole = None
+        elif not _ordered(whole, tensor):
+            whole = None
+            if not self.knows(tensor):
+                raise self.refused(f"{name}(), in place on a part of another tensor,")
+        if whole is not None and not self.knows(whole):
+            self._note(whole, self.graph.constant(whole.numpy(), dtype_of(whole)))
+        for other in self._storages.get(storage.data_ptr(), ()):
+            if other is not tensor and other is not whole and np.shares_memory(array_of(other), array_of(tensor)):
+                self._stale.add(id(other))
+        return whole
+
+    def _put(self, tensor: Tensor, whole: Tensor, name: str) -> None:
+        """Record that a part of a tensor was written: its numbers take their places among the whole one's."""
+        flat = (whole.numel(),)
+        before = self.reshaped(self.name(whole), tuple(whole.shape), flat)
+        part = self.reshaped(name, tuple(tensor.shape), (tensor.numel(),))
+        found = self.graph.add("ScatterElements", before, self._places(tensor, whole), part, axis=0)
+        self._names[id(whole)] = self.reshaped(found, flat, tuple(whole.shape))
+        self._written.add(id(whole))
+
+    def _part(self, tensor: Tensor) -> str:
+        """Return what a part of a tensor is, some of which was written in place."""
+        whole: Any = tensor._base
+        if not self.knows(whole) or id(whole) in self._stale or not _ordered(whole, tensor):
+            raise self.refused("reading a tensor after an operation in place on a part of it, or on its whole,")
+        flat = self.reshaped(self.name(whole), tuple(whole.shape), (whole.numel(),))
+        found = self.graph.add("Gather", flat, self._places(tensor, whole), axis=0)
+        return self.reshaped(found, (tensor.numel(),), tuple(tensor.shape))
+
+    def _places(self, tensor: Tensor, whole: Tensor) -> str:
+        """Return the places of a part's numbers among the whole one's."""
+        places = torch.arange(whole.numel()).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        return self.graph.constant(places.reshape(-1).numpy(), "int64")
+
+    def _note(self, tensor: Tensor, name: str) -> None:
+        if id(tensor) not in self._names:
+            self._kept.append(tensor)
+            self._storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
+        self._names[id(tensor)] = name
+
+
+#: What says where and in what form a new tensor is, which the tensor itself says as well.
+_ABOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse_grad"}
+
+
+def _shapely(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in kwargs.items() if key not in _ABOUT}
+
+
+def _ordered(whole: Tensor | None, part: Tensor) -> bool:
+    """Whether a tensor is a part of one that fills its storage in order."""
+    if whole is None or whole.dtype is not part.dtype or not whole.is_contiguous() or whole.storage_offset():
+        return False
+    return whole.numel() * whole.element_size() == whole.untyped_storage().nbytes()
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)
+
+
+def recorded(
+    function: Callable[..., dict[str, Tensor]], inputs: dict[str, Tensor], weights: dict[str, Tensor]
+) -> tuple[Recording, list[tuple[str, str, str, tuple[int, ...]]]]:
+    """Record what a function does with its inputs.
+
+    Args:
+        function: Called with the inputs by name; returns its outputs by name.
+        inputs: Its inputs, none of which it changes.
+        weights: What else it may read and not take for constant.
+
+    Returns:
+        The recording, and its outputs for `Graph.model`.
+    """
+    recording = Recording(weights)
+    for name, tensor in inputs.items():
+        recording.enter(name, tensor)
+    with recording:
+        found = function(**inputs)
+    outputs = [(name, recording.name(tensor), dtype_of(tensor), tuple(tensor.shape)) for name, tensor in found.items()]
+    return recording, outputs
+
+
+def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """Return the numbers of a tensor, in the same memory."""
+    return tensor.detach().numpy()

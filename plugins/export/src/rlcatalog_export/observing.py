@@ -1,0 +1,179 @@
+"""Observations of an `Actor`: checked as its policy checks them, and cut into the inputs of the file."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.actions import ActionMasks
+from rlcatalog.choice import Pins
+from rlcatalog.errors import ActionMaskError, ConfigError, ObservationError
+from rlcatalog.internals import observation_inputs, stack
+from rlcatalog.observations import ObservationInput, Preprocessor
+from rlcatalog.spaces import SpaceInfo
+from rlcatalog_export.interface import Interface, Port
+from rlcatalog_policy import config_from_plain, hinted
+
+if TYPE_CHECKING:
+    from rlcatalog.catalog import Catalog
+
+Array = np.ndarray[Any, Any]
+
+
+class Observations:
+    """Turns batches of observations into the inputs of a file.
+
+    Args:
+        catalog: Where codecs are found.
+        interface: The interface.
+        info: The observation space.
+        masks: What reads the action masks in it.
+
+    Attributes:
+        preprocessor: The codec of the policy's observations, which checks them.
+
+    Raises:
+        MissingPluginError: The package of a codec is not usable here.
+    """
+
+    def __init__(self, catalog: Catalog, interface: Interface, info: SpaceInfo, masks: ActionMasks) -> None:
+        self._ports = [port for port in interface.inputs if port.role == "observation"]
+        self._filtered = interface.observation == "filtered"
+        #: What takes the masks out of observations, where the model is not shown them.
+        self._apart = masks if interface.mask_apart else None
+        seen = info if self._apart is None else info.without(*masks.steps)
+        pins = Pins(preprocessors=interface.preprocessors)
+        pins.check(catalog.registry)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # whoever built the policy was warned
+            options = catalog.parse_config(config_from_plain(interface.encoding)).values
+        self.preprocessor = catalog.preprocessor_for(seen, options, pins=pins)
+        self._info = self.preprocessor.info
+        parts = list(observation_inputs(self.preprocessor))
+        # A codec of another version may be lowered where it was not, or not any more.
+        self._parts = {part.steps: part for part in parts}
+        self._cut = [(port, self._part(port), _limits(port, self._part(port))) for port in self._ports]
+        self._floats = [port.name for port in self._ports if np.dtype(port.dtype).kind == "f"]
+        #: Numbers of rows that were looked at closely.
+        self._known: set[int] = set()
+
+    def feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
+        """Return the inputs that are observations by name, and the number of rows.
+
+        Args:
+            obs: A batch of observations, or a list of single ones.
+
+        Raises:
+            ObservationError: One does not lie in the space.
+        """
+        if self._filtered:
+            return self._given(obs)
+        if self._apart is not None:
+            obs = self._apart.without(obs)
+        if not isinstance(obs, list):
+            found = self._at_a_glance(obs)
+            if found is not None:
+                return found
+        return self._closely(obs)
+
+    def forget(self) -> None:
+        """Look at the next observations as at the first ones."""
+        self.preprocessor.set_check(self.preprocessor.check_mode)
+        self._known.clear()
+
+    def hinted(self, error: ActionMaskError, obs: Any) -> Exception:
+        """Return the error of a batch's masks, with a hint where it is one observation."""
+        return hinted(error, self.preprocessor, obs if self._apart is None else self._apart.without(obs))
+
+    def _at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
+        """Return the inputs where they are arrays of the right form; None: there must be a closer look."""
+        feeds, rows = {}, None
+        try:
+            for port, _, limits in self._cut:
+                value = obs
+                for step in port.steps:
+                    value = value[step]
+                if type(value) is not np.ndarray or value.dtype != port.dtype or port.encoded:
+                    return None
+                if rows is None:
+                    rows = len(value)
+                    if rows not in self._known:
+                        return None
+                if value.shape != (rows, *port.shape):
+                    return None
+                if limits is not None and not ((value >= limits[0]) & (value <= limits[1])).all():
+                    return None
+                feeds[port.name] = value
+        except (KeyError, IndexError, TypeError):
+            return None
+        return feeds, rows or 0
+
+    def _closely(self, obs: Any) -> tuple[dict[str, Array], int]:
+        """Return the inputs of a batch that its codec has encoded, and so found right."""
+        try:
+            rows = len(self.preprocessor.encode_batch(obs))
+        except ObservationError as error:
+            raise hinted(error, self.preprocessor, obs) from error.__cause__
+        batch = stack(self._info, obs) if isinstance(obs, list) else obs
+        feeds = {}
+        for port, part, _ in self._cut:
+            value = batch
+            for step in port.steps:
+                value = value[step]
+            array = part.codec.encode_batch(value) if port.encoded else np.asarray(value)
+            feeds[port.name] = np.ascontiguousarray(array, port.dtype).reshape(rows, *port.shape)
+        if self.preprocessor.check_mode != "always":
+            self._known.add(rows)
+        return feeds, rows
+
+    def _given(self, obs: Any) -> tuple[dict[str, Array], int]:
+        (port,) = self._ports
+        array = np.asarray(obs, port.dtype)
+        if not array.ndim or array.shape[1:] != port.shape:
+            raise ObservationError(
+                f"expected observations of shape [B, {', '.join(map(str, port.shape))}], as Policy.preprocess returns"
+                f" them (the policy's filter is not in the file), found shape {array.shape}."
+            )
+        return {port.name: array}, len(array)
+
+    def finite(self, feeds: Mapping[str, Array]) -> bool:
+        """Whether all observations are finite, or too large to be seen at a glance."""
+        return all(math.isfinite(np.vdot(feeds[name], feeds[name])) for name in self._floats)
+
+    def encoded(self, feeds: Mapping[str, Array]) -> tuple[Array, Preprocessor]:
+        """Return the observations behind inputs as the codec encodes them, and the codec; for messages."""
+        if self._filtered:
+            return feeds[self._ports[0].name], self.preprocessor
+        columns = []
+        for port, part, _ in self._cut:
+            value = feeds[port.name]
+            columns.append(value if port.encoded else part.codec.encode_batch(value).reshape(len(value), -1))
+        return np.concatenate(columns, axis=1).reshape(-1, *self.preprocessor.shape), self.preprocessor
+
+    def _part(self, port: Port) -> ObservationInput:
+        found = self._parts.get(port.steps)
+        if found is not None:
+            return found
+        codec: Any = self.preprocessor
+        for step in port.steps:
+            parts = codec.side_by_side()
+            codec = next((child for name, child in parts if name == step), None)
+            if codec is None:
+                raise ConfigError(
+                    f"the input {port.name!r} is read at {port.path}, which the observations do not have."
+                )
+        return ObservationInput(codec, port.steps, None)
+
+
+def _limits(port: Port, part: ObservationInput) -> tuple[Array, Array] | None:
+    """Return the smallest and largest values of choices, which are looked at in each step; None for numbers."""
+    info = part.codec.info
+    if port.encoded or info.kind not in ("discrete", "multi_discrete"):
+        return None
+    counts = np.asarray(info.n if info.nvec is None else info.nvec, np.int64)
+    start = np.asarray(info.start, np.int64)
+    return start, start + counts - 1

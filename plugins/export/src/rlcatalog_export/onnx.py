@@ -1,0 +1,63 @@
+"""Running ONNX files with onnxruntime."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog_export import read_sealed, sealed
+
+Array = np.ndarray[Any, Any]
+
+#: Key under which the file's metadata hold the interface.
+INTERFACE = "rlcatalog"
+#: What stands before the checksum, the value of a metadata entry at the end of a file: the number of that field of a
+#: ModelProto, the entry's key, and lengths.
+_MARK = b"\x72\x54\x0a\x10rlcatalog.sha256\x12\x40"
+
+
+def write_sealed(content: bytes, path: Path) -> None:
+    """Write a model with its checksum."""
+    path.write_bytes(sealed(content, _MARK))
+
+
+class OnnxRunner:
+    """An ONNX file in memory, ready to run on the CPU with one thread, which is the fastest for small batches.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        interface: What the file says of its inputs and outputs, as JSON.
+        checked: Whether its checksum was there.
+
+    Raises:
+        SavedPolicyError: It cannot be read, or holds no policy.
+    """
+
+    def __init__(self, path: Path) -> None:
+        content, self.checked = read_sealed(path, _MARK)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        # A model may name other files that hold its weights; none are read.
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
+        try:
+            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's own errors have no common base
+            raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
+        found = self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)
+        if found is None:
+            raise SavedPolicyError(f"{path}: an ONNX file, and no policy that rlcatalog exported.")
+        self.interface: str = found
+
+    def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
+        """Return the outputs of these names for inputs by name."""
+        found: Sequence[Array] = self._session.run(outputs, feeds)
+        return found

@@ -1,0 +1,53 @@
+"""Declarations: the formats of exported policies, what writes them, and what freezes policies."""
+
+from __future__ import annotations
+
+from rlcatalog import ExporterSpec, FrameworkSpec, hookimpl
+
+
+@hookimpl
+def rlcatalog_exporters() -> list[ExporterSpec]:
+    return [
+        ExporterSpec(
+            "onnx",
+            {"runner": "rlcatalog_export.onnx:OnnxRunner"},
+            "one ONNX file; acts with onnxruntime alone",
+            suffix=".onnx",
+        ),
+        ExporterSpec(
+            "torch",
+            {"runner": "rlcatalog_export.torch.program:ProgramRunner"},
+            "a program of torch.export; acts with PyTorch",
+            suffix=".pt2",
+        ),
+        ExporterSpec(
+            "savedmodel",
+            {"runner": "rlcatalog_export.tf.saved_model:SavedModelRunner"},
+            "a SavedModel of TensorFlow's, a folder; acts with TensorFlow",
+        ),
+    ]
+
+
+@hookimpl
+def rlcatalog_frameworks() -> list[FrameworkSpec]:
+    return [
+        FrameworkSpec(
+            "torch",
+            {
+                "export-onnx": "rlcatalog_export.torch.onnx:write_onnx",
+                "export-torch": "rlcatalog_export.torch.program:write_program",
+                "freeze": "rlcatalog_export.frozen.torch:FrozenTorch",
+            },
+            "writes exported policies, and acts from a recorded graph with onnxruntime",
+            extends="rlcatalog-torch/torch",
+        ),
+        FrameworkSpec(
+            "tf",
+            {
+                "export-onnx": "rlcatalog_export.tf.onnx:write_onnx",
+                "export-savedmodel": "rlcatalog_export.tf.saved_model:write_saved_model",
+            },
+            "writes exported policies",
+            extends="rlcatalog-tf/tf",
+        ),
+    ]

@@ -1,0 +1,88 @@
+"""The format `"savedmodel"`: a policy as a SavedModel of TensorFlow's, and running it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from rlcatalog.errors import NotServedError, SavedPolicyError, reason
+from rlcatalog_export import Exported, Interface, check_folder, read_file, seal_folder
+from rlcatalog_export.tf.lowering import LoweredPolicy, exported
+
+if TYPE_CHECKING:
+    from rlcatalog_policy import Policy
+
+Array = np.ndarray[Any, Any]
+
+#: Where the interface lies in the folder; TensorFlow leaves this folder of it to others.
+INTERFACE = Path("assets.extra/rlcatalog.json")
+#: The checksums of all other files.
+_CHECKSUMS = "assets.extra/rlcatalog.sha256"
+_SIGNATURE = "serving_default"
+
+
+def write_saved_model(policy: Policy, path: Path) -> Exported:
+    """Write a policy as a SavedModel, a folder.
+
+    Args:
+        policy: The policy.
+        path: The folder.
+
+    Raises:
+        NotServedError: It does something that TensorFlow cannot trace or save, or draws by itself.
+    """
+    lowered = LoweredPolicy(policy)
+    module = tf.Module()  # the variables and the program alone: no attribute of a model is walked
+    module.held = lowered.held
+    logger = tf.get_logger()  # it would say where files were written, which is not yet their place
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        tf.saved_model.save(module, str(path), signatures={_SIGNATURE: lowered.program})
+    except OSError:
+        raise
+    except Exception as error:  # whatever TensorFlow's own errors are, of what it cannot track
+        raise NotServedError(f"export: this policy has no form as a SavedModel: {reason(error)}") from error
+    finally:
+        logger.setLevel(level)
+    (path / INTERFACE).parent.mkdir(exist_ok=True)
+    (path / INTERFACE).write_text(lowered.interface.to_json(), encoding="utf-8")
+    seal_folder(path, _CHECKSUMS)
+    return exported(lowered)
+
+
+class SavedModelRunner:
+    """A SavedModel in memory, ready to run on the CPU.
+
+    Args:
+        path: The folder.
+
+    Attributes:
+        interface: What the folder says of its inputs and outputs, as JSON.
+        checked: Whether its checksums were there.
+
+    Raises:
+        SavedPolicyError: It cannot be read, or holds no policy.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self.interface = read_file(path / INTERFACE, Interface.LONGEST).decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SavedPolicyError(f"{path}: no policy that rlcatalog exported: {error}") from error
+        self.checked = check_folder(path, _CHECKSUMS)
+        try:
+            self._module = tf.saved_model.load(str(path))  # which the signature does not keep alive
+            self._run = self._module.signatures[_SIGNATURE]
+        except Exception as error:  # whatever a damaged folder makes it raise
+            raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
+
+    def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
+        """Return the outputs of these names for inputs by name."""
+        with tf.device("/cpu:0"):
+            found = self._run(**{name: tf.constant(array) for name, array in feeds.items()})
+        return [found[name].numpy() for name in outputs]

@@ -1,0 +1,80 @@
+"""The format `"torch"`: a policy as a program of `torch.export`, and running it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rlcatalog.errors import SavedPolicyError
+from rlcatalog_export import Exported, Interface, read_sealed, sealed
+from rlcatalog_export.torch.lowering import LoweredPolicy, exported, exported_program
+
+if TYPE_CHECKING:
+    from rlcatalog_policy import Policy
+
+Array = np.ndarray[Any, Any]
+
+#: Name of the interface among the file's extra files.
+INTERFACE = "rlcatalog.json"
+#: What stands before the checksum in the archive's comment, its last bytes.
+_MARK = b"rlcatalog sha256 "
+
+
+def write_program(policy: Policy, path: Path) -> Exported:
+    """Write a policy as a program of `torch.export`.
+
+    Args:
+        policy: The policy.
+        path: The file.
+
+    Raises:
+        NotServedError: It does something that PyTorch cannot export.
+    """
+    lowered = LoweredPolicy(policy)
+    archive = io.BytesIO()
+    torch.export.save(exported_program(lowered), archive, extra_files={INTERFACE: lowered.interface.to_json()})
+    # The archive's last two bytes are the length of its comment.
+    path.write_bytes(sealed(archive.getvalue()[:-2] + (len(_MARK) + 64).to_bytes(2, "little"), _MARK))
+    return exported(lowered)
+
+
+class ProgramRunner:
+    """A program of `torch.export`, ready to run on the CPU.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        interface: What the file says of its inputs and outputs, as JSON.
+        checked: Whether its checksum was there.
+
+    Raises:
+        SavedPolicyError: It cannot be read, or holds no policy.
+    """
+
+    def __init__(self, path: Path) -> None:
+        content, self.checked = read_sealed(path, _MARK)
+        extra = {INTERFACE: ""}
+        try:
+            program = torch.export.load(io.BytesIO(content), extra_files=extra)
+        except Exception as error:  # whatever a damaged archive makes it raise
+            raise SavedPolicyError(f"{path}: cannot be read: {error}") from error
+        if not extra[INTERFACE]:
+            raise SavedPolicyError(f"{path}: a program of PyTorch's, and no policy that rlcatalog exported.")
+        self.interface = extra[INTERFACE]
+        self._run = program.module()
+        interface = Interface.from_json(self.interface, str(path))
+        self._inputs = [port.name for port in interface.inputs]
+        self._names = [port.name for port in interface.outputs]
+
+    def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
+        """Return the outputs of these names for inputs by name."""
+        with torch.inference_mode():
+            tensors = self._run(*(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in self._inputs))
+        found = dict(zip(self._names, tensors, strict=True))
+        return [found[name].numpy() for name in outputs]

@@ -1,0 +1,61 @@
+"""What stopped an export: the line of a model or distribution, in place of what PyTorch says of itself."""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import FrameType
+
+import torch
+
+from rlcatalog.errors import NotServedError, reason
+from rlcatalog_export import line_of
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+#: Where what PyTorch says ends and its advice begins.
+_ADVICE = re.compile(
+    r"\s+(?:For more information|Next steps|To fix the error|The error above|\(Size-like symbols).*", re.DOTALL
+)
+_LONGEST = 400
+
+
+class Suspects:
+    """Lines that make a number of the size of the batch, as they are seen; PyTorch puts back lists of a module."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+
+def here() -> str | None:
+    """Return the line of a model or distribution that is being run."""
+    frames = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        frames.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    return line_of(reversed(frames), torch, sys.modules[__package__])
+
+
+def stopped(error: BaseException, suspects: Suspects | None, what: str, lined: bool = True) -> NotServedError:
+    """Return the error for what PyTorch could not export.
+
+    Args:
+        error: What PyTorch raised.
+        suspects: Lines that may be why: the batch's size must stay unknown.
+        what: What was tried, for the message.
+        lined: Whether the error came from where models and distributions ran.
+    """
+    said = _ADVICE.sub("", _COLOURS.sub("", reason(error)))
+    line = line_of(error.__traceback__, torch, sys.modules[__package__]) if lined else None
+    lines = [] if suspects is None else suspects.lines
+    if lines and "pecialized" in str(error):
+        return NotServedError(
+            f"export: {lines[0]} makes a number of the size of the batch, which a file must leave open: write"
+            " x.shape[0] in place of len(x)."
+        )
+    short = said if len(said) <= _LONGEST else f"{said[:_LONGEST]} …"
+    if line is not None:
+        if "data-dependent" in said or "GuardOnDataDependent" in said:
+            short = "what a tensor holds decides which code runs; torch.where() chooses values instead"
+        return NotServedError(f"export: {line} {what}: {short}.")
+    return NotServedError(f"export: this policy {what}: {short}.")

@@ -1,1 +1,0 @@
-"""rlcatalog-onnx: policies as ONNX files, and acting from them with onnxruntime alone."""

@@ -1,5 +1,0 @@
-"""Policies of PyTorch's, frozen: what one does in a step, recorded, and the engine that repeats it."""
-
-from rlcatalog_onnx.frozen.torch.engine import FrozenTorch
-
-__all__ = ["FrozenTorch"]

@@ -1,0 +1,56 @@
+"""The command `export`: a saved policy, or a run's, as one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlcatalog.catalog import default_catalog
+from rlcatalog.catalog import make_env
+from rlcatalog_cli.isolation import aside
+from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_config
+from rlcatalog_cli.train_options import Modules
+from rlcatalog_export import exporter_for
+from rlcatalog_policy import load, read_manifest
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or of a saved policy.")],
+    format: Annotated[
+        str | None, typer.Option("--format", help="The format, such as onnx; that of OUT's suffix when missing.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file to write; policy.SUFFIX in RUN when missing.")
+    ] = None,
+    modules: Modules = None,
+) -> None:
+    """Write a trained policy as one file that acts without it."""
+    with aside():
+        catalog = default_catalog()
+        if out is None:
+            format = format or "onnx"
+            suffix = exporter_for(catalog, run, format).declaration.suffix  # type: ignore[attr-defined]
+            out = run / f"{POLICY}{suffix or f'-{format}'}"
+        import_modules(modules or [])
+        saved = policy_of(run)
+        policy = load(saved, catalog=catalog, **({} if saved == run else _spaces(run, modules or [])))
+        interface = policy.export(out, format)
+    print(f"{out}: inputs {', '.join(port.name for port in interface.inputs)}; outputs"
+          f" {', '.join(port.name for port in interface.outputs)}")  # fmt: skip
+
+
+def _spaces(run: Path, modules: list[str]) -> dict[str, Any]:
+    """Return the environment's spaces that a run's policy could not write down, by name."""
+    manifest = read_manifest(run / POLICY)
+    missing = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
+    if not missing:
+        return {}
+    told = read_config(run, modules)
+    env = make_env(told["env"], **told["algorithm"]["env_config"])
+    try:
+        wrapped = default_catalog().wrap_env(env, manifest.config)
+        return {name: getattr(wrapped, name) for name in missing}
+    finally:
+        env.close()

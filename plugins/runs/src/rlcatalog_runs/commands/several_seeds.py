@@ -1,0 +1,357 @@
+"""The same run with several seeds: one process per seed, as many at once as there are cores, and one picture."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from rlcatalog_runs import Interrupted, refuse_taken, run_folder
+from rlcatalog.errors import ConfigError, FailedRunsError, SavedPolicyError, one_line, shown
+from rlcatalog_runs.comparing import compare, draw_groups
+from rlcatalog_runs.summaries import read_run
+from rlcatalog_runs.commands.tables import print_groups
+
+#: The picture of all seeds, in the folder that holds their runs.
+CURVES = "learning_curves.png"
+#: Seeds that one call may name, and the largest.
+MOST, LARGEST = 1000, 2**32 - 1
+#: Seconds between two looks at the processes, and bytes of a log that are searched for its error.
+_PAUSE, _TAIL = 0.2, 1 << 16
+
+
+class _Child(NamedTuple):
+    """One seed in its process."""
+
+    seed: int
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Return the seeds that `--seeds` names: numbers and ranges, such as `0,1,2` or `0-4,10`.
+
+    Args:
+        text: What was typed.
+
+    Raises:
+        ConfigError: It is something else, names a seed twice, or too many.
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*", part, re.ASCII)
+        if found is None:
+            raise ConfigError(f"--seeds {shown(text)}: expected numbers and ranges, such as 0,1,2 or 0-4.")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last > LARGEST:
+            raise ConfigError(f"--seeds {shown(text)}: {last} is too large; seeds are 0 to {LARGEST}.")
+        if last < first:
+            raise ConfigError(f"--seeds {shown(text)}: the range {first}-{last} is empty; say {last}-{first}.")
+        if last - first >= MOST or len(seeds) + last - first >= MOST:
+            raise ConfigError(f"--seeds {shown(text)}: more than {MOST} seeds.")
+        for seed in range(first, last + 1):
+            if seed in seeds:
+                raise ConfigError(f"--seeds {shown(text)}: {seed} stands there twice.")
+            seeds.append(seed)
+    return seeds
+
+
+def train_seeds(
+    context: typer.Context,
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    threads: int = 1,
+    overwrite: bool = False,
+    per_seed: Sequence[str] = ("record",),
+) -> None:
+    """Run the command that was called once per seed, each in a process and a folder of its own, and draw their curves.
+
+    The folder holds `seed-0`, `seed-0.log`, … and `learning_curves.png`. A seed that fails ends no other one. SIGINT,
+    SIGTERM and SIGHUP are passed on to the runs, which are waited for; a second one ends them at once.
+
+    Args:
+        context: The context of the command, which takes `--seed`, `--out` and `--seeds`.
+        seeds: The seeds.
+        folder: The folder for all of them.
+        threads: Threads of one run: so many fewer run at once.
+        overwrite: Replace the runs that are there.
+        per_seed: Names of further options that name a folder; each seed gets one of its own inside.
+
+    Raises:
+        ConfigError: An option does not go with several seeds.
+        RunFolderError: A folder holds a run, or another process is writing into it.
+        FailedRunsError: A run has failed; the others have ended.
+        Exit: A signal has asked for the end.
+    """
+    refuse_with_seeds(context)
+    for seed in seeds:
+        refuse_taken(folder / f"seed-{seed}", overwrite)
+    line = command_line(context, ("seed", "seeds", "out", *per_seed))
+    own = {name: Path(value) for name in per_seed if (value := context.params.get(name)) is not None}
+    names = {parameter.name: _long(parameter) for parameter in context.command.params}
+
+    def start(seed: int) -> _Child:
+        options = [f"--seed={seed}", f"--out={folder / f'seed-{seed}'}"]
+        options += [f"{names[name]}={path / f'seed-{seed}'}" for name, path in own.items()]
+        log = folder / f"seed-{seed}.log"
+        log.unlink(missing_ok=True)  # it may be a link
+        with log.open("xb") as output:
+            return _Child(seed, _process([line[0], *options, *line[1:]], output), log)
+
+    at_once = max(1, min(len(seeds), _cores() // max(1, threads)))
+    with run_folder(folder, overwrite):
+        print(f"{len(seeds)} seeds, {at_once} at once, into {folder}", flush=True)
+        try:
+            errors = _all(seeds, start, at_once, bool(context.params.get("quiet")))
+        except Interrupted as stop:
+            print(f"{stop}: the runs have ended. Go on with each: rlcatalog train --resume {folder}/seed-N",
+                  file=sys.stderr)  # fmt: skip
+            raise typer.Exit(stop.exit_status) from None
+        _draw(folder, [seed for seed in seeds if seed not in errors])
+    if errors:
+        raise FailedRunsError(_told(errors, len(seeds), folder))
+
+
+def refuse_with_seeds(context: typer.Context) -> None:
+    """Raise where the command line says something that does not go with several seeds.
+
+    Raises:
+        ConfigError: It does.
+    """
+    for name, why in (
+        ("seed", "says one seed, and --seeds several. Say one of them."),
+        ("resume", "goes on with one run. Resume the runs of several seeds one by one."),
+    ):
+        if name in context.params and _is_given(context, name):
+            raise ConfigError(f"--{name}: {why}")
+
+
+def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[str]:
+    """Return the command that was called and what was typed for it, as arguments of `rlcatalog`.
+
+    Args:
+        context: Its context.
+        without: Names of parameters to leave out.
+    """
+    options: list[str] = []
+    rest: list[str] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name in without or not _is_given(context, name):
+            continue
+        value = context.params[name]
+        values = list(value) if isinstance(value, list | tuple) else [value]
+        if parameter.param_type_name == "argument":
+            rest += map(str, values)
+        elif getattr(parameter, "is_flag", False):
+            options.append(_long(parameter) if value else max(parameter.secondary_opts, key=len))
+        else:
+            options += [f"{_long(parameter)}={one}" for one in values]
+    return [str(context.info_name), *options, "--", *rest]
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _long(parameter: Any) -> str:
+    found: str = max(parameter.opts, key=len)
+    return found
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
+
+
+def _process(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
+    """Start `rlcatalog` in a group of its own: a Ctrl-C of the terminal reaches it once, through this process."""
+    here = "" in sys.path or os.getcwd() in sys.path
+    command = [sys.executable, *([] if here else ["-P"]), "-m", "rlcatalog_cli", *arguments]
+    group: dict[str, Any] = {} if os.name == "nt" else {"process_group": 0}
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, **group)
+
+
+def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, quiet: bool) -> dict[int, str]:
+    """Run all seeds to their ends and return seed → error of those that failed.
+
+    Raises:
+        Interrupted: A signal has asked for the end, and all runs have ended.
+    """
+    waiting, running = list(seeds), list[_Child]()
+    errors: dict[int, str] = {}
+    with _signals() as asked, _Bars(quiet) as bars:
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_once and not asked:
+                    running.append(start(waiting.pop(0)))
+                    bars.add(running[-1])
+                if asked:
+                    _end(running, asked)
+                    raise Interrupted(asked[0])
+                time.sleep(_PAUSE)
+                for child in [child for child in running if child.process.poll() is not None]:
+                    running.remove(child)
+                    if child.process.returncode:
+                        errors[child.seed] = _error(child)
+                    bars.remove(child)
+                    print(f"seed {child.seed}: {errors.get(child.seed) or _outcome(child)}", flush=True)
+                bars.update(running)
+        except Exception:  # of the start of one, such as a full disk
+            _end(running, [signal.SIGTERM])
+            raise
+    return errors
+
+
+class _Bars:
+    """A bar for each run in progress, in a terminal; elsewhere nothing.
+
+    Args:
+        quiet: Show none in a terminal either.
+    """
+
+    def __init__(self, quiet: bool) -> None:
+        columns = "{task.description}", "{task.completed:,.0f} steps", "mean return {task.fields[value]}"
+        console = Console()
+        self._progress = Progress(
+            TextColumn(columns[0]), BarColumn(), *map(TextColumn, columns[1:]), TimeElapsedColumn(), console=console,
+            disable=quiet or not console.is_terminal or console.is_dumb_terminal,
+        )  # fmt: skip
+        self._tasks: dict[int, TaskID] = {}
+        self._next = 0.0
+
+    def __enter__(self) -> _Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def add(self, child: _Child) -> None:
+        """Show a run."""
+        self._tasks[child.seed] = self._progress.add_task(f"seed {child.seed}", total=None, value="-")
+
+    def remove(self, child: _Child) -> None:
+        """Show a run no more."""
+        self._progress.remove_task(self._tasks.pop(child.seed))
+
+    def update(self, running: Sequence[_Child]) -> None:
+        """Look how far the runs are, once a second."""
+        if self._progress.disable or time.monotonic() < self._next:
+            return
+        for child in running:
+            with suppress(SavedPolicyError, OSError):  # it is being written
+                run = read_run(child.log.with_suffix(""))
+                value = "-" if run.last_return is None else f"{run.last_return:.1f}"
+                self._progress.update(self._tasks[child.seed], total=run.wanted, completed=run.steps, value=value)
+        self._next = time.monotonic() + 1
+
+
+def _end(children: Sequence[_Child], asked: Sequence[int]) -> None:
+    """Ask processes to end and wait for them; a further signal kills them."""
+    name = signal.Signals(asked[0]).name
+    print(f"{name}: waiting for {len(children)} runs to save and end; once more ends them at once", file=sys.stderr)
+    for child in children:
+        _send(child, signal.SIGINT if asked[0] == signal.SIGINT else signal.SIGTERM)
+    while any(child.process.poll() is None for child in children):
+        time.sleep(_PAUSE)
+        if len(asked) > 1:
+            for child in children:
+                _send(child, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def _send(child: _Child, number: int) -> None:
+    with suppress(OSError):  # it has ended
+        if os.name == "nt":
+            child.process.terminate()
+        elif number == getattr(signal, "SIGKILL", None):
+            os.killpg(child.process.pid, number)  # with the processes of its environments
+        else:
+            child.process.send_signal(number)
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Yield the list of the signals that have asked for the end; outside of the main thread Python handles none."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = {number: signal.signal(number, lambda number, _: asked.append(number)) for number in numbers}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _error(child: _Child) -> str:
+    """Return why a run failed: the error it printed, else how its process ended."""
+    code = child.process.returncode
+    how = f"exit status {code}"
+    if code < 0:
+        how = f"signal {-code}"
+        with suppress(ValueError):
+            how = f"signal {signal.Signals(-code).name}"
+    with suppress(OSError), child.log.open("rb") as log:
+        log.seek(0, os.SEEK_END)
+        log.seek(max(0, log.tell() - _TAIL))
+        lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip(" │╰╯─╭╮")]
+        for line in reversed(lines):
+            if line.startswith("error: "):
+                return one_line(line, 2000)
+        if lines and code > 0:
+            return f"error: {how}: {one_line(lines[-1].strip(' │'))}"
+    return f"error: {how}"
+
+
+def _outcome(child: _Child) -> str:
+    """Return how a run that did not fail ended."""
+    with suppress(SavedPolicyError, OSError):
+        run = read_run(child.log.with_suffix(""))
+        value = "-" if run.last_return is None else f"{run.last_return:.1f}"
+        return f"{run.steps:,} steps, mean return {value}"
+    return "ended"
+
+
+def _draw(folder: Path, seeds: Sequence[int]) -> None:
+    """Draw the curves of the runs that did not fail, and say where they end."""
+    if not seeds:
+        return
+    try:
+        groups = compare([read_run(folder / f"seed-{seed}") for seed in seeds])
+    except (ConfigError, SavedPolicyError) as error:
+        print(f"no picture: {error}", file=sys.stderr)
+        return
+    env = groups[0].runs[0].env
+    print_groups(groups)
+    draw_groups(folder / CURVES, groups, f"{env}, {len(seeds)} seeds" if len(seeds) > 1 else f"{env}, seed {seeds[0]}")
+    print(f"learning curves: {folder / CURVES}")
+
+
+def _told(errors: dict[int, str], count: int, folder: Path) -> str:
+    """Return the errors of seeds, those that failed alike together."""
+    alike: dict[str, list[int]] = {}
+    for seed in sorted(errors):
+        alike.setdefault(errors[seed].removeprefix("error: "), []).append(seed)
+    lines = [
+        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}: {text}" for text, seeds in alike.items()
+    ]
+    return "\n".join([f"{len(errors)} of {count} seeds failed; what they printed is in {folder}/seed-N.log.", *lines])

@@ -1,0 +1,237 @@
+"""Curves of several runs, drawn together: an interquartile mean over seeds, with its interval."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcatalog.errors import ConfigError, nearest, one_line
+from rlcatalog_policy import write_file
+from rlcatalog_runs.interquartile import interquartile_mean, interval
+from rlcatalog_runs.summaries import Run, read_rows
+
+Array = np.ndarray[Any, Any]
+
+#: Points of a curve.
+POINTS = 200
+#: Settings that a label shows before it counts on, and characters of one.
+SHOWN, LONGEST = 3, 60
+#: Settings that stand for themselves in a label.
+_PLAIN = ("algorithm", "framework")
+#: Colours that people who confuse some can tell apart (Okabe and Ito), and what comes after them.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_STYLES = ("-", "--", ":", "-.")
+
+
+class Group(NamedTuple):
+    """Runs that are one curve.
+
+    Attributes:
+        label: What tells them from the others.
+        runs: The runs.
+        steps: Environment steps, `[points]`.
+        middle: Interquartile mean of their returns at each, `[points]`; the return itself of a single run.
+        interval: Lower and upper end of its 95 % interval, `[2, points]`; None for a single run.
+    """
+
+    label: str
+    runs: Sequence[Run]
+    steps: Array
+    middle: Array
+    interval: Array | None
+
+
+def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
+    """Return the curves of runs, up to where the shortest run ends.
+
+    Args:
+        runs: Runs of one environment.
+        by: What runs of one curve have in common: `"model"`, `"framework"`, `"algorithm"`, or a key of the algorithm or
+            the model. All but the seed when missing.
+
+    Raises:
+        ConfigError: The environments differ, a run has no returns yet, or no run has a key called `by`.
+    """
+    one_environment(runs)
+    curves = [_curve(run) for run in runs]
+    shortest = min(steps[-1] for steps, _ in curves)
+    late = [run for run, (steps, _) in zip(runs, curves, strict=True) if steps[0] > shortest]
+    if late:
+        raise ConfigError(
+            f"{late[0].folder}: has its first mean return after the shortest run has ended, at {shortest:,.0f} steps."
+        )
+    found: dict[str, list[int]] = {}
+    chosen = [_chosen(run, by, runs) for run in runs]
+    for index, settings in enumerate(chosen):
+        found.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(index)
+    labels = _labels([chosen[indices[0]] for indices in found.values()])
+    groups = []
+    for label, indices in zip(labels, found.values(), strict=True):
+        first = max(curves[index][0][0] for index in indices)
+        grid = np.linspace(shortest / POINTS, shortest, POINTS)
+        grid = np.append(grid[(grid >= first) & (grid < shortest)], shortest)
+        returns = np.stack([np.interp(grid, *curves[index]) for index in indices])
+        ends = interval(returns) if len(returns) > 1 else None
+        groups.append(Group(label, [runs[index] for index in indices], grid, interquartile_mean(returns), ends))
+    return groups
+
+
+def one_environment(runs: Sequence[Run]) -> str:
+    """Return the environment of all runs.
+
+    Raises:
+        ConfigError: They have several; or there are none.
+    """
+    if not runs:
+        raise ConfigError("compare: no runs to compare.")
+    for run in runs:
+        if run.env is None:
+            raise ConfigError(f"{run.folder}: does not say its environment (its config.json is missing).")
+        if run.env != runs[0].env:
+            raise ConfigError(
+                f"compare: returns of different environments are not one scale: {runs[0].folder} ran {runs[0].env},"
+                f" {run.folder} ran {run.env}. Compare runs of one environment."
+            )
+    assert runs[0].env is not None
+    return runs[0].env
+
+
+def check_picture(path: Path) -> None:
+    """Raise where a picture cannot be written in the format that a path ends with.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    from matplotlib.figure import Figure
+
+    formats = Figure().canvas.get_supported_filetypes()
+    ending = path.suffix.lower().lstrip(".")
+    if ending not in formats:
+        known = ", ".join(f".{name}" for name in sorted(formats))
+        raise ConfigError(f"--out {path}: no format of a picture.{nearest(ending, formats)} Formats: {known}.")
+
+
+def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
+    """Draw curves into one picture.
+
+    Args:
+        path: The picture; its ending says the format.
+        groups: The curves.
+        title: What stands above them.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
+
+    figure = Figure(figsize=(7, 4.2 + 0.22 * len(groups)), layout="constrained")
+    axes = figure.subplots()
+    for index, group in enumerate(groups):
+        colour, style = _COLOURS[index % len(_COLOURS)], _STYLES[index // len(_COLOURS) % len(_STYLES)]
+        runs = f"{len(group.runs)} runs" if len(group.runs) > 1 else "1 run"
+        axes.plot(group.steps, group.middle, color=colour, linestyle=style, label=f"{group.label} ({runs})")
+        if group.interval is not None:
+            axes.fill_between(group.steps, *group.interval, color=colour, alpha=0.2, linewidth=0)
+    several = any(group.interval is not None for group in groups)
+    what = "return, mean of the last 100 episodes"
+    axes.set_title(one_line(title), parse_math=False)
+    axes.set(xlabel="environment steps", ylabel=what)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_xlim(0, None)
+    axes.grid(alpha=0.3)
+    below = figure.legend(loc="outside lower center", ncols=1, frameon=False)
+    for text in below.get_texts():
+        text.set_parse_math(False)  # names of settings, and what they are
+    if several:
+        below.set_title("lines: interquartile mean over runs; bands: its 95 % interval", FontProperties(size="small"))
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120, format=path.suffix.lower().lstrip("."))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path.parent, path.name, picture.getvalue())
+
+
+def _curve(run: Run) -> tuple[Array, Array]:
+    """Return steps and mean returns of a run, `[rows]` each, steps rising."""
+    points = {row.timesteps_total: row.episode_return_mean for row in read_rows(run.folder)}
+    known = sorted((steps, value) for steps, value in points.items() if value is not None and np.isfinite(value))
+    if not known:
+        raise ConfigError(f"{run.folder}: has no mean return yet: no episode had ended.")
+    steps, returns = np.array(known, np.float64).T
+    return steps, returns
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """Return what a run was made with, flat, without its seed: algorithm, framework, their keys, the model's."""
+    algorithm, model, parts = (_table(run.config.get(name)) for name in ("algorithm", "model", "parts"))
+    keys = {key: value for key, value in algorithm.items() if key not in ("name", "seed", *_PLAIN)}
+    return {
+        "algorithm": shown_algorithm(run),
+        "framework": run.framework,
+        "steps": run.wanted,
+        **keys,
+        **{f"parts.{slot}": name for slot, name in parts.items()},
+        **{key: value for key, value in model.items() if key not in keys},
+    }
+
+
+def shown_algorithm(run: Run) -> str:
+    """Return an algorithm's name as people read it, with its engine."""
+    name = run.algorithm or "-"
+    return name if run.engine is None else f"{name} ({run.engine})"
+
+
+def _chosen(run: Run, by: str | None, runs: Sequence[Run]) -> dict[str, Any]:
+    """Return those of a run's settings that tell curves apart."""
+    settings = settings_of(run)
+    if by is None:
+        return settings
+    if by == "model":
+        model = _table(run.config.get("model"))
+        return {key: value for key, value in settings.items() if key in model or key.startswith("parts.")}
+    known = {key for other in runs for key in settings_of(other)}
+    if by not in known:
+        raise ConfigError(
+            f"--by {by}: no run has a key of this name.{nearest(by, [*known, 'model'])} Say model, framework,"
+            " algorithm, or a key of the algorithm or the model."
+        )
+    return {by: settings.get(by)}
+
+
+def _labels(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what tells each of several settings from the others, short."""
+    names = list(dict.fromkeys(key for settings in found for key in settings))
+    if len(names) == 1:
+        return [_written(names[0], settings.get(names[0])) for settings in found]
+    first = [name for name in _PLAIN if _differ(found, name)] or [name for name in _PLAIN if name in names]
+    labels = [", ".join(_written(name, settings[name]) for name in first) for settings in found]
+    for label in set(labels):
+        alike = [index for index, other in enumerate(labels) if other == label]
+        if len(alike) > 1:
+            differing = [name for name in names if _differ([found[index] for index in alike], name)]
+            for count in range(min(SHOWN, len(differing)), len(differing) + 1):
+                told = {
+                    index: ", ".join(_written(name, found[index].get(name)) for name in differing[:count])
+                    for index in alike
+                }
+                if len(set(told.values())) == len(told):
+                    break
+            for index, text in told.items():
+                labels[index] = f"{label}: {text}" if label else text
+    return [label or "model as by default" for label in labels]
+
+
+def _differ(found: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return len({json.dumps(settings.get(name), sort_keys=True, default=str) for settings in found}) > 1
+
+
+def _written(name: str, value: Any) -> str:
+    """Return a setting as labels show it."""
+    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    return one_line(text if name in _PLAIN else f"{name}={text}", LONGEST)
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

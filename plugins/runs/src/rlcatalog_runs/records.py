@@ -1,0 +1,159 @@
+"""The record of a run, `run.json`: what it was made with, when, and how it ended.
+
+It is written when the run begins and completed when it ends. One that still says "running" belongs to a process that is
+there as long as the folder's lock is held, and to one that died when nobody holds it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rlcatalog_runs.json_lines import json_line
+from rlcatalog_runs.surroundings import hardware, revision, versions
+from rlcatalog.errors import SavedPolicyError, one_line
+from rlcatalog_policy import locked, read_json, write_file
+
+RECORD = "run.json"
+#: Ends of a run, and what one that has none yet is.
+RUNNING, FINISHED, INTERRUPTED, FAILED, DIED = "running", "finished", "interrupted", "failed", "died"
+
+
+class _Record(msgspec.Struct):
+    """What is read of a record again."""
+
+    status: str
+    started: str | None = None
+    seconds: float | None = None
+    error: str | None = None
+    engine: str | None = None
+    resumed: list[dict[str, Any]] = []
+
+
+class Recording:
+    """The record of the run in progress.
+
+    Attributes:
+        status: How the run ended, where whoever trains knows it better than the exception that leaves the block:
+            `"interrupted"` for a run that was asked to stop and returns in order. None leaves it to the exception.
+    """
+
+    def __init__(self) -> None:
+        self.status: str | None = None
+
+
+@contextmanager
+def recorded(
+    folder: Path, *, engine: str | None = None, packages: Sequence[str] = (), resumed: bool = False
+) -> Iterator[Recording]:
+    """Keep the record of a run, inside `run_folder`: `run.json`, written whole at the beginning and at the end.
+
+    Args:
+        folder: The run's folder.
+        engine: Who trains, where it is not this project, such as `"sb3"`.
+        packages: Modules whose versions matter too; those that are imported are noted.
+        resumed: The run goes on: what was noted when it began stays, and this part is added to it.
+
+    Raises:
+        OSError: The record cannot be written.
+    """
+    recording, begun = Recording(), time.monotonic()
+    before = _former(folder) if resumed else {}
+    now = _now()
+    record: dict[str, Any] = {
+        "status": RUNNING,
+        "started": before.get("started", now),
+        "ended": None,
+        "seconds": None,
+        "error": None,
+        "engine": engine,
+        "command": list(sys.argv),
+        "versions": versions(packages),
+        "git": revision(),
+        "hardware": hardware(),
+    }
+    if resumed:
+        record["resumed"] = [*before.get("resumed", []), {"started": now, "command": list(sys.argv)}]
+    _write(folder, record)
+
+    def end(status: str, error: BaseException | None = None) -> None:
+        spent = before.get("seconds") or 0.0
+        record["status"], record["ended"] = recording.status or status, _now()
+        record["seconds"] = round(spent + time.monotonic() - begun, 3)
+        record["error"] = None if error is None else _first_line(error)
+        record["versions"] |= versions(packages)  # what was imported meanwhile
+        record["hardware"]["gpus"] = hardware()["gpus"]  # named by a framework that has started them meanwhile
+        _write(folder, record)
+
+    try:
+        yield recording
+    except Exception as error:
+        with suppress(OSError):  # a full disk: the error of the run is the one to tell
+            end(FAILED, error)
+        raise
+    except BaseException as error:
+        with suppress(OSError):
+            end(INTERRUPTED, error)
+        raise
+    end(FINISHED)
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """Return the record of a run, or None where there is none, as in folders of earlier versions.
+
+    `status` is `"died"` where the record says `"running"` and no process holds the folder.
+
+    Raises:
+        SavedPolicyError: It is damaged.
+    """
+    try:
+        record: dict[str, Any] = read_json(folder / RECORD)
+        msgspec.convert(record, _Record)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise SavedPolicyError(f"{folder / RECORD}: not a record of a run: {one_line(str(error))}") from error
+    if record["status"] == RUNNING and not is_held(folder):
+        record["status"] = DIED
+    return record
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a process is writing a run into a folder; True where the system cannot tell."""
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:
+        return True
+    try:
+        with locked(folder, wait=False):
+            return False
+    except OSError:  # held, or not ours to open
+        return True
+
+
+def _former(folder: Path) -> dict[str, Any]:
+    """Return the record of the run that goes on; an empty one where it has none or a damaged one."""
+    with suppress(SavedPolicyError):
+        return read_record(folder) or {}
+    return {}
+
+
+def _write(folder: Path, record: dict[str, Any]) -> None:
+    write_file(folder, RECORD, (json.dumps(json.loads(json_line(record)), indent=2) + "\n").encode())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return one_line(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)

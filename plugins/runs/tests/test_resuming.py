@@ -1,0 +1,156 @@
+"""Resumed runs under any engine: their folders are not trusted."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from rlcatalog_runs import KeptRun, cut_rows, read_record, refuse_imports, resumed_run, write_config
+from rlcatalog.errors import SavedPolicyError
+
+RUN = {"command": "train-other", "steps": 100, "checkpoint_every": 10, "keep_checkpoints": 2}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a run that can go on."""
+    folder = tmp_path / "run"
+    (folder / "checkpoints" / "step-000000050").mkdir(parents=True)
+    (folder / "checkpoints" / "step-000000050" / "state").write_text("{}")
+    write_config(folder, "CartPole-v1", {"algorithm": {"name": "PPO", "seed": 3}, "run": RUN})
+    return folder
+
+
+def resume(folder, imported=()):
+    return resumed_run(KeptRun, "train-other", folder, {}, imported, "state")
+
+
+def edit(folder, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+def test_a_run_goes_on_from_its_last_checkpoint(run):
+    resumed = resume(run)
+    assert (resumed.steps, resumed.env_id, resumed.kept) == (50, "CartPole-v1", KeptRun(**RUN))
+
+
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "learning_curve.png", "policy", "best", "tensorboard", "tensorboard/events", "run.json",
+             "checkpoints/step-000000060", "wandb", "wandb-id", "algorithm.zip", "checkpoint", "progress.csv", "notes"],
+)  # fmt: skip
+@pytest.mark.parametrize("put", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo], ids=["link", "FIFO"])
+def test_a_folder_with_a_link_or_a_pipe_does_not_go_on(run, name, put):
+    (run / name).parent.mkdir(exist_ok=True)
+    put(run / name)
+    with pytest.raises(SavedPolicyError, match=name):
+        resume(run)
+
+
+def test_links_of_weights_and_biases_are_its_own(run):
+    (run / "wandb" / "run-1").mkdir(parents=True)
+    (run / "wandb" / "latest-run").symlink_to("run-1")
+    resume(run)
+
+
+def test_a_module_that_a_folder_names_is_not_imported_because_its_environment_is_known(run):
+    edit(run, env_module="evil_module")
+    assert resume(run).env_id == "CartPole-v1"
+    assert resume(run, ["evil_module"]).env_id == "evil_module:CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"run": {**RUN, "steps": 0}}, {"run": {**RUN, "steps": "x"}}, {"run": {**RUN, "checkpoint_every": -1}},
+     {"run": {**RUN, "keep_checkpoints": 0}}, {"run": {"steps": 3}}, {"run": []}, {"algorithm": {"seed": "x"}},
+     {"algorithm": {"seed": -1}}, {"algorithm": {"num_envs": 0}}, {"algorithm": {"name": ["PPO"]}}, {"model": []},
+     {"seed": 2**40}],
+    ids=str,
+)  # fmt: skip
+def test_a_config_with_nonsense_does_not_go_on(run, changes):
+    edit(run, **changes)
+    with pytest.raises(SavedPolicyError):
+        resume(run)
+
+
+def test_a_config_that_is_too_long_is_not_read(run):
+    edit(run, notes="x" * (1 << 22))
+    with pytest.raises(SavedPolicyError, match=r"is not read: it has \d+ bytes; 4194304 are the most"):
+        resume(run)
+
+
+@pytest.mark.parametrize("value", ["evil:x", ["evil:x"], {"a": [{"evil.b:x": 1}]}, " evil:\nx"])
+def test_an_import_path_is_refused_wherever_it_stands(run, value):
+    with pytest.raises(SavedPolicyError, match=r"names the import path .*type --import evil"):
+        refuse_imports(run / "x.json", value)
+    refuse_imports(run / "x.json", value, ["evil", "evil.b"])
+
+
+def test_tables_that_are_too_deep_are_refused(run):
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(SavedPolicyError, match="too deep"):
+        refuse_imports(run / "x.json", deep)
+
+
+# --- rows and records ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("metrics.jsonl", '{"steps": 1}\n{"steps": 2}\n{"steps": 3}\n'), ("progress.csv", "steps,b\n1,x\n2,x\n3,x\n")],
+)
+def test_rows_are_cut_in_a_new_file(tmp_path, name, text):
+    """The former one may have a second name outside of the folder, which appending would write to."""
+    (tmp_path / "outside").write_text(text)
+    os.link(tmp_path / "outside", tmp_path / name)
+    cut_rows(tmp_path / name, "steps", 3)
+    with (tmp_path / name).open("a") as file:
+        file.write("more")
+    assert (tmp_path / "outside").read_text() == text
+    cut_rows(tmp_path / name, "steps", 1)
+    assert (tmp_path / name).read_text() == "".join(text.splitlines(keepends=True)[:-2])
+
+
+@pytest.mark.parametrize(
+    "line", ["{}", "[]", "3", '{"steps": "x"}', '{"steps": []}', '{"steps": NaN}', "[" * 9_000, "{"]
+)
+def test_a_damaged_row_is_named(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"steps": 1}}\n{line}\n')
+    with pytest.raises(SavedPolicyError, match=r"metrics\.jsonl: a line of it is damaged"):
+        cut_rows(tmp_path / "metrics.jsonl", "steps", 5)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "progress.csv"])
+def test_rows_that_are_no_text_are_refused_and_a_last_line_that_broke_off_is_dropped(tmp_path, name):
+    lines = [b'{"steps": 1}\n', b'{"steps": 2}\n'] if name == "metrics.jsonl" else [b"steps,b\n", b"1,x\n"]
+    path = tmp_path / name
+    path.write_bytes(b"".join([*lines, b"\xc3"]))  # killed within a letter
+    cut_rows(path, "steps", 5)
+    assert path.read_bytes() == b"".join(lines)
+    path.write_bytes(b"".join([*lines[:1], lines[1].replace(b"x", b"\xff").replace(b"2", b"\xff")]))
+    with pytest.raises(SavedPolicyError, match=f"{name}: a line of it is damaged"):
+        cut_rows(path, "steps", 5)
+
+
+def test_rows_behind_a_link_or_a_pipe_are_not_read(tmp_path):
+    for put in (lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
+        put(tmp_path / "metrics.jsonl")
+        with pytest.raises(SavedPolicyError, match="cannot be read"):
+            cut_rows(tmp_path / "metrics.jsonl", "steps", 5)
+        (tmp_path / "metrics.jsonl").unlink()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [[], 3, {}, {"status": 3}, {"status": "died", "seconds": "x"}, {"status": "died", "resumed": "x"},
+     {"status": "died", "resumed": [3]}, {"status": "died", "started": 3}, {"status": "died", "error": []}],
+    ids=str,
+)  # fmt: skip
+def test_a_record_with_nonsense_is_damaged(tmp_path, record):
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(SavedPolicyError, match=r"run\.json: not a record of a run"):
+        read_record(tmp_path)

@@ -1,0 +1,306 @@
+"""Checks of declarations: what a plugin says about its parts before anything of them is imported."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from rlcatalog.catalog import Catalog
+from rlcatalog.config import keys_of
+from rlcatalog.errors import AmbiguousChoiceError, CatalogError, reason, shown
+from rlcatalog.frameworks import frameworks
+from rlcatalog.internals import Candidate, candidates
+from rlcatalog.plugins import Component, Match, NoMatch, Request, public_index
+from rlcatalog.spaces import SpaceInfo
+from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.examples import ACTIONS, OBSERVATIONS, STANDARD, kind_of, parts_in, quiet
+from rlcatalog_testing.plugins import PluginEntryPoint
+
+EVERY = (
+    "trunk", "memory", "head", "action_dist", "preprocessor", "action_codec", "filter", "env_wrapper", "command",
+    "framework",
+)  # fmt: skip
+#: Those that a lookup chooses by rank.
+CHOSEN = ("trunk", "memory", "head", "action_dist", "preprocessor")
+
+
+def _has_keys(part: Part) -> bool:
+    return part.catalog.registry.config_paths.get(part.component.declaration.config or "") is not None
+
+
+def _is_asked(part: Part) -> bool:
+    """Whether a lookup asks its functions; an environment for those of a wrapper is not made up."""
+    functions = {"size", *part.component.declaration.functions}
+    declared = any(getattr(part.component.declaration, name, None) is not None for name in functions)
+    return declared and kind_of(part.component) in CHOSEN
+
+
+def _is_no_default(part: Part) -> bool:
+    return not part.component.is_listed and part.component.declaration.overrides is None
+
+
+@check(*EVERY, hint="write one line for `rlcatalog list`", every_framework=False)
+def has_a_summary(part: Part) -> None:
+    """The summary is one line with text."""
+    summary = part.component.declaration.summary
+    require(bool(summary.strip()) and "\n" not in summary, f"its summary is {summary!r}")
+
+
+@check(
+    *EVERY,
+    hint="import frameworks, and modules that do, in the targets' modules alone; match, describe and size read"
+    " SpaceInfo and the config",
+    every_framework=False,
+)
+def imports_no_framework(part: Part) -> None:
+    """Importing the plugin and asking its functions imports no framework."""
+    own = _candidate(part)
+    if own not in _IMPORTED:
+        # In one process for all plugins, where none of them imports any: that is the rule.
+        everyone = tuple(c for c in candidates(part.catalog.entry_points) if isinstance(c.entry_point.value, str))
+        if len(everyone) > 1 and _imported_by(everyone) == []:
+            _IMPORTED.update({candidate: [] for candidate in everyone})
+        else:
+            _IMPORTED[own] = _imported_by((own,))
+    found = _IMPORTED[own]
+    if found is None:
+        raise NotApplicable(f"{own.value!r} is no module that another process can import")
+    require(not found, f"{own.value} imports {', '.join(found)} where only its declarations are asked for")
+
+
+#: Plugin → the frameworks it imports; None where another process cannot import it.
+_IMPORTED: dict[Candidate, list[str] | None] = {}
+_PROBE = """
+import importlib, json, sys, warnings
+warnings.simplefilter("ignore")
+asked = json.loads(sys.stdin.read())
+sys.path[:] = asked["path"]
+for module, _ in asked["plugins"]:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == module.partition(".")[0]:
+            sys.exit(77)
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog
+from rlcatalog_testing.checks.declarations import answers
+catalog = isolated_catalog(*(PluginEntryPoint(*plugin) for plugin in asked["plugins"]))
+for component in catalog.components():
+    for _ in answers(component, catalog):
+        pass
+print("imported:", *(name for name in asked["heavy"] if name in sys.modules))
+"""
+
+
+def _imported_by(plugins: tuple[Candidate, ...]) -> list[str] | None:
+    """Return the frameworks that a process imports which loads plugins and asks them; None where it cannot."""
+    heavy = [*(spec.module for spec in frameworks().values() if spec.module != "numpy"), "keras"]
+    named = [(plugin.value, plugin.distribution) for plugin in plugins]
+    done = subprocess.run(
+        [sys.executable, "-c", _PROBE], input=json.dumps({"path": sys.path, "plugins": named, "heavy": heavy}),
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    if done.returncode == 77:
+        return None
+    require(done.returncode == 0, f"{named[0][0]} cannot be imported alone: {done.stderr.strip()[-500:]}")
+    return done.stdout.rpartition("imported:")[2].split()
+
+
+@check(
+    *EVERY,
+    hint="write Annotated[type, Meta(description='…')] at each key of the config struct",
+    every_framework=False,
+    where=_has_keys,
+)
+def keys_are_described(part: Part) -> None:
+    """Each config key has a description on one line."""
+    struct = part.catalog.registry.config_paths[str(part.component.declaration.config)]
+    bad = [key.name for key in keys_of(struct, "") if not key.meaning.strip() or "\n" in key.meaning]
+    require(not bad, f"{struct.__name__}: {', '.join(bad)} without a description on one line")
+
+
+@check(
+    *EVERY,
+    hint="begin names and keys with your distribution's name, words joined by '_' (a command's by '-'), or enter them"
+    " into the public index",
+    every_framework=False,
+)
+def names_are_its_own(part: Part) -> None:
+    """Names and config keys begin with the package's name, or the public index gives them to it."""
+    component, declaration = part.component, part.component.declaration
+    names = [] if declaration.overrides or declaration.extends else [(component.kind, component.name)]
+    struct = part.catalog.registry.config_paths.get(declaration.config or "")
+    names += [("config", key.name) for key in keys_of(struct, "")] if struct is not None else []
+    own = _words(component.distribution)
+    foreign = [
+        name
+        for kind, name in names
+        if public_index.provider_of(kind, name) != component.distribution and _words(name)[: len(own)] != own
+    ]
+    begin = f"{'does' if len(foreign) == 1 else 'do'} not begin with"
+    joined = ("-" if component.kind == "command" else "_").join(own)
+    require(not foreign, f"{', '.join(foreign)} {begin} {joined!r}")
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"[-_.]+", name.lower())
+
+
+@check(
+    *EVERY,
+    hint="write dependencies = ['rlcatalog>=0.1,<0.2'] into pyproject.toml",
+    every_framework=False,
+    where=lambda part: part.component.distribution != "rlcatalog",
+)
+def bounds_the_kernel(part: Part) -> None:
+    """The metadata asks for a range of kernel versions, with both ends."""
+    candidate = _candidate(part)
+    if isinstance(candidate.entry_point, PluginEntryPoint) and not candidate.requires:
+        raise NotApplicable("it is not installed: nothing is known of its metadata")
+    requires = [line for line in candidate.requires if re.match(r"rlcatalog(?![\w.-])", line)]
+    bounds = [line for line in requires if "extra ==" not in line]
+    require(
+        any(("<" in line and (">=" in line or "~=" in line)) or "~=" in line or "==" in line for line in bounds),
+        f"its metadata asks for {', '.join(bounds) or 'no rlcatalog at all'}; expected rlcatalog>=…,<…",
+    )
+
+
+@check(
+    *EVERY,
+    hint="answer every request: read shapes that may be None, kinds you do not know, and raise rlcatalog.errors only",
+    every_framework=False,
+    where=_is_asked,
+)
+def answers_every_request(part: Part) -> None:
+    """`match`, `claims`, `describe`, `size` and `pinned_keys` raise nothing but errors of ours, whatever is asked."""
+    for name, request, answer in answers(part.component, part.catalog):
+        what = f"{name} for {request.obs.describe()} → {request.action.describe() if request.action else None}"
+        require(
+            not isinstance(answer, BaseException) or isinstance(answer, CatalogError),
+            f"{what} (encoded_shape={request.encoded_shape}, num_outputs={request.num_outputs}) raised"
+            f" {reason(answer) if isinstance(answer, BaseException) else ''}",
+        )
+        if name == "match" and not isinstance(answer, BaseException):
+            require(
+                isinstance(answer, Match | NoMatch) and type(answer.why) is str and bool(answer.why),
+                f"{what} returned {shown(answer)}",
+            )
+
+
+def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
+    """Yield what a declaration's functions say to requests of every kind: the function, the request, the answer.
+
+    An answer is what is returned, or the exception.
+    """
+    declaration = component.declaration
+    names = [name for name in declaration.functions if getattr(declaration, name, None) is not None]
+    names += ["size"] if getattr(declaration, "size", None) is not None else []
+    for request in _requests(component, catalog):
+        matches = "match" not in names
+        for name in names:
+            function = getattr(declaration, name)
+            if name == "size":
+                # Of a distribution that does not take the space nobody asks the size.
+                arguments: tuple[Any, ...] = (request.action, request.config)
+                arguments += (3,) if getattr(declaration, "wraps_default", False) else ()
+                if request.action is None or not matches:
+                    continue
+            else:
+                arguments = (request,)
+                if name != "match" and not matches:
+                    continue  # the kernel asks those only that match, or that the config names
+            try:
+                answer = function(*arguments)
+            except Exception as error:
+                answer = error
+            matches = isinstance(answer, Match) if name == "match" else matches
+            yield name, request, answer
+
+
+def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
+    kind, config = kind_of(component), catalog.parse_config(None).values.read_only()
+    if kind in ("env_wrapper", "command", "filter", "action_codec", "framework"):
+        return  # an environment is not made up
+    actions = [SpaceInfo.read(space, "action") for space in ACTIONS]
+    for index, space in enumerate(OBSERVATIONS):
+        obs, action = SpaceInfo.read(space), actions[index % len(actions)]
+        if kind == "preprocessor":
+            yield Request(obs, config=config, catalog=catalog)
+            yield Request(obs, config=config, framework="torch")
+            continue
+        if kind == "action_dist":
+            yield Request(action, action, config, catalog=catalog)
+        yield Request(obs, action, config, None, None, None, catalog=catalog)
+        yield Request(obs, action, config, "torch", None, 4, catalog=catalog)
+        try:
+            made = catalog.preprocessor_for(obs, config)
+        except CatalogError:  # without the package of codecs
+            shape = obs.shape if obs.kind == "box" else (7,)
+            yield Request(obs, action, config, "torch", shape, 4, catalog=catalog)
+            continue
+        encoded = Request(obs, action, config, "tf", made.shape, 4, preprocessor=made, catalog=catalog)
+        yield encoded
+        yield replace(encoded, num_outputs=None)
+        yield replace(encoded, trunk_width=6)
+
+
+@check(
+    *CHOSEN,
+    hint="match FALLBACK or behind a switch of your own, or let users name it; a part that is meant to take a default's"
+    " place declares overrides",
+    every_framework=False,
+    where=_is_no_default,
+)
+def changes_no_default(part: Part) -> None:
+    """Installing it changes no choice, and causes no tie, for any standard space."""
+    component = part.component
+    without = _without(part.catalog, component.distribution)
+    for example in STANDARD:
+        before, after = _chosen(without, example), _chosen(part.catalog, example)
+        if isinstance(before, CatalogError):
+            continue  # nothing was chosen before
+        require(
+            not (isinstance(after, AmbiguousChoiceError) and repr(component.name) in str(after)),
+            f"{example}: it ties: {after}",
+        )
+        if isinstance(after, CatalogError):
+            continue
+        replaced = [c.name for c in before if kind_of(c) == kind_of(component)]
+        require(component not in after, f"{example}: it is chosen instead of {', '.join(replaced) or 'nothing'}")
+
+
+_WITHOUT: WeakKeyDictionary[Catalog, dict[str, Catalog]] = WeakKeyDictionary()
+
+
+def _without(catalog: Catalog, distribution: str) -> Catalog:
+    """Return a catalog like one, but for a distribution."""
+    known = _WITHOUT.setdefault(catalog, {})
+    if distribution not in known:
+        disabled = ",".join(filter(None, [catalog.environ.get("RLCATALOG_DISABLE_PLUGINS"), distribution]))
+        with quiet():
+            known[distribution] = Catalog(
+                catalog.entry_points,
+                environ={**catalog.environ, "RLCATALOG_DISABLE_PLUGINS": disabled},
+                prefer=catalog.prefer,
+            )
+    return known[distribution]
+
+
+def _chosen(catalog: Catalog, example: Any) -> list[Component] | CatalogError:
+    try:
+        with quiet():
+            return list(parts_in(catalog.resolve(example.obs, example.action)))
+    except CatalogError as error:
+        return error
+
+
+def _candidate(part: Part) -> Candidate:
+    found = [c for c in candidates(part.catalog.entry_points) if c.distribution == part.component.distribution]
+    if not found:
+        raise NotApplicable("it was registered by the running program")
+    return found[0]

@@ -1,0 +1,234 @@
+"""Checks of action distributions: densities, entropies and divergences against draws, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.errors import NoClosedFormError
+from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.trials import Trial, chance_trials, random_mask, trials
+
+Array = np.ndarray[Any, Any]
+
+#: Draws that a mean is taken over, and how many standard errors it may be off.
+DRAWS, ERRORS = 2048, 6.0
+#: Rows of inputs, each of which is a distribution.
+ROWS = 2
+#: More floats than this are seldom drawn into any box.
+MOST_FLOATS = 4
+
+
+@check("action_dist", hint="normalise logp over what is drawn: the sum over all actions is 1, the integral too")
+def density_integrates_to_one(part: Part) -> None:
+    """Probabilities add up to 1 over all actions; densities give a box of draws its volume.
+
+    Where x is drawn from p, the mean of 1/p(x) over the draws within a box is the volume of the box. It is only so
+    where p integrates to 1 and is the density of what is drawn.
+    """
+    tried = False
+    for trial in chance_trials(part):
+        every = trial.every_action()
+        for row in trial.inputs(ROWS, 0.5):
+            if every is not None:
+                tried = True
+                total = np.exp(trial.logp(trial.dist(np.tile(row, (len(every), 1))), every)).sum()
+                require(
+                    abs(total - 1) < 1e-4,
+                    f"{trial}: the probabilities of all {len(every)} actions add up to {total:.6g}",
+                )
+            elif (measured := _volumes(trial, row)) is not None:
+                tried = True
+                found, error, expected = measured
+                require(
+                    abs(found - expected) <= ERRORS * error + 0.01 * expected,
+                    f"{trial}: its draws and its density give a box of volume {expected:.4g} the volume {found:.4g}"
+                    f" ± {error:.2g}: the density does not integrate to 1, or is not that of the draws",
+                )
+    if not tried:
+        raise NotApplicable("too many actions to add up, and too many floats to integrate over")
+
+
+def _volumes(trial: Trial, row: Array) -> tuple[float, float, float] | None:
+    """Return the volume of a box of draws by importance sampling, its standard error, and the volume itself."""
+    dist = trial.dist(np.tile(row, (4 * DRAWS, 1)))
+    drawn = trial.raw(dist.sample())
+    floats, shares, counted = _kinds_of_columns(trial)
+    if not 0 < len(floats) <= MOST_FLOATS:
+        return None
+    values, half = drawn[:, floats].astype(np.float64), 2 * DRAWS
+    low, high = np.quantile(values[:half], [0.2, 0.8], axis=0)  # of other draws than those that are counted
+    require(bool((high > low).all()), f"{trial}: the same value is drawn again and again")
+    inside = ((values[half:] >= low) & (values[half:] <= high)).all(axis=1)
+    weights = np.zeros(half)
+    weights[inside] = np.exp(-trial.logp(dist, drawn)[half:][inside])
+    volume = float(np.prod(high - low)) * counted * _within(low, high, floats, shares)
+    return float(weights.mean()), float(weights.std() / np.sqrt(half)), volume
+
+
+def _kinds_of_columns(trial: Trial) -> tuple[list[int], list[list[int]], int]:
+    """Return which raw values are free floats, which of those are shares that add up to less than 1, and the rest.
+
+    The last of some shares is what the others leave. The rest is how many combinations the whole numbers have.
+    """
+    floats: list[int] = []
+    shares: list[list[int]] = []
+    at, counted = 0, 1
+    for leaf in trial.codec.leaves:
+        columns = list(range(at, at + leaf.width))
+        at += leaf.width
+        if leaf.counts is not None:
+            counted *= int(np.prod(leaf.counts, dtype=float))
+        elif leaf.raw_kind == "onehot" or leaf.info.kind == "simplex":
+            size = leaf.width if leaf.raw_kind == "onehot" else (leaf.info.shape or (1,))[-1]
+            groups = [columns[i : i + size - 1] for i in range(0, leaf.width, size)]
+            shares += groups
+            floats += [column for group in groups for column in group]
+        else:
+            floats += columns
+    return floats, shares, counted
+
+
+def _within(low: Array, high: Array, floats: list[int], shares: list[list[int]]) -> float:
+    """Return which part of a box holds shares that add up to less than 1."""
+    points = np.random.default_rng(0).uniform(low, high, (50_000, len(low)))
+    fits = np.ones(len(points), bool)
+    for group in shares:
+        fits &= points[:, [floats.index(column) for column in group]].sum(axis=1) < 1
+    return float(fits.mean())
+
+
+@check("action_dist", hint="draw with the probabilities that logp returns")
+def draws_follow_logp(part: Part) -> None:
+    """Each of few actions is drawn as often as its probability says."""
+    found = [(trial, every) for trial in chance_trials(part) if (every := trial.every_action()) is not None]
+    if not found:
+        raise NotApplicable("its actions cannot be counted; density_integrates_to_one looks at logp instead")
+    for trial, every in found:
+        for row in trial.inputs(ROWS):
+            drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
+            chance = np.exp(trial.logp(trial.dist(np.tile(row, (len(every), 1))), every))
+            for action, expected in zip(every, chance, strict=True):
+                often = float((drawn == action).all(axis=1).mean())
+                slack = ERRORS * np.sqrt(expected * abs(1 - expected) / DRAWS) + 4 / DRAWS
+                require(
+                    abs(often - expected) <= slack,
+                    f"{trial}: {action} has probability {expected:.4g} and is drawn with frequency {often:.4g}",
+                )
+
+
+@check(
+    "action_dist", hint="entropy is the mean of -logp in nats; where it is an estimate, set entropy_kind = 'estimate'"
+)
+def entropy_agrees_with_draws(part: Part) -> None:
+    """The entropy is the mean of -logp over draws; an estimate is so on average."""
+    for trial in chance_trials(part):
+        for row in trial.inputs(ROWS):
+            dist = trial.dist(np.tile(row, (DRAWS, 1)))
+            logp = trial.logp(dist, trial.raw(dist.sample()))
+            exact = getattr(dist, "entropy_kind", "exact") == "exact"
+            if not exact:
+                _check_estimated(trial, dist)
+            says = trial.array(dist.entropy() if exact else dist.entropy_estimate()).astype(np.float64)
+            error = float(np.hypot(logp.std(), says.std()) / np.sqrt(DRAWS))
+            require(
+                abs(says.mean() + logp.mean()) <= ERRORS * error + 1e-3,
+                f"{trial}: {'entropy()' if exact else 'entropy_estimate()'} is {says.mean():.5g}, and the mean of -logp"
+                f" over draws {-logp.mean():.5g} ± {error:.2g}",
+            )
+
+
+def _check_estimated(trial: Trial, dist: Any) -> None:
+    """Raise where engines would ask for an estimate of what is known."""
+    try:
+        dist.entropy()
+    except NoClosedFormError:
+        return
+    require(False, f"{trial}: entropy() returns numbers, and entropy_kind = 'estimate' hides them from engines")
+
+
+@check("action_dist", hint="kl(other) is the mean of self.logp - other.logp over draws of self")
+def kl_agrees_with_draws(part: Part) -> None:
+    """The divergence of stored distributions is the mean difference of log densities over draws."""
+    tried = False
+    for trial in chance_trials(part):
+        for i, row in enumerate(trial.inputs(ROWS)):
+            other = row + trial.inputs(1, seed=10 + i)[0]
+            here, there = (trial.dist(np.tile(x, (DRAWS, 1))) for x in (row, other))
+            raw = trial.raw(here.sample())
+            ratio = trial.logp(here, raw) - trial.logp(there, raw)
+            for name, says in _divergences(trial, here, there, raw):
+                tried = True
+                error = float(np.hypot(ratio.std(), says.std()) / np.sqrt(DRAWS))
+                require(
+                    abs(says.mean() - ratio.mean()) <= ERRORS * error + 1e-3,
+                    f"{trial}: {name} is {says.mean():.5g}, and the mean of the differences of logp over draws"
+                    f" {ratio.mean():.5g} ± {error:.2g}",
+                )
+    if not tried:
+        raise NotApplicable("it has no closed form for its divergence, and says so")
+
+
+def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> Iterator[tuple[str, Array]]:
+    """Yield the divergence of what engines store, and that of the distributions themselves, where they have one."""
+    pairs = {"kl of the stored ones": (trial.stored(here, raw), trial.stored(there, raw)), "kl": (here, there)}
+    for name, (one, other) in pairs.items():
+        try:
+            yield name, trial.array(one.kl(other)).astype(np.float64)
+        except NoClosedFormError:
+            continue
+        except NotImplementedError:
+            require(False, f"{trial}: {name} raises NotImplementedError: where there is no closed form, leave kl out")
+
+
+@check("action_dist", hint="subtract log probabilities of the same normalisation: KL(p, p) is 0, and none is negative")
+def kl_of_itself_is_zero(part: Part) -> None:
+    """`KL(p, p)` is 0 and `KL(p, q)` not negative."""
+    tried = False
+    for trial in trials(part):
+        inputs = trial.inputs(8)
+        dist, same, other = trial.dist(inputs), trial.dist(inputs.copy()), trial.dist(trial.inputs(8, seed=1))
+        raw = trial.raw(dist.sample())
+        for name, says in _divergences(trial, dist, same, raw):
+            tried = True
+            require(bool((np.abs(says) < 1e-4).all()), f"{trial}: {name} from itself is {says}")
+        for name, says in _divergences(trial, dist, other, raw):
+            require(bool((says > -1e-4).all()), f"{trial}: {name} from another one is {says.min():.4g}")
+    if not tried:
+        raise NotApplicable("it has no closed form for its divergence, and says so")
+
+
+@check("action_dist", hint="clamp what is exponentiated, and put finite numbers in place of -inf before multiplying")
+def gradients_are_finite(part: Part) -> None:
+    """Log densities and entropies, and their gradients, are finite at extreme inputs, and under masks."""
+    for trial in trials(part)[:2]:
+        signs = np.where(np.arange(trial.size) % 2, 1.0, -1.0)
+        extremes = [value * pattern for value in (1e3, 30.0) for pattern in (signs, -signs, signs**2, -(signs**2))]
+        inputs = np.array([*extremes, np.zeros(trial.size)], np.float32)
+        masks = [None, random_mask(trial, len(inputs))] if trial.policy.masks.size else [None]
+        for mask in masks:
+            _check_finite(trial, inputs, mask)
+
+
+def _check_finite(trial: Trial, inputs: Array, mask: Array | None) -> None:
+    where = f"{trial}{'' if mask is None else ' under a mask'}"
+    dist = trial.dist(inputs, mask)
+    exact = getattr(dist, "entropy_kind", "exact") == "exact"
+    draws = {name: trial.raw(getattr(dist, name)()) for name in ("sample", "deterministic_sample")}
+    asked: dict[str, Any] = {
+        f"logp of {name}()": lambda x, raw=raw: trial.dist(x, mask).logp(trial.actions(raw))
+        for name, raw in draws.items()
+    }
+    asked["entropy" if exact else "entropy_estimate"] = lambda x: (
+        trial.dist(x, mask).entropy() if exact else trial.dist(x, mask).entropy_estimate()
+    )
+    for name, function in asked.items():
+        says = trial.array(function(trial.ops.tensor(inputs)))
+        gradient = trial.gradient(function, inputs)
+        for what, values in ((name, says[:, None]), (f"the gradient of {name}", gradient)):
+            if values is None:
+                continue
+            finite = np.isfinite(values).all(axis=1)
+            require(bool(finite.all()), f"{where}: {what} is not finite for inputs {inputs[int(finite.argmin())]}")

@@ -1,0 +1,309 @@
+"""Checks of action distributions: their form, where their actions lie, masks, storing, frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlcatalog.actions import params_given
+from rlcatalog.errors import MissingPluginError, NoClosedFormError, NoMatchError, NotServedError, UnsupportedSpaceError
+from rlcatalog.frameworks import frameworks
+from rlcatalog.models import set_weights_of, weights_of
+from rlcatalog.spaces import parts_of
+from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.trials import Trial, alike, random_mask, trials
+
+Array = np.ndarray[Any, Any]
+
+ROWS = 5
+
+
+@check("action_dist", hint="let `size` of the declaration and required_model_output_shape return the same number")
+def size_is_announced(part: Part) -> None:
+    """The class and its declaration say the same of the number of inputs."""
+    for trial in trials(part):
+        if not trial.is_subject:
+            continue
+        says = trial.policy.dist_class.required_model_output_shape(trial.example.action, trial.policy.config)
+        expected = trial.size
+        require(
+            int(np.prod(says)) == expected,
+            f"{trial}: required_model_output_shape says {says}, the declaration's size {expected}",
+        )
+        trial.dist(trial.inputs(ROWS)).sample()
+
+
+@check(
+    "action_dist", hint="let sample() return one action per row, [B] for a single Discrete, else [B, width], detached"
+)
+def draws_have_their_form(part: Part) -> None:
+    """Draws have a row for each row of inputs and the announced width; no gradient flows through `sample`."""
+    for trial in trials(part):
+        codec = trial.codec
+        for count in (ROWS, 1):
+            dist = trial.dist(trial.inputs(count))
+            for method in ("sample", "deterministic_sample"):
+                flat = trial.array(trial.flat(getattr(dist, method)()))
+                shapes = [(count,)] if codec.scalar else [(count, codec.width)]
+                require(
+                    flat.shape in shapes or (codec.width == flat.size == count),
+                    f"{trial}: {method}() returned shape {flat.shape}, expected {shapes[0]}",
+                )
+                codec.check_raw(trial.raw(flat))
+                alike(
+                    trial.array(dist.sampled_action_logp()),
+                    trial.array(dist.logp(trial.flat(dist.last_sample))),
+                    f"{trial}: sampled_action_logp() after {method}()",
+                )
+        gradient = trial.gradient(partial(_drawn, trial), trial.inputs(ROWS))
+        require(gradient is None or not gradient.any(), f"{trial}: sample() hands a gradient on; rsample() is for that")
+
+
+def _drawn(trial: Trial, inputs: Any) -> Any:
+    return trial.flat(trial.dist(inputs).sample())
+
+
+@check("action_dist", hint="sum over the values of an action, and keep the rows: logp, entropy and kl are [B]")
+def one_number_per_row(part: Part) -> None:
+    """Densities, entropies and divergences are `[B]`, and each row's own, whatever stands in the others."""
+    for trial in trials(part):
+        inputs, turned = trial.inputs(ROWS), np.arange(ROWS)[::-1]
+        dist, other = trial.dist(inputs), trial.dist(inputs[turned])
+        raw = trial.raw(dist.sample())
+        for name, (ask, is_random) in _numbers(trial).items():
+            try:
+                found = trial.array(ask(dist, raw))
+            except NoClosedFormError:
+                continue
+            if name == "kl":
+                again = trial.array(ask(dist, raw))
+                alike(again, found, f"{trial}: kl asked again: it must be computed, not drawn, or left out; it")
+            require(found.shape == (ROWS,), f"{trial}: {name} has shape {found.shape}, expected {(ROWS,)}")
+            require(found.dtype.kind == "f", f"{trial}: {name} is {found.dtype}, expected floats")
+            require(bool(np.isfinite(found).all()), f"{trial}: {name} is not finite: {found}")
+            if not is_random:
+                alike(
+                    trial.array(ask(other, raw[turned])), found[turned], f"{trial}: {name} with its rows turned round"
+                )
+
+
+def _numbers(trial: Trial) -> dict[str, tuple[Callable[[Any, Array], Any], bool]]:
+    """Return what is asked of a distribution for each row, by name, and whether it is drawn."""
+    zeros = trial.dist(trial.inputs(ROWS) * 0)
+    estimated = getattr(zeros, "entropy_kind", "exact") != "exact"
+    return {
+        "logp": (lambda dist, raw: dist.logp(trial.actions(raw)), False),
+        "entropy": (lambda dist, raw: dist.entropy(), estimated),
+        "entropy_estimate": (lambda dist, raw: dist.entropy_estimate(), True),
+        "kl": (lambda dist, raw: trial.stored(dist, raw).kl(trial.stored(zeros, raw)), False),
+    }
+
+
+@check("action_dist", hint="return the mode, or a mean or median that is likely; greedy part by part will do")
+def deterministic_sample_is_likely(part: Part) -> None:
+    """What is taken without exploring is no unlikely action."""
+    for trial in trials(part):
+        inputs, every = trial.inputs(ROWS), trial.every_action()
+        best = trial.raw(trial.dist(inputs).deterministic_sample())
+        if every is not None:
+            logp = trial.logp(trial.dist(inputs), best)
+            least = -np.log(len(every)) - 1e-3
+            require(
+                bool((logp >= least).all()),
+                f"{trial}: log probability {logp.min():.4g}: less likely than any of {len(every)} at random",
+            )
+            continue
+        for row in range(ROWS):
+            many = np.repeat(inputs[row : row + 1], 400, axis=0)
+            drawn = trial.raw(trial.dist(many).sample())
+            logp = trial.logp(trial.dist(many), np.concatenate([drawn[1:], best[row : row + 1]]))
+            likely = not _draws_one_hots(trial) and logp[-1] >= np.quantile(logp, 0.1)
+            require(
+                bool(likely) or _is_central(trial, drawn, best[row]),
+                f"{trial}: {best[row]} is unlike what is drawn, around {drawn.mean(axis=0)}",
+            )
+
+
+def _draws_one_hots(trial: Trial) -> bool:
+    """Whether one-hots are among what is drawn: relaxed or exact, their densities cannot be compared."""
+    return any(leaf.raw_kind == "onehot" for leaf in trial.codec.leaves)
+
+
+def _is_central(trial: Trial, drawn: Array, best: Array) -> bool:
+    """Whether an action's floats lie among those drawn, and its choices are drawn as often as others."""
+    same, ways, at = np.ones(len(drawn), bool), 1.0, 0
+    for leaf in trial.codec.leaves:
+        piece, own = drawn[:, at : at + leaf.width], best[at : at + leaf.width]
+        at += leaf.width
+        if leaf.raw_kind == "onehot":
+            same, ways = same & (piece.argmax(axis=1) == own.argmax()), ways * leaf.width
+        elif leaf.counts is not None:
+            same, ways = same & (piece == own).all(axis=1), ways * float(np.prod(leaf.counts, dtype=float))
+        else:
+            low, high = np.quantile(piece, [0.02, 0.98], axis=0)
+            if not ((low - 1e-4 <= own) & (own <= high + 1e-4)).all():
+                return False
+    return bool(same.mean() >= 0.4 / ways)
+
+
+@check("action_dist", hint="draw within the space, or set raw_kind so that the action codec knows how to read draws")
+def actions_lie_in_the_space(part: Part) -> None:
+    """Actions lie in the space, however they are to meet its bounds; those that are called bounded by themselves."""
+    for trial in trials(part):
+        for scale in (1.0, 10.0):
+            dist = trial.dist(trial.inputs(200, scale))
+            drawn = np.concatenate([trial.raw(dist.sample()), trial.raw(dist.deterministic_sample())])
+            for bounds in ("clip", "affine"):
+                inside = list(trial.lie_inside(drawn, bounds))
+                require(
+                    all(inside),
+                    f"{trial}: {drawn[inside.index(False) if False in inside else 0]} becomes no action of the space",
+                )
+            _check_bounded(trial, drawn)
+
+
+def _check_bounded(trial: Trial, drawn: Array) -> None:
+    at = 0
+    for leaf in trial.codec.leaves:
+        piece = drawn[:, at : at + leaf.width]
+        at += leaf.width
+        low, high = leaf.info.low, leaf.info.high
+        if leaf.raw_kind == "bounded" and low is not None and high is not None:
+            slack = 1e-6 * np.maximum(np.abs(low), np.abs(high)).reshape(-1)
+            inside = (piece >= low.reshape(-1) - slack) & (piece <= high.reshape(-1) + slack)
+            if not inside.all():
+                require(False, f"{trial}: {leaf.info.path}: raw_kind is 'bounded', and {piece[~inside][0]} is drawn")
+
+
+@check("action_dist", hint="read nothing but your inputs and your options: a Tuple hands each part its slice")
+def works_inside_tuple_and_dict(part: Part) -> None:
+    """Two of it in a Tuple or a Dict have the sum of their log densities, and draw the space's structure."""
+    found = [trial for trial in trials(part) if trial.is_subject]
+    if not found or part.component.declaration.wraps_default:  # type: ignore[attr-defined]
+        raise NotApplicable("takes whole actions, or parts of them, in its examples")
+    for trial in found:
+        space = trial.example.action
+        for outer in (spaces.Tuple([space, space]), spaces.Dict({"a": space, "b": space})):
+            try:
+                made, size = part.catalog.action_dist(outer, trial.example.config, framework=part.framework)
+            except (MissingPluginError, NoMatchError, UnsupportedSpaceError) as error:
+                raise NotApplicable(f"no installed distribution takes a {type(outer).__name__}: {error}") from error
+            require(size == 2 * trial.size, f"{outer}: {size} inputs for two that take {trial.size} each")
+            inputs, width = np.concatenate([trial.inputs(ROWS), trial.inputs(ROWS, seed=1)], axis=1), trial.codec.width
+            dist = made(trial.ops.tensor(inputs), None)
+            sample = dist.sample()
+            if isinstance(outer, spaces.Dict):
+                fits = isinstance(sample, Mapping) and set(sample) == set(outer)
+                require(fits, f"{outer}: drew {type(sample).__name__}")
+            raw = np.concatenate([trial.raw(piece) for piece in parts_of(sample) or []], axis=1)
+            require(raw.shape == (ROWS, 2 * width), f"{outer}: drew {raw.shape}, expected {(ROWS, 2 * width)}")
+            parts = [
+                trial.logp(
+                    trial.dist(inputs[:, i * trial.size : (i + 1) * trial.size]), raw[:, i * width : (i + 1) * width]
+                )
+                for i in range(2)
+            ]
+            whole = trial.array(dist.logp(trial.ops.tensor(raw)))
+            alike(whole, parts[0] + parts[1], f"{outer}: the log density, against the sum of two alone")
+
+
+@check("action_dist", hint="return everything that logp needs from params_given, and rebuild from it in stored()")
+def is_rebuilt_from_stored_parameters(part: Part) -> None:
+    """What engines store gives the same log density later, without the model."""
+    for trial in trials(part):
+        dist = trial.dist(trial.inputs(ROWS))
+        raw = trial.raw(dist.sample())
+        params = trial.array(params_given(dist, trial.actions(raw)))
+        require(params.ndim == 2 and len(params) == ROWS, f"{trial}: params_given returned shape {params.shape}")
+        alike(trial.logp(trial.stored(dist, raw), raw), trial.logp(dist, raw), f"{trial}: logp of the rebuilt one")
+
+
+@check("action_dist", hint="define masked(inputs, mask), or let forbidden values have the lowest finite input")
+def masks_are_obeyed(part: Part) -> None:
+    """What a mask forbids is never drawn and has probability 0; what it allows keeps a finite log density."""
+    tried = False
+    for trial in trials(part):
+        one = trial.raw(trial.dist(trial.inputs(1)).sample())
+        if not trial.policy.masks.size or trial.codec.mask_taken(one) is None:
+            continue
+        tried = True
+        mask = np.repeat(random_mask(trial, 8), 50, axis=0)
+        inputs = np.repeat(trial.inputs(8), 50, axis=0)
+        dist = trial.dist(inputs, mask)
+        for method in ("sample", "deterministic_sample"):
+            raw = trial.raw(getattr(dist, method)())
+            columns = trial.codec.mask_taken(raw)
+            assert columns is not None
+            allowed = np.take_along_axis(mask, columns, axis=1)
+            require(bool(allowed.all()), f"{trial}: {method}() returned what the mask forbids")
+            require(bool(np.isfinite(trial.logp(dist, raw)).all()), f"{trial}: logp of an allowed action is not finite")
+        entropy = trial.array(dist.entropy() if dist.entropy_kind == "exact" else dist.entropy_estimate())
+        require(bool(np.isfinite(entropy).all()), f"{trial}: the entropy under a mask is not finite")
+        _check_forbidden(trial, inputs, mask)
+    if not tried:
+        raise NotApplicable("nothing of its actions can be masked, or only its codec knows what a mask forbids")
+
+
+def _check_forbidden(trial: Trial, inputs: Array, mask: Array) -> None:
+    every = trial.every_action()
+    if every is None or (columns := trial.codec.mask_taken(every)) is None:
+        return
+    allowed = mask[0][columns].all(axis=1)
+    row = np.repeat(inputs[:1], len(every), axis=0)
+    chance = np.exp(trial.logp(trial.dist(row, np.repeat(mask[:1], len(every), axis=0)), every))
+    require(
+        not chance[~allowed].any(), f"{trial}: a forbidden action has probability {chance[~allowed].max(initial=0):.4g}"
+    )
+    require(abs(chance.sum() - 1) < 1e-4, f"{trial}: under a mask the probabilities add up to {chance.sum():.6g}")
+
+
+@check("action_dist", hint="compute the same in both frameworks, in the same order of inputs", every_framework=False)
+def frameworks_agree(part: Part) -> None:
+    """The code for each framework says the same of the same inputs."""
+    others = [
+        name for name in part.component.frameworks
+        if name != part.framework and name in frameworks() and frameworks()[name].is_installed
+    ]  # fmt: skip
+    if part.framework is None or not others:
+        raise NotApplicable("there is code for one installed framework")
+    for name in others:
+        other = Part(part.component, part.catalog, name)
+        for trial in trials(part):
+            try:
+                twin = Trial(other, trial.example)
+            except (NoMatchError, NotServedError) as error:
+                raise NotApplicable(f"nothing around it has code for {name!r}: {error}") from error
+            if set(weights_of(twin.policy.model)) == set(weights_of(trial.policy.model)):
+                set_weights_of(twin.policy.model, weights_of(trial.policy.model))
+            inputs = trial.inputs(ROWS)
+            masks = [None, random_mask(trial, ROWS)] if trial.policy.masks.size else [None]
+            for mask in masks:
+                _check_twins(trial, twin, inputs, mask, f"{trial}: in {part.framework} and {name},")
+
+
+def _check_twins(trial: Trial, twin: Trial, inputs: Array, mask: Array | None, where: str) -> None:
+    here, there = trial.dist(inputs, mask), twin.dist(inputs, mask)
+    raw = trial.raw(here.sample())
+    alike(twin.logp(there, raw), trial.logp(here, raw), f"{where} logp")
+    best = trial.raw(here.deterministic_sample())
+    alike(twin.raw(there.deterministic_sample()), best, f"{where} deterministic_sample")
+    kinds = [getattr(dist, "entropy_kind", "exact") for dist in (here, there)]
+    require(kinds[0] == kinds[1], f"{where} entropy_kind is {kinds}")
+    divergences = [_has_kl(dist) for dist in (here, there)]
+    require(divergences[0] == divergences[1], f"{where} whether there is a kl: {divergences}")
+    if kinds[0] == "exact":
+        alike(twin.array(there.entropy()), trial.array(here.entropy()), f"{where} the entropy")
+    params, expected = (t.array(params_given(d, t.actions(raw))) for t, d in ((twin, there), (trial, here)))
+    alike(params, expected, f"{where} params_given")
+
+
+def _has_kl(dist: Any) -> bool:
+    try:
+        dist.kl(dist)
+    except NoClosedFormError:
+        return False
+    return True

@@ -1,0 +1,262 @@
+"""Checks of models: trunks, memories and heads, each as a whole model of its examples."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlcatalog.models import inner_model, set_weights_of, weights_of
+from rlcatalog_policy import load
+from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.examples import Example, is_chosen, kind_of, observations_of
+from rlcatalog_testing.passes import Array
+from rlcatalog_testing.running import apart, batch_of, close, draw, encoded_of, gradients, run, traces, weights_in
+
+if TYPE_CHECKING:
+    from rlcatalog.models import ModelV2
+    from rlcatalog_policy import Policy
+
+MODELS = ("trunk", "memory", "head")
+
+
+def check_outputs(policy: Policy, example: Example, rows: int = 3) -> None:
+    """Raise unless a model returns one row of outputs, all of them numbers, and one value for each observation."""
+    found = run(policy, encoded_of(policy, example, rows))
+    expected = (rows, policy.resolution.num_outputs)
+    require(found.outputs.shape == expected, f"{example}: outputs {found.outputs.shape}, expected {expected}")
+    require(bool(np.isfinite(found.outputs).all()), f"{example}: its outputs are not all finite")
+    if found.value is not None:
+        require(found.value.shape == (rows,), f"{example}: value {found.value.shape}, expected {(rows,)}")
+        require(bool(np.isfinite(found.value).all()), f"{example}: its value estimates are not all finite")
+
+
+def check_trained(policy: Policy, example: Example) -> None:
+    """Raise unless every weight that a pass reads is found, and a step moves every weight that is found."""
+    found = gradients(policy, example)
+    require(
+        not found.strangers,
+        f"{example}: forward used trainable weights of shapes {found.strangers[:5]} that are none of the model's:"
+        " nobody trains or saves them",
+    )
+    still = _unmoved(found.by_name)
+    if still:  # pixels as they are may leave every unit at the flat end of its activation
+        still = [name for name in _unmoved(gradients(policy, example, largest=2).by_name) if name in still]
+    require(not still, f"{example}: a step over outputs, log density and value does not move {', '.join(still[:5])}")
+
+
+def _unmoved(by_name: dict[str, Array | None]) -> list[str]:
+    return [name for name, gradient in by_name.items() if gradient is None or not gradient.any()]
+
+
+@check(*MODELS, hint="let forward return [B, num_outputs]; Box actions need two outputs per number")
+def output_width(part: Part) -> None:
+    """A model returns one row of `num_outputs` numbers for each observation."""
+    for example in part.examples:
+        for sharing in part.sharing():
+            policy = part.policy(example, **sharing)
+            found = run(policy, encoded_of(policy, example, 3)).outputs
+            expected = (3, policy.resolution.num_outputs)
+            require(found.shape == expected, f"{example}: outputs {found.shape}, expected {expected}")
+            require(bool(np.isfinite(found).all()), f"{example}: its outputs are not all finite")
+
+
+@check(*MODELS, hint="let value_function return [B], computed from what the last forward left")
+def one_value_per_row(part: Part) -> None:
+    """A value branch gives one finite number for each observation."""
+    for example in part.examples:
+        for sharing in part.sharing():
+            policy = part.policy(example, **sharing)
+            require(policy.has_value, f"{example}: it has no value_function, which PPO and A2C need")
+            found = run(policy, encoded_of(policy, example, 3)).value
+            assert found is not None
+            require(found.shape == (3,), f"{example}: value {found.shape}, expected (3,)")
+            require(bool(np.isfinite(found).all()), f"{example}: its value estimates are not all finite")
+
+
+@check(*MODELS, hint="derive every shape from the batch; take no size for granted, and let no branch assume a row")
+def batches_of_one_and_none(part: Part) -> None:
+    """Acting takes one observation, and none."""
+    example = part.examples[0]
+    policy = part.policy(example)
+    encoded, mask = _encoded_and_mask(policy, example)
+    for rows in (1, 0, 3):
+        step = policy.act_encoded(encoded[:rows], mask=None if mask is None else mask[:rows])
+        expected = (rows, *step.dist_inputs.shape[1:])
+        require(step.dist_inputs.shape == expected, f"{example}: {rows} rows in, {len(step.dist_inputs)} out")
+        require(step.raw_action.shape[0] == rows, f"{example}: {rows} rows in, {len(step.raw_action)} actions out")
+        lengths = [len(x) for x in (step.logp, step.value) if x is not None]
+        require(lengths in ([rows], [rows, rows]), f"{example}: {rows} rows in, logp and value of {lengths} rows out")
+
+
+@check(*MODELS, hint="compute each row by itself: no statistics over the batch while acting, no axis mixed with it")
+def rows_are_independent(part: Part) -> None:
+    """What a model makes of a row does not depend on the other rows, or on their order."""
+    for example in part.few:
+        policy = part.policy(example)
+        encoded = encoded_of(policy, example, 6)
+        whole = run(policy, encoded)
+        for what, rows in (("in another order", [3, 0, 5, 1, 4, 2]), ("alone with one other", [4, 1])):
+            found = run(policy, encoded[rows])
+            same = close(found.outputs, whole.outputs[rows], 1e-4)
+            require(same, f"{example}: a row's outputs are others {what}: {apart(found.outputs, whole.outputs[rows])}")
+            if found.value is not None and whole.value is not None:
+                require(close(found.value, whole.value[rows], 1e-4), f"{example}: a row's value is another {what}")
+
+
+@check(*MODELS, hint="cast obs_flat to the weights' dtype: observations come in the dtype of their space")
+def takes_bytes_and_floats(part: Part) -> None:
+    """Observations of uint8 and of float32 both do."""
+    tried = 0
+    for example in part.few:
+        if not (other := _of_other_dtype(example)) or not is_chosen(part.component, part.catalog, other):
+            continue
+        tried += 1
+        check_outputs(part.policy(other), other)
+    if not tried:
+        raise NotApplicable("none of its first examples has a Box of uint8 or float32 for its observations")
+
+
+def _of_other_dtype(example: Example) -> Example | None:
+    box = example.obs
+    if not isinstance(box, spaces.Box) or box.dtype not in (np.uint8, np.float32):
+        return None
+    high, dtype = (1.0, np.float32) if box.dtype == np.uint8 else (255, np.uint8)
+    return Example(spaces.Box(0, high, box.shape, dtype), example.action, example.config)
+
+
+@check(
+    *MODELS,
+    hint="let describe say what __init__ builds: the last stage's width, and how many weights each stage has",
+    where=lambda part: getattr(part.component.declaration, "describe", None) is not None,
+)
+def describes_what_is_built(part: Part) -> None:
+    """The stages that `explain` prints are those of the built model."""
+    for config in part.sharing():
+        _counted(part, part.examples[0], config)
+    for example in part.examples:
+        policy = part.policy(example)
+        _counted(part, example, {})
+        own = [s for s in policy.resolution.shapes if s.name.startswith(f"{part.component.name}: ")]
+        width = own[-1].shape[-1] if own and own[-1].shape else None
+        model = policy.model if kind_of(part.component) != "trunk" else innermost(policy)
+        # Inside something else its last stage is its features.
+        expected = policy.resolution.num_outputs if model is policy.model else model.num_outputs
+        require(
+            width in (None, expected),
+            f"{example}: its last stage {own[-1].name if own else ''!r} is {width} wide; built, it is {expected} wide",
+        )
+
+
+def _counted(part: Part, example: Example, config: dict[str, Any]) -> None:
+    """Raise unless a model has as many weights as its stages announce; at least, where they do not know them all."""
+    policy = part.policy(example, **config)
+    built, stages = weights_in(policy), policy.resolution.layers
+    announced = sum(stage.weights or 0 for stage in stages)
+    require(
+        announced == built if all(stage.counted for stage in stages) else announced <= built,
+        f"{example}{f', {config}' if config else ''}: its stages announce {announced} weights; the model has {built}",
+    )
+
+
+def innermost(policy: Policy) -> ModelV2:
+    """Return the trunk inside a policy's model."""
+    model = policy.model
+    while (found := inner_model(model)) is not None:
+        model = found
+    return model
+
+
+@check(
+    *MODELS, hint="hold layers as attributes, tensors as parameters, lists in nn.ModuleList; build no layer for nothing"
+)
+def every_weight_is_trained(part: Part) -> None:
+    """Every weight that forward reads is found, and a step over outputs, log density and value moves each."""
+    for example in part.few:
+        for sharing in part.sharing():
+            check_trained(part.policy(example, **sharing), example)
+
+
+@check(
+    *MODELS, hint="let everything that outputs depend on be a weight or a buffer, made the same way in every process"
+)
+def saved_and_restored(part: Part) -> None:
+    """A policy that was saved and loaded acts the same."""
+    for example in part.few:
+        for sharing in part.sharing():
+            policy = part.policy(example, **sharing)
+            encoded = encoded_of(policy, example, 4)
+            with tempfile.TemporaryDirectory() as folder:
+                policy.save(folder)
+                restored = load(folder, catalog=part.catalog)
+            before, after = run(policy, encoded), run(restored, encoded)
+            require(close(before.outputs, after.outputs), f"{example}: loaded, {apart(before.outputs, after.outputs)}")
+            if before.value is not None and after.value is not None:
+                require(close(before.value, after.value), f"{example}: loaded, its value is another")
+
+
+@check(
+    *MODELS,
+    hint="give layers the same names and layouts in every framework (see get_weights), and the same epsilons",
+    every_framework=False,
+    where=lambda part: len(part.frameworks) > 1,
+)
+def frameworks_agree(part: Part) -> None:
+    """With weights copied across, every framework gives the same outputs."""
+    for other in [part.within(name) for name in part.frameworks if name != part.framework]:
+        for example in part.few:
+            for sharing in part.sharing():
+                one, two = part.policy(example, **sharing), other.policy(example, **sharing)
+                set_weights_of(two.model, weights_of(one.model))
+                encoded = encoded_of(one, example, 4)
+                mine, theirs = run(one, encoded), run(two, encoded)
+                where = f"{example} {sharing or ''}: {part.framework} and {other.framework} with the same weights"
+                require(close(mine.outputs, theirs.outputs), f"{where}: {apart(mine.outputs, theirs.outputs)}")
+                if mine.value is not None and theirs.value is not None:
+                    require(close(mine.value, theirs.value), f"{where}: values {apart(mine.value, theirs.value)}")
+
+
+@check(
+    *MODELS,
+    hint="use the framework's operations alone in forward: no NumPy, no Python branch on values, no Python state",
+    where=lambda part: traces(part.framework),
+)
+def traced_equals_eager(part: Part) -> None:
+    """Traced, a TensorFlow model gives what it gives eagerly, step after step."""
+    example = part.examples[0]
+    policy = part.policy(example)
+    encoded, mask = _encoded_and_mask(policy, example)
+    state, memory = None, None
+    for _ in range(2):
+        eager = run(policy, encoded, memory)
+        _, stored = draw(policy, eager.outputs, mask, explore=False)
+        step = policy.act_encoded(encoded, state, mask=mask, explore=False)
+        require(close(step.dist_inputs, stored, 1e-4), f"{example}: traced, {apart(step.dist_inputs, stored)}")
+        if step.value is not None and eager.value is not None:
+            require(close(step.value, eager.value, 1e-4), f"{example}: traced, its value is another")
+        if policy.views or not policy.memory:
+            break
+        state, memory = step.state, eager.state
+
+
+@check(*MODELS, hint="let evaluate's pass, is_training=True, return what acting does but for dropout and the like")
+def evaluates_batches(part: Part) -> None:
+    """Scoring stored actions gives a density and a value for each row, sequences of a memory included."""
+    example = part.examples[0]
+    policy = part.policy(example)
+    batch = batch_of(policy, example)
+    found = policy.evaluate(batch)
+    for name in ("logp", "entropy", "value"):
+        tensor = getattr(found, name)
+        require(
+            tensor is None or tuple(tensor.shape) == (8,),
+            f"{example}: {name} of 8 rows has shape {None if tensor is None else tuple(tensor.shape)}",
+        )
+
+
+def _encoded_and_mask(policy: Policy, example: Example) -> tuple[Array, Array | None]:
+    observations = observations_of(example, 3)
+    mask = policy.action_mask(observations)
+    return policy.preprocess(observations), mask

@@ -1,0 +1,106 @@
+"""Checks of environment wrappers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+from gymnasium.utils.env_checker import check_env
+
+from rlcatalog.choice import Verdict
+from rlcatalog.internals import asked
+from rlcatalog_testing.contract import NotApplicable, Part, check, require
+
+#: Environments that wrappers without examples are tried on.
+STANDARD = ("CartPole-v1", "Pendulum-v1")
+
+
+@contextmanager
+def environments(part: Part) -> Iterator[list[tuple[Any, Mapping[str, Any]]]]:
+    """Return fresh environments that a wrapper is for, each with a config; they are closed afterwards.
+
+    Raises:
+        AssertionError: It matches none.
+    """
+    declared = part.component.declaration.examples
+    examples: list[Any] = [lambda name=name: gymnasium.make(name) for name in STANDARD]
+    if declared is not None:
+        examples = list(part.component.imported(declared)())
+    pairs = [example if isinstance(example, tuple) else (example, {}) for example in examples]
+    made: list[tuple[Any, Mapping[str, Any]]] = [(make(), config) for make, config in pairs]
+    try:
+        said = [_asked(part, env, config) for env, config in made]
+        require(any(verdict.rank is not None for verdict in said), _why_none(part, made, said))
+        yield [example for example, verdict in zip(made, said, strict=True) if verdict.rank is not None]
+    finally:
+        for env, _ in made:
+            env.close()
+
+
+def _asked(part: Part, env: Any, config: Mapping[str, Any]) -> Verdict:
+    return asked(part.component, env, part.catalog.parse_config(config).values)
+
+
+def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[Verdict]) -> str:
+    """Say why a wrapper was put around no environment."""
+    declaration = part.component.declaration
+    if declaration.match is None:
+        return "it has no match function, and is never put around an environment; say in match() which ones it is for"
+    tried = "; ".join(
+        f"{env}{f' with {dict(config)}' if config else ''}: {verdict.why}"
+        for (env, config), verdict in zip(made, said, strict=True)
+    )
+    if declaration.examples is not None:
+        return f"it matches none of its examples: {tried}"
+    return (
+        f"it matches no standard environment: {tried}; declare examples='package.module:function', which returns a list"
+        " of functions that each make an environment it is for, or of pairs of such a function and a config"
+    )
+
+
+@check("env_wrapper", hint="return a new wrapper around env, and leave env itself as it is")
+def applied_twice_is_once(part: Part) -> None:
+    """A second wrapping changes nothing, and the first leaves the environment inside as it was."""
+    with environments(part) as found:
+        for env, config in found:
+            before = env.observation_space, env.action_space
+            once = part.catalog.wrap_env(env, config)
+            spaces = once.observation_space, once.action_space
+            require(once is not env, f"{env}: it returns the environment it is given, changed or not")
+            require(
+                (env.observation_space, env.action_space) == before, f"{env}: it changes the spaces of what it wraps"
+            )
+            twice = part.catalog.wrap_env(once, config)
+            require(twice is once, f"{env}: wrapped a second time it became {twice}")
+            require(
+                (twice.observation_space, twice.action_space) == spaces, f"{env}: a second wrapping changed its spaces"
+            )
+
+
+@check("env_wrapper", hint="keep reset(seed=, options=), step() and the spaces as gymnasium.Wrapper has them")
+def wrapped_environments_conform(part: Part) -> None:
+    """What it returns passes Gymnasium's own check of environments."""
+    with environments(part) as found:
+        for env, config in found:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # advice, such as to check the innermost environment
+                check_env(part.catalog.wrap_env(env, config), skip_render_check=True, skip_close_check=True)
+
+
+@check(
+    "env_wrapper", hint="let match() return NoMatch for environments it is not made for: every user's are asked about"
+)
+def leaves_others_alone(part: Part) -> None:
+    """It is not put around CartPole, unless CartPole is among its examples."""
+    with environments(part) as found:
+        declared = part.component.declaration.examples
+        if declared and any(env.spec and env.spec.id == "CartPole-v1" and not config for env, config in found):
+            raise NotApplicable("CartPole is among its examples")
+    cartpole: Any = gymnasium.make("CartPole-v1")
+    try:
+        require(_asked(part, cartpole, {}).rank is None, "it matches CartPole-v1")
+    finally:
+        cartpole.close()

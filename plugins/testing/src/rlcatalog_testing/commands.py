@@ -1,0 +1,72 @@
+"""The commands `check`, the conformance kit, and `new`, the scaffold."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlcatalog_cli import AS_JSON, aside, key_values, print_json
+from rlcatalog_testing.scaffold import KINDS, chosen_frameworks, extras_of, package_files, write_package
+
+if TYPE_CHECKING:
+    from rlcatalog_testing import Outcome
+
+_EXPECT = typer.Option("--expect", metavar="CASE=REASON", help="A case that is expected to fail; may be given again.")
+
+
+def _line(outcome: Outcome) -> str:
+    """Return a case on one line, with the reason where there is one; below one that failed, what it says and a hint."""
+    why = outcome.why.removeprefix(f"{outcome.name}: ")
+    if outcome.status == "failed":
+        what, _, hint = why.partition(" Hint: ")
+        return "\n".join(
+            [f"failed   {outcome.name}", f"         {what}", *([f"         Hint: {hint}"] if hint else [])]
+        )
+    return f"{outcome.status:8} {outcome.name}{f' ({why})' if why else ''}"
+
+
+def check(
+    distribution: Annotated[
+        str, typer.Argument(help="An installed package, by the name that pip knows, such as acme-resnet.")
+    ],
+    expect: Annotated[list[str] | None, _EXPECT] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Check every part of an installed plugin against its contract; exit status 1 where one breaks it."""
+    with aside():
+        from rlcatalog_testing import cases, outcomes
+
+        expected = {case: str(why) for case, why in key_values(expect or [], "--expect").items()}
+        ended = list(outcomes(cases(distribution, expected=expected)))
+    if as_json:
+        print_json([dataclasses.asdict(outcome) for outcome in ended])
+    else:
+        for outcome in ended:
+            print(_line(outcome))
+        counts = Counter(outcome.status for outcome in ended)
+        print(f"{distribution}: " + ", ".join(f"{n} {status}" for status, n in sorted(counts.items())))
+    if any(outcome.status == "failed" for outcome in ended):
+        raise typer.Exit(1)
+
+
+def new(
+    kind: Annotated[str, typer.Argument(help=f"What to begin: {', '.join(KINDS)}.")],
+    name: Annotated[str, typer.Argument(help="The package's name, such as acme-resnet; also of its new folder.")],
+    frameworks: Annotated[
+        str | None, typer.Option(metavar="torch,tf", help="The frameworks it serves; both when missing.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder to make it in.")] = Path(),
+) -> None:
+    """Begin a plugin package: a part that works, with its tests, to be changed into yours."""
+    wanted = None if frameworks is None else [part.strip() for part in frameworks.split(",")]
+    files = package_files(kind, name, wanted)
+    folder = out / name
+    write_package(folder, files)
+    typer.echo(f"{folder}: {len(files)} files. What is where stands in its README.md. Next:")
+    typer.echo(f"  cd {folder}")
+    typer.echo(f'  pip install -e ".[{extras_of(chosen_frameworks(kind, wanted))}]"')
+    typer.echo("  pytest")

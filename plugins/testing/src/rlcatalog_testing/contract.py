@@ -1,0 +1,169 @@
+"""Check: one requirement of a contract, a function of one `Part` that raises where the part breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from rlcatalog.catalog import Catalog
+from rlcatalog.errors import CatalogError
+from rlcatalog.frameworks import frameworks
+from rlcatalog.plugins import Component
+from rlcatalog_policy import build
+from rlcatalog_testing.examples import Example, examples_of, quiet
+
+if TYPE_CHECKING:
+    from rlcatalog_policy import Policy
+
+
+class NotApplicable(Exception):
+    """Raised by a check for a part that it has nothing to say about; the text says why."""
+
+
+class ExampleError(AssertionError):
+    """An example that a part declares cannot be used, whatever is checked with it."""
+
+
+def require(holds: bool, what: str) -> None:
+    """Raise an AssertionError that says `what` unless it holds; unlike an `assert`, under `python -O` too."""
+    if not holds:
+        raise AssertionError(what)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One requirement of a contract.
+
+    Attributes:
+        name: What it is called: `output_width`.
+        kinds: The kinds of part it is for: `"trunk"`, `"memory"`, `"head"`, `"action_dist"`, `"preprocessor"`,
+            `"action_codec"`, `"filter"`, `"env_wrapper"`, `"command"`, `"framework"`, `"exporter"`.
+        hint: What an author does about it.
+        run: Raises where a part breaks it.
+        every_framework: Whether it runs once per framework of the part; else once.
+        where: Whether it has anything to say about a part, as far as its declaration tells; nothing is built for that.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    hint: str
+    run: Callable[[Part], None]
+    every_framework: bool = True
+    where: Callable[[Part], bool] = lambda part: True
+
+    def __call__(self, part: Part) -> None:
+        """Check a part."""
+        self.run(part)
+
+
+def check(
+    *kinds: str, hint: str, every_framework: bool = True, where: Callable[[Part], bool] = lambda part: True
+) -> Callable[[Callable[[Part], None]], Check]:
+    """Make a function a check; its name is the check's, and the arguments are its attributes.
+
+    Example:
+        >>> @check("trunk", hint="let forward return [B, num_outputs]")
+        ... def output_width(part):
+        ...     for example in part.examples:
+        ...         policy = part.build(example)
+        ...         require(policy.act(observations_of(example, 3)).dist_inputs.shape == (3, ...), "...")
+    """
+
+    def make(run: Callable[[Part], None]) -> Check:
+        return Check(run.__name__, kinds, hint, run, every_framework, where)
+
+    return make
+
+
+#: What is shared by the checks of the part that was built last.
+_LATEST: list[dict[Any, Any]] = []
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a plugin as checks see it.
+
+    Attributes:
+        component: The part.
+        catalog: The catalog it is tried in.
+        framework: `"torch"`, `"tf"`, …; None where the check or the part needs none.
+        shared: What its checks keep for one another, in every framework: examples, policies, and their own.
+    """
+
+    component: Component
+    catalog: Catalog
+    framework: str | None = None
+    shared: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def examples(self) -> list[Example]:
+        """The spaces and configs it is tried with, one at least.
+
+        Raises:
+            AssertionError: It fits no standard space and declares no examples, or the config of one is none.
+        """
+        if "examples" not in self.shared:
+            self.shared["examples"] = self._usable(examples_of(self.component, self.catalog))
+        found: list[Example] = self.shared["examples"]
+        require(
+            bool(found),
+            "it is chosen in no standard example; declare"
+            " examples='package.module:function', which returns a list of rlcatalog_testing.Example",
+        )
+        return found
+
+    def _usable(self, found: list[Example]) -> list[Example]:
+        for number, example in enumerate(found, 1):
+            try:
+                with quiet():
+                    self.catalog.parse_config(example.config)
+            except CatalogError as error:
+                where = self.component.declaration.examples or "the standard ones"
+                raise ExampleError(f"example {number} of {where} cannot be used: {error}") from error
+        return found
+
+    @property
+    def few(self) -> list[Example]:
+        """Two of the examples: the first, and one whose spaces are of other classes where there is one."""
+        first, *others = self.examples
+        unlike = [e for e in others if type(e.obs) is not type(first.obs) or type(e.action) is not type(first.action)]
+        return [first, *sorted(unlike, key=lambda e: type(e.obs) is type(first.obs))[:1]]
+
+    @property
+    def frameworks(self) -> list[str]:
+        """The installed frameworks that it has code for."""
+        table = frameworks()
+        return [name for name in self.component.frameworks if name in table and table[name].is_installed]
+
+    def within(self, framework: str | None) -> Part:
+        """Return the same part in another framework; what was built is shared."""
+        return replace(self, framework=framework)
+
+    def sharing(self) -> Iterator[dict[str, Any]]:
+        """Yield the config keys by which policy and value share layers and, where the part reads that, do not."""
+        yield {}
+        if "vf_share_layers" in self.catalog.config_keys(self.component):
+            yield {"vf_share_layers": False}
+
+    def build(self, example: Example, **config: Any) -> Policy:
+        """Build a policy of the example, with fresh weights; `config` is added to the example's."""
+        with quiet():
+            return build(
+                example.obs, example.action, {**example.config, **config}, self.framework, catalog=self.catalog
+            )
+
+    def _forget_others(self) -> None:
+        """Let go what the part before this one has built: cases are kept for as long as pytest runs."""
+        if _LATEST and _LATEST[0] is not self.shared:
+            _LATEST[0].clear()
+        _LATEST[:] = [self.shared]
+
+    def policy(self, example: Example, **config: Any) -> Policy:
+        """Return a policy of the example that checks share: they leave its config and its shapes alone."""
+        key = f"{self.framework}: {example}, {config}"
+        if key not in self.shared:
+            self._forget_others()
+            self.shared[key] = self.build(example, **config)
+        found: Policy = self.shared[key]
+        return found

@@ -1,0 +1,250 @@
+"""The conformance kit: every check of every part of a distribution, and who runs them.
+
+`check_plugin` runs them at once, `rlcatalog check` does so on the command line, and `parametrize_with_checks` hands
+them to pytest.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlcatalog.catalog import Catalog, default_catalog
+from rlcatalog.errors import CatalogError, PartError, UnknownNameError, nearest, reason
+from rlcatalog.plugins import Component, normalize
+from rlcatalog_testing.checks import (
+    codecs,
+    commands,
+    company,
+    declarations,
+    densities,
+    distributions,
+    exporters,
+    filters,
+    frameworks,
+    keys,
+    memories,
+    models,
+    wrappers,
+)
+from rlcatalog_testing.contract import Check, ExampleError, NotApplicable, Part
+from rlcatalog_testing.examples import kind_of
+from rlcatalog_testing.running import seed
+
+#: The modules of the kernel's own checks.
+MODULES = (
+    declarations, keys, models, company, memories, distributions, densities, codecs, filters, wrappers, commands,
+    frameworks, exporters,
+)  # fmt: skip
+#: The kernel's own checks.
+OWN = tuple(value for module in MODULES for value in vars(module).values() if isinstance(value, Check))
+
+
+class ConformanceError(CatalogError, AssertionError):
+    """A part of a plugin breaks its contract; the message has every check that failed, with its hint."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One check of one part, to be called; it raises where the contract is broken.
+
+    Attributes:
+        check: The check.
+        part: The part.
+        expected: Why it is expected to fail, or None.
+    """
+
+    check: Check
+    part: Part
+    expected: str | None = None
+
+    def __str__(self) -> str:
+        framework = f"-{self.part.framework}" if self.check.every_framework and self.part.framework else ""
+        return f"{kind_of(self.part.component)}-{self.part.component.name}-{self.check.name}{framework}"
+
+    def __call__(self) -> None:
+        """Run it.
+
+        Raises:
+            ConformanceError: The part breaks the contract.
+            NotApplicable: The check has nothing to say about this part.
+        """
+        __tracebackhide__ = True  # of pytest's reports: what failed stands in the message
+        try:
+            if self.check.every_framework:
+                seed(self.part.framework)
+            self.check(self.part)
+        except (KeyboardInterrupt, NotApplicable):
+            raise
+        except BaseException as error:
+            ours = isinstance(error, AssertionError | CatalogError)
+            what = str(error) if ours else f"{reason(error)}{_place(error, self.part)}"
+            # What the part's own code raised is not what the check's hint is about.
+            own = isinstance(error, PartError) and error.__cause__ is not None
+            raised = not ours or own or isinstance(error, ExampleError)
+            hint = "" if raised else f" Hint: {self.check.hint}."
+            raise ConformanceError(
+                f"{self}: {self.part.component.kind} {self.part.component.name!r}"
+                f" ({self.part.component.provider}): {what.rstrip('.') or 'it does not hold'}.{hint}"
+            ) from (None if isinstance(error, AssertionError) else error)
+
+
+def _place(error: BaseException, part: Part) -> str:
+    """Say where in the plugin's own files an error was raised, or nothing where that is in none of them."""
+    roots = {target.partition(".")[0].partition(":")[0] for target in part.component.declaration.targets.values()}
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.stem in roots or roots & set(path.parts[:-1]):
+            return f" (at {path.name}:{frame.lineno} in {frame.name})"
+    return ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one case ended: `"passed"`, `"failed"`, `"expected"` (to fail, and did) or `"skipped"`, and why."""
+
+    name: str
+    status: str
+    why: str = ""
+
+
+def cases(
+    distribution: str, *, catalog: Catalog | None = None, expected: Mapping[str, str] | None = None
+) -> list[Case]:
+    """Return every check of every part of a distribution.
+
+    Args:
+        distribution: Its name.
+        catalog: The catalog it is loaded in; the process's own when None.
+        expected: Names of cases that are expected to fail, such as `"trunk-glu-output_width-tf"`, with the reason.
+
+    Raises:
+        UnknownNameError: No such distribution has parts, or a name in `expected` is no case.
+    """
+    catalog = catalog or default_catalog()
+    asked, expected = normalize(distribution), expected or {}
+    components = [c for c in catalog.components() if c.distribution == asked]
+    if not components:
+        raise _without_parts(catalog, distribution)
+    checks = all_checks(catalog)
+    found = [
+        Case(check, part)
+        for component in components
+        for part in _parts_of(component, catalog)
+        for check in checks
+        if kind_of(component) in check.kinds
+        and (check.every_framework or part.framework in (None, *part.frameworks[:1]))
+        and check.where(part)
+    ]
+    names = [str(case) for case in found]
+    if unknown := [name for name in expected if name not in names]:
+        raise UnknownNameError(f"expected: {unknown[0]!r} is no case of {distribution}.{nearest(unknown[0], names)}")
+    return [Case(case.check, case.part, expected.get(str(case))) for case in found]
+
+
+def all_checks(catalog: Catalog) -> list[Check]:
+    """Return the kernel's checks and those that installed plugins add."""
+    found = [*OWN]
+    for component in catalog.components("check"):
+        added = component.load("checks")
+        if not isinstance(added, Check):
+            raise component.fault("its target must be a rlcatalog_testing.Check: decorate the function with @check.")
+        found.append(added)
+    return found
+
+
+def _parts_of(component: Component, catalog: Catalog) -> list[Part]:
+    """Return a part once per installed framework that it has code for, or once where it needs none."""
+    part = Part(component, catalog)
+    return [part.within(name) for name in part.frameworks] or [part]
+
+
+def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
+    """Return the error of a distribution that has no part in a catalog."""
+    asked = normalize(distribution)
+    for record in catalog.plugins:
+        if record.distribution == asked and record.error is not None:
+            return ConformanceError(f"{distribution} {record.version} is {record.status}: {record.error}")
+    known = sorted({c.distribution for c in catalog.components() if c.distribution})
+    return UnknownNameError(
+        f"{distribution!r} has no part in this catalog.{nearest(asked, known)} Known: {', '.join(known)};"
+        " `rlcatalog list` says how each plugin was loaded."
+    )
+
+
+def outcomes(found: list[Case]) -> Iterator[Outcome]:
+    """Run cases and yield how each ended."""
+    for case in found:
+        try:
+            case()
+        except NotApplicable as error:
+            yield Outcome(str(case), "skipped", str(error))
+        except ConformanceError as error:
+            if case.expected is None:
+                yield Outcome(str(case), "failed", str(error))
+            else:
+                yield Outcome(str(case), "expected", case.expected)
+        else:
+            if case.expected is None:
+                yield Outcome(str(case), "passed")
+            else:
+                yield Outcome(str(case), "failed", f"{case}: expected to fail ({case.expected}), and passes.")
+
+
+def check_plugin(
+    distribution: str, *, catalog: Catalog | None = None, expected: Mapping[str, str] | None = None
+) -> list[Outcome]:
+    """Check every part of an installed plugin against its contract.
+
+    Args:
+        distribution: Its name: `"acme-resnet"`.
+        catalog: The catalog it is loaded in; the process's own when None.
+        expected: Names of cases that are expected to fail, with the reason.
+
+    Returns:
+        How each case ended.
+
+    Raises:
+        ConformanceError: A case failed that was not expected to, or passed that was.
+        UnknownNameError: No such distribution has parts, or a name in `expected` is no case.
+    """
+    ended = list(outcomes(cases(distribution, catalog=catalog, expected=expected)))
+    if failed := [outcome for outcome in ended if outcome.status == "failed"]:
+        raise ConformanceError(
+            f"{distribution}: {len(failed)} of {len(ended)} checks failed:\n" + "\n".join(f.why for f in failed)
+        )
+    return ended
+
+
+def parametrize_with_checks(
+    *distributions: str, catalog: Catalog | None = None, expected: Mapping[str, str] | None = None
+) -> Callable[[Any], Any]:
+    """Parametrize a pytest function over the checks of distributions; it is given each as `check`.
+
+    Example:
+        >>> @parametrize_with_checks("acme-resnet")
+        ... def test_contract(check):
+        ...     check()
+    """
+    import pytest
+
+    found = [case for name in distributions for case in cases(name, catalog=catalog, expected=expected)]
+    marks = [[] if case.expected is None else [pytest.mark.xfail(reason=case.expected, strict=True)] for case in found]
+
+    def skipping(case: Case) -> Callable[[], None]:
+        def run() -> None:
+            __tracebackhide__ = True
+            try:
+                case()
+            except NotApplicable as why:
+                pytest.skip(str(why))
+
+        return run
+
+    parameters = [
+        pytest.param(skipping(case), id=str(case), marks=mark) for case, mark in zip(found, marks, strict=True)
+    ]
+    return pytest.mark.parametrize("check", parameters)

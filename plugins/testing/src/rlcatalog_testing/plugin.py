@@ -1,0 +1,13 @@
+"""Declarations: the commands that check a plugin and that begin one."""
+
+from __future__ import annotations
+
+from rlcatalog import CommandSpec, hookimpl
+
+
+@hookimpl
+def rlcatalog_commands() -> list[CommandSpec]:
+    return [
+        CommandSpec("check", {"cli": "rlcatalog_testing.commands:check"}, "Check every part of an installed plugin."),
+        CommandSpec("new", {"cli": "rlcatalog_testing.commands:new"}, "Begin a plugin package that works."),
+    ]

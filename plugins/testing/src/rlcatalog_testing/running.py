@@ -1,0 +1,163 @@
+"""Running: a policy's model run once as checks need it: eagerly, its outputs as arrays, its gradients by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.frameworks import Kit, frameworks
+from rlcatalog.models import weights_of
+from rlcatalog_testing.contract import NotApplicable
+from rlcatalog_testing.examples import Example, observations_of
+from rlcatalog_testing.passes import Array, Gradients
+
+if TYPE_CHECKING:
+    from rlcatalog_policy import Policy
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass of a model gave, as arrays.
+
+    Attributes:
+        outputs: `[B, n]`; half precisions as float32.
+        value: Value estimates `[B]`, or None for a model without a value branch.
+        state: The new state.
+    """
+
+    outputs: Array
+    value: Array | None
+    state: tuple[Array, ...]
+
+
+def kit_of(framework: str) -> Kit:
+    """Return what a framework brings for the kit.
+
+    Raises:
+        NotApplicable: It brings nothing.
+    """
+    if not has_kit(framework):
+        raise NotApplicable(f"framework {framework!r} declares nothing for the kit")
+    found: Kit = frameworks()[framework].load("kit")
+    return found
+
+
+def has_kit(framework: str) -> bool:
+    """Whether a framework brings anything for the kit."""
+    return framework in frameworks() and frameworks()[framework].target("kit") is not None
+
+
+def seed(framework: str | None) -> None:
+    """Seed a framework's weights and draws; one that brings nothing for the kit is left alone."""
+    if framework is not None and has_kit(framework):
+        kit_of(framework).seed(0)
+
+
+def traces(framework: str | None) -> bool:
+    """Whether models of a framework are traced for acting."""
+    return framework is not None and has_kit(framework) and kit_of(framework).traces
+
+
+def encoded_of(policy: Policy, example: Example, rows: int, seed: int = 0) -> Array:
+    """Draw observations of an example and encode them: `[B, ...]`."""
+    return policy.preprocess(observations_of(example, rows, seed))
+
+
+def views(policy: Policy, encoded: Array) -> dict[str, Any]:
+    """Return the views that a model is shown at the start of an episode.
+
+    Raises:
+        NotApplicable: It asks for some that only a finished rollout has, or that skip rows.
+    """
+    if not policy.views:
+        return {}
+    if policy.views.ahead or any(repeat != 1 for repeat in policy.views.training.values()):
+        raise NotApplicable("it asks for views that only a finished rollout has, or that skip rows")
+    return dict(policy.views.see(policy.views.start(len(encoded)), encoded))
+
+
+def run(
+    policy: Policy, encoded: Array, state: Sequence[Array] | None = None, lengths: Sequence[int] | None = None
+) -> Pass:
+    """Run a policy's model once, eagerly and as acting does.
+
+    Args:
+        policy: The policy.
+        encoded: Encoded observations `[B, ...]`.
+        state: Its state; None at the start of all episodes.
+        lengths: Lengths of sequences, whose rows are padded to one length; None for single steps.
+    """
+    kit = kit_of(policy.framework)
+    shown = {name: view for name, view in views(policy, encoded).items() if name in policy.views.acting}
+    inputs: dict[str, Any] = {"obs": encoded, **shown}
+    sequences = len(encoded) if lengths is None else len(lengths)
+    memory = policy.memory.start(sequences) if state is None else state
+    seq_lens = np.asarray(np.ones(sequences) if lengths is None else lengths, np.int32) if policy.memory else None
+    outputs, value, new = kit.run(policy, inputs, memory, seq_lens, lengths is None)
+    return Pass(outputs, value, tuple(new))
+
+
+def draw(policy: Policy, outputs: Array, mask: Array | None = None, explore: bool = True) -> tuple[Array, Array]:
+    """Draw raw actions `[B, width]` from a model's outputs, and return what is stored of their distribution `[B, n]`.
+
+    The model's last pass must be the one that gave these outputs, for distributions that read the model.
+    """
+    return kit_of(policy.framework).draw(policy, outputs, mask, explore)
+
+
+def batch_of(policy: Policy, example: Example, rows: int = 8, seed: int = 0) -> dict[str, Any]:
+    """Return a training batch of drawn observations and actions, for `Policy.evaluate`: two sequences with a memory."""
+    observations = observations_of(example, rows, seed)
+    encoded = policy.preprocess(observations)
+    mask = policy.action_mask(observations)
+    raw, _ = draw(policy, run(policy, encoded).outputs, mask)
+    batch: dict[str, Any] = {"obs": encoded, "raw_action": raw}
+    if mask is not None:
+        batch["mask"] = mask
+    if policy.views:
+        batch["views"] = views(policy, encoded)
+    if policy.memory:
+        batch["seq_lens"] = np.array([rows - rows // 2, rows // 2], np.int32)
+    return batch
+
+
+def gradients(policy: Policy, example: Example, largest: float | None = None) -> Gradients:
+    """Return the gradients of a loss over log density, value and outputs, each row weighted at random.
+
+    Args:
+        policy: The policy.
+        example: What it is a policy of.
+        largest: What encoded observations are cut to, in size; None: nothing.
+    """
+    batch = batch_of(policy, example)
+    if largest is not None:
+        batch["obs"] = batch["obs"].clip(None if batch["obs"].dtype.kind == "u" else -largest, largest)
+    return Gradients(*kit_of(policy.framework).gradients(policy, batch, np.random.default_rng(0)))
+
+
+def array_of(tensor: Any) -> Array:
+    """Return a framework's tensor as an array."""
+    return np.asarray(tensor.detach().cpu() if hasattr(tensor, "detach") else tensor)
+
+
+def close(one: Array, other: Array, tolerance: float = 1e-5) -> bool:
+    """Whether two arrays have one shape and equal numbers, but for rounding."""
+    return one.shape == other.shape and bool(
+        np.allclose(one.astype(np.float64), other.astype(np.float64), rtol=tolerance, atol=tolerance)
+    )
+
+
+def apart(one: Array, other: Array) -> str:
+    """Say how two arrays differ."""
+    if one.shape != other.shape:
+        return f"shapes {one.shape} and {other.shape}"
+    return f"up to {np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0):.2g} apart"
+
+
+def weights_in(policy: Policy) -> int:
+    """Return how many numbers a model's weights are."""
+    return sum(math.prod(array.shape) for array in weights_of(policy.model).values())

@@ -1,0 +1,295 @@
+"""What `rlcatalog new` writes: a plugin package that works and passes the conformance kit, to be changed.
+
+The files are templates in `templates/`, a folder for each kind of part beside the one they have in common.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlcatalog._version import __version__
+from rlcatalog.config import KernelConfig
+from rlcatalog.errors import (
+    DuplicateNameError,
+    FolderTakenError,
+    MissingExtraError,
+    UnknownNameError,
+    nearest,
+    shown,
+)
+from rlcatalog.internals import Owners
+from rlcatalog.plugins import normalize, public_index, scan
+
+#: The frameworks there are templates for.
+FRAMEWORKS = ("torch", "tf")
+#: The most characters of a name, so that its lines stay short.
+LONGEST_NAME = 40
+
+_DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A config key of a generated package; its name stands behind the package's."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of part that can be begun.
+
+    Attributes:
+        component: The kind of component, as the registry calls it.
+        about: What the generated part is, a phrase.
+        keys: Its config keys.
+        frameworks: Whether its code is a framework's.
+        suffix: What stands behind the package's name in the part's own.
+    """
+
+    component: str
+    about: str
+    keys: tuple[Key, ...] = ()
+    frameworks: bool = False
+    suffix: str = ""
+
+
+KINDS: dict[str, Kind] = {
+    "model": Kind(
+        "model", "A residual network",
+        (Key("width", "64", "width of the residual blocks"), Key("blocks", "2", "number of residual blocks")),
+        frameworks=True,
+    ),
+    "memory": Kind(
+        "model", "A GRU around any trunk",
+        (Key("use", "False", "put the GRU behind the trunk"), Key("size", "64", "width of its state and output")),
+        frameworks=True,
+    ),
+    "head": Kind(
+        "model", "Logits divided by a temperature",
+        (Key("temperature", "None", "what logits are divided by; None: no such head"),), frameworks=True,
+    ),
+    "distribution": Kind(
+        "action_dist", "The Laplace distribution", (Key("least_scale", "0.0001", "scales below it are cut off"),),
+        frameworks=True,
+    ),
+    "codec": Kind("preprocessor", "Observations of headings"),
+    "action-codec": Kind("action_codec", "Actions that are headings"),
+    "filter": Kind(
+        "filter", "A filter that scales by the largest value seen",
+        (Key("clip", "5.0", "scaled values are cut off at plus and minus this"),),
+    ),
+    "wrapper": Kind(
+        "env_wrapper", "A clock for environments",
+        (Key("horizon", "None", "steps after which an episode is over; None: no clock"),),
+    ),
+    "command": Kind("command", "A command that names the chosen parts", suffix="-info"),
+}  # fmt: skip
+
+#: File of a package → what it holds.
+_CONTENTS = {
+    "plugin.py": "the declarations: what there is, when it fits; imports nothing heavy",
+    "config.py": "the config keys",
+    "contract.py": "what the distribution says without a framework",
+    "torch.py": "the part in PyTorch",
+    "tf.py": "the part in TensorFlow",
+    "spaces.py": "the space",
+    "preprocessor.py": "the codec",
+    "codec.py": "the codec",
+    "filters.py": "the filter",
+    "wrappers.py": "the wrapper",
+    "cli.py": "the command",
+    "examples.py": "what the conformance kit tries it with",
+}
+
+
+def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None) -> dict[str, str]:
+    """Return the files of a new package; nothing is written.
+
+    Args:
+        kind: A name of `KINDS`.
+        name: The distribution's name.
+        frameworks: Those of `FRAMEWORKS` it serves, all when None.
+
+    Returns:
+        Path within the package's folder → text.
+
+    Raises:
+        UnknownNameError: The kind or a framework is unknown, or the name is none.
+        DuplicateNameError: The name, or a name in the package, belongs to somebody else.
+        MissingExtraError: The template engine is not installed.
+    """
+    if kind not in KINDS:
+        raise UnknownNameError(f"{shown(kind)} is no kind of part.{nearest(kind, KINDS)} Known: {', '.join(KINDS)}.")
+    chosen = chosen_frameworks(kind, frameworks)
+    package = import_name(name)
+    check_owners(kind, name)
+    about = KINDS[kind]
+    stems = [path.name.removesuffix(".jinja") for path in sorted((_TEMPLATES / kind).iterdir())]
+    sources = [stem for stem in stems if stem.endswith(".py") and stem != "tests.py"]
+    sources = [stem for stem in sources if stem not in ("torch.py", "tf.py") or stem[:-3] in chosen]
+    source, tests = f"src/{package}", f"tests/test_{package}.py"
+    templates = {
+        "pyproject.toml": "common/pyproject.toml",
+        "README.md": "common/README.md",
+        ".gitignore": "common/gitignore",
+        ".github/workflows/ci.yml": "common/ci.yml",
+        f"{source}/__init__.py": "common/__init__.py",
+        f"{source}/py.typed": "common/py.typed",
+        **{f"{source}/{stem}": f"{kind}/{stem}" for stem in sources},
+        tests: f"{kind}/tests.py",
+    }
+    contents = [(f"{source}/{stem}", what) for stem, what in _CONTENTS.items() if f"{source}/{stem}" in templates]
+    values = {
+        "kind": kind,
+        "name": name,
+        "package": package,
+        "about": about.about,
+        "keys": about.keys,
+        "frameworks": chosen,
+        "extras": extras_of(chosen),
+        "bound": kernel_bound(__version__),
+        "parts": surrounding_parts(),
+        "contents": [*contents, (tests, "the tests: the conformance kit, and what only this part does")],
+    }
+    return _rendered(templates, values)
+
+
+def write_package(folder: Path, files: Mapping[str, str]) -> None:
+    """Write a package into a folder that does not exist yet.
+
+    Raises:
+        FolderTakenError: It does.
+    """
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise FolderTakenError(f"{folder} exists already, and nothing was written; see --out.") from None
+    for path, text in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+
+
+def import_name(name: str) -> str:
+    """Return the import name of a distribution.
+
+    Raises:
+        UnknownNameError: It is no distribution's name, or none that can be imported.
+    """
+    if not _DISTRIBUTION.match(name):
+        raise UnknownNameError(
+            f"{shown(name)} is no name of a distribution: expected letters, digits, '-', '_' and '.', with a letter or"
+            " digit at both ends, such as acme-resnet."
+        )
+    if len(name) > LONGEST_NAME:
+        raise UnknownNameError(f"{shown(name)} has {len(name)} characters; {LONGEST_NAME} are the most.")
+    package = normalize(name).replace("-", "_")
+    if not package.isidentifier() or keyword.iskeyword(package):
+        raise UnknownNameError(
+            f"{shown(name)} would be imported as {package!r}, which Python cannot. Begin it with a letter; use no"
+            " word of the language."
+        )
+    return package
+
+
+def check_owners(kind: str, name: str) -> None:
+    """Raise where the name of a new package, or one that it would declare, belongs to somebody else.
+
+    Raises:
+        DuplicateNameError: It does; the message says to whom.
+    """
+    package, own = import_name(name), normalize(name)
+    if own in public_index.distributions():
+        raise DuplicateNameError(f"{name} is a distribution of the public index. Choose another name.")
+    if (version := _installed(own)) is not None:
+        raise DuplicateNameError(f"{name} {version} is installed already. Choose another name.")
+    spec = importlib.util.find_spec(package)
+    if package in sys.stdlib_module_names or (spec is not None and spec.origin is not None):
+        raise DuplicateNameError(
+            f"{name} would be imported as {package}, and a module of that name is installed. Choose another name."
+        )
+    part = KINDS[kind]
+    plugins = {normalize(point.dist.name) for point in scan() if point.dist is not None}
+    owners = Owners([*plugins, own], dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog"), ())
+    declared = [(part.component, f"{name}{part.suffix}" if part.suffix else package)]
+    declared += [("config", f"{package}_{key.name}") for key in part.keys]
+    for what, wanted in declared:
+        refused = owners.refusal(what, wanted, own)
+        if refused is not None:
+            raise DuplicateNameError(f"{name} would declare the {what} {wanted!r}: {refused} Choose another name.")
+
+
+def kernel_bound(version: str) -> str:
+    """Return the versions of rlcatalog that a package made with this one is for: up to the next breaking release."""
+    from packaging.version import Version
+
+    found = Version(version)
+    lowest = str(found) if found.is_prerelease else f"{found.major}.{found.minor}"
+    return f">={lowest},<0.{found.minor + 1}" if found.major == 0 else f">={lowest},<{found.major + 1}"
+
+
+def surrounding_parts() -> list[str]:
+    """Return the distributions that stand around a part in its tests: for Gymnasium's spaces, and a plain model."""
+    return public_index.distributions("space/", "action_space/", "model/fallback")
+
+
+def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
+    """Return the frameworks that a new package serves, in the order of `FRAMEWORKS`.
+
+    Raises:
+        UnknownNameError: There is no such framework, or the kind is written for none.
+    """
+    if not KINDS[kind].frameworks:
+        if frameworks is not None:
+            raise UnknownNameError(f"{kind}: its code is no framework's; leave --frameworks out.")
+        return []
+    asked = list(FRAMEWORKS) if frameworks is None else list(frameworks)
+    for framework in asked:
+        if framework not in FRAMEWORKS:
+            raise UnknownNameError(
+                f"{shown(framework)} is no framework there are templates for.{nearest(framework, FRAMEWORKS)}"
+                f" Known: {', '.join(FRAMEWORKS)}."
+            )
+    return [framework for framework in FRAMEWORKS if framework in asked]
+
+
+def extras_of(frameworks: Sequence[str]) -> str:
+    """Return the extras to install a new package with."""
+    return ",".join([*(frameworks or FRAMEWORKS[:1]), "dev"])
+
+
+def _installed(name: str) -> str | None:
+    """Return the version of an installed distribution, or None."""
+    import importlib_metadata
+
+    try:
+        return str(importlib_metadata.version(name))
+    except importlib_metadata.PackageNotFoundError:
+        return None
+
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def _rendered(templates: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingExtraError(
+            "rlcatalog new: jinja2, which fills in the templates, is not installed: pip install 'rlcatalog[new]'."
+        ) from error
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True, autoescape=False,
+    )  # fmt: skip
+    return {path: environment.get_template(f"{name}.jinja").render(values) for path, name in templates.items()}

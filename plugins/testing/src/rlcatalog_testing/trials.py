@@ -1,0 +1,177 @@
+"""Trials of action distributions: one for each action space that a part is tried with, and what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.actions import ActionCodec, action_codec, params_given
+from rlcatalog.frameworks import TensorOps, tensor_ops
+from rlcatalog.observations import rows
+from rlcatalog.spaces import parts_of
+from rlcatalog_policy import Policy
+from rlcatalog_testing.contract import NotApplicable, Part, require
+from rlcatalog_testing.examples import Example, named
+from rlcatalog_testing.running import kit_of
+
+Array = np.ndarray[Any, Any]
+
+#: Most actions of a space that are gone through one by one.
+MOST_ACTIONS = 64
+
+
+class Trial:
+    """The distribution for one action space.
+
+    Args:
+        part: The distribution that is checked, or one that joins it with others.
+        example: The spaces.
+
+    Attributes:
+        example: The spaces.
+        policy: The policy whose distribution it is.
+        size: Number of its inputs.
+        codec: The codec of the action space.
+        ops: The framework's tensor operations.
+    """
+
+    def __init__(self, part: Part, example: Example) -> None:
+        self.part, self.example = part, example
+        self.policy: Policy = part.policy(example)
+        chosen = [node.component for node in self.policy.resolution.actions.walk()]
+        require(part.component in chosen, f"{example}: {', '.join(c.name for c in chosen)} was chosen in its place")
+        self.size = self.policy.resolution.actions.size
+        self.codec: ActionCodec = self.policy.action_codec
+        self.ops: TensorOps = tensor_ops(self.policy.framework)
+        self._kit = kit_of(self.policy.framework)
+
+    def __str__(self) -> str:
+        return str(self.example.action)
+
+    @property
+    def is_subject(self) -> bool:
+        """Whether the whole space, not a part of it, is the checked distribution's."""
+        return self.policy.resolution.actions.component is self.part.component
+
+    def inputs(self, count: int, scale: float = 1.0, seed: int = 0) -> Array:
+        """Return model outputs `[count, size]` as a network might make them."""
+        return (scale * np.random.default_rng(seed).normal(size=(count, self.size))).astype(np.float32)
+
+    def dist(self, inputs: Any, mask: Array | None = None) -> Any:
+        """Return the distribution of inputs `[B, size]`, an array or a tensor, with a mask `[B, m]` baked in."""
+        tensor = self.ops.tensor(inputs)
+        if mask is not None:
+            tensor = self.policy.dist_class.masked(tensor, self.ops.booleans(mask, tensor))
+        return self.policy.dist_class(tensor, self.policy.model)
+
+    def flat(self, sample: Any) -> Any:
+        """Return a sample as engines store it: one tensor."""
+        parts = parts_of(sample)
+        return sample if parts is None else self.ops.columns(parts)
+
+    def raw(self, sample: Any) -> Array:
+        """Return a sample as an array `[B, width]`."""
+        found = sample if isinstance(sample, np.ndarray) else self.array(self.flat(sample))
+        return found[:, None] if found.ndim == 1 else found.reshape(len(found), -1)
+
+    def actions(self, raw: Array) -> Any:
+        """Return stored raw actions `[B, width]` as `logp` takes them."""
+        tensor = self.ops.tensor(np.ascontiguousarray(raw))
+        return tensor[:, 0] if self.codec.scalar else tensor
+
+    def logp(self, dist: Any, raw: Array) -> Array:
+        """Return the log density of raw actions as an array of float64."""
+        return self.array(dist.logp(self.actions(raw))).astype(np.float64)
+
+    def stored(self, dist: Any, raw: Array) -> Any:
+        """Return the distribution that engines rebuild from what they stored beside raw actions."""
+        return self.policy.stored_dist(
+            self.ops.tensor(self.array(params_given(dist, self.actions(raw)))), self.policy.model
+        )
+
+    def array(self, tensor: Any) -> Array:
+        """Return a tensor as an array."""
+        return np.asarray(self.ops.array(tensor))
+
+    def gradient(self, function: Callable[[Any], Any], inputs: Array) -> Array | None:
+        """Return the gradient `[B, size]` of a function of inputs; None where none reaches them."""
+        return self._kit.gradient(function, inputs)
+
+    def every_action(self) -> Array | None:
+        """Return all raw actions `[n, width]` where there are few; None where there are many, or floats."""
+        counts = [leaf.counts for leaf in self.codec.leaves]
+        if None in counts:
+            return None
+        flat = [count for part in counts for count in part or ()]
+        if np.prod(flat, dtype=float) > MOST_ACTIONS:
+            return None
+        raw = np.array(list(np.ndindex(*flat)), np.int64).reshape(-1, self.codec.width)
+        return raw[list(self.lie_inside(raw))]
+
+    def lie_inside(self, raw: Array, bounds: str = "clip") -> Iterator[bool]:
+        """Yield of raw actions whether the environment's that they become lie in its space."""
+        plan = self.policy.resolution.actions
+        codec = action_codec(plan.info, bounds, plan.raw_kinds(self.policy.framework))
+        for action in rows(plan.info, codec.adapt(raw)):
+            yield contains(self.example.action, action)
+
+    def is_point(self) -> bool:
+        """Whether nothing is left to chance: what is drawn is always the same, and the distribution says so."""
+        dist = self.dist(self.inputs(8))
+        if getattr(dist, "entropy_kind", "exact") != "exact":
+            return False
+        one, other = self.raw(dist.sample()), self.raw(dist.sample())
+        surely = not self.array(dist.entropy()).any() and not self.logp(dist, one).any()
+        return surely and np.array_equal(one, other)
+
+
+def trials(part: Part) -> list[Trial]:
+    """Return one trial for each action space and config among a part's examples."""
+    found: dict[str, Example] = {}
+    for example in part.examples:
+        example = named(part.component, example)
+        found.setdefault(f"{example.action!r} {dict(example.config)!r}", example)
+    return [Trial(part, example) for example in found.values()]
+
+
+def chance_trials(part: Part) -> list[Trial]:
+    """Return two trials, the first and the last, of a distribution that leaves something to chance.
+
+    Raises:
+        NotApplicable: It leaves nothing.
+    """
+    found = trials(part)
+    if any(trial.is_point() for trial in found if trial.is_subject):
+        raise NotApplicable("a point mass: nothing is left to chance")
+    return found if len(found) < 2 else [found[0], found[-1]]
+
+
+def contains(space: Any, action: Any) -> bool:
+    """Whether an action, one row of a batch, lies in a space."""
+    if hasattr(space, "low") and not isinstance(action, np.ndarray):
+        action = np.asarray(action)  # of rank 0 it comes as a number
+    return bool(space.contains(action))
+
+
+def random_mask(trial: Trial, count: int, seed: int = 0) -> Array:
+    """Return random masks `[count, m]` that forbid about half, and leave each row an action that was drawn."""
+    rng = np.random.default_rng(seed)
+    mask: Array = rng.random((count, trial.policy.masks.size)) < 0.5
+    drawn = trial.raw(trial.dist(trial.inputs(count, seed=seed + 1)).sample())
+    columns = trial.codec.mask_taken(drawn)
+    if columns is None:  # which of them an action needs, only the codec knows
+        return np.ones_like(mask)
+    np.put_along_axis(mask, columns, True, axis=1)
+    return mask
+
+
+def alike(found: Array, expected: Array, what: str, tolerance: float = 1e-4) -> None:
+    """Raise unless arrays are equal but for rounding, or both beyond what matters: below -1e30, say."""
+    require(found.shape == expected.shape, f"{what}: shape {found.shape}, expected {expected.shape}")
+    found, expected = (np.clip(np.asarray(x, np.float64), -1e30, 1e30) for x in (found, expected))
+    close = np.isclose(found, expected, rtol=tolerance, atol=tolerance)
+    if not close.all():
+        place = tuple(int(i) for i in np.argwhere(~close)[0])
+        require(False, f"{what}: {found[place]:.6g}, expected {expected[place]:.6g} at {list(place)}")
