@@ -16,7 +16,7 @@ from rlcatalog import provided
 
 _lazy, _, _names = lazy_loader.attach_stub(__name__, __file__)
 #: What users find here and other packages bring: name → module.
-_BROUGHT = dict.fromkeys(("Policy", "build", "load"), "rlcatalog_policy")
+_BROUGHT = {**dict.fromkeys(("Policy", "build", "load"), "rlcatalog_policy"), "Actor": "rlcatalog_export"}
 __all__ = sorted({*_names, *_BROUGHT, "MODEL_DEFAULTS"})
 
 
@@ -51,5 +51,4 @@ provided.provide(
     frameworks=lambda: importlib.import_module("rlcatalog.plugins").load_frameworks(),
     framework_names=lambda: importlib.import_module("rlcatalog.plugins").public_index.frameworks(),
     action_codecs=lambda: importlib.import_module("rlcatalog.plugin").rlcatalog_action_codecs(),
-    exporting=lambda: importlib.import_module("rlcatalog_export"),
 )

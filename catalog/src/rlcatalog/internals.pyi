@@ -23,5 +23,4 @@ from .observations.batches import alike as alike, stack as stack
 from .observations.lowering import encode_inputs as encode_inputs, observation_inputs as observation_inputs
 from .plugins.discovery import Candidate as Candidate, candidates as candidates, disabled_reason as disabled_reason
 from .plugins.names import Owners as Owners
-from .provided import exporting as exporting
 from .spaces.info import KINDS as KINDS

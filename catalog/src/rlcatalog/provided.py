@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ def provide(
     frameworks: Callable[[], Sequence[FrameworkSpec]],
     framework_names: Callable[[], Sequence[str]],
     action_codecs: Callable[[], Sequence[ActionCodecSpec]],
-    exporting: Callable[[], ModuleType],
 ) -> None:
     """Provide the functions behind those below.
 
@@ -27,14 +25,12 @@ def provide(
         frameworks: Returns the declarations of the frameworks in the public index that are installed.
         framework_names: Returns the names of the frameworks in the public index, in its order.
         action_codecs: Returns the declarations of the kernel's own action codecs.
-        exporting: Returns the room that exports and freezes policies.
     """
     _found.update(
         default_catalog=default_catalog,
         frameworks=frameworks,
         framework_names=framework_names,
         action_codecs=action_codecs,
-        exporting=exporting,
     )
 
 
@@ -60,8 +56,3 @@ def action_codecs() -> Sequence[ActionCodecSpec]:
     """Return the declarations of the kernel's own action codecs."""
     found: Sequence[ActionCodecSpec] = _found["action_codecs"]()
     return found
-
-
-def exporting() -> Any:
-    """Return the room that exports and freezes policies; it imports policies itself."""
-    return _found["exporting"]()

@@ -11,7 +11,6 @@ from .checksum import (
 from .contract import Exported as Exported, Runner as Runner
 from .exporting import export as export
 from .formats import exporter_for as exporter_for, exporters as exporters
-from .freezing import freeze as freeze
 from .interface import Interface as Interface, Port as Port
 from .lines import line_of as line_of
 from .whole import Whole as Whole

@@ -17,14 +17,13 @@ from rlcatalog_export.interface import Interface
 from rlcatalog_policy import TEMPORARY, sync_folder
 
 if TYPE_CHECKING:
-    from rlcatalog.catalog import Catalog
     from rlcatalog.plugins import Component
     from rlcatalog_policy import Policy
 
 
-def export(catalog: Catalog, policy: Policy, path: str | os.PathLike[str], format: str | None = None) -> Interface:
+def export(policy: Policy, path: str | os.PathLike[str], format: str | None = None) -> Interface:
     """Write a policy in a format; see `Policy.export`."""
-    target = Path(path)
+    target, catalog = Path(path), policy.catalog
     component = exporter_for(catalog, target, format)
     component.check_framework(policy.framework)
     _check_free(component, target)

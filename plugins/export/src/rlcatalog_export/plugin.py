@@ -34,6 +34,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
         FrameworkSpec(
             "torch",
             {
+                "export": "rlcatalog_export.exporting:export",
                 "export-onnx": "rlcatalog_export.torch.onnx:write_onnx",
                 "export-torch": "rlcatalog_export.torch.program:write_program",
                 "freeze": "rlcatalog_export.frozen.torch:FrozenTorch",
@@ -44,6 +45,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
         FrameworkSpec(
             "tf",
             {
+                "export": "rlcatalog_export.exporting:export",
                 "export-onnx": "rlcatalog_export.tf.onnx:write_onnx",
                 "export-savedmodel": "rlcatalog_export.tf.saved_model:write_saved_model",
             },

@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import rlcatalog_policy  # whose door shows `Frozen`, a subclass of what stands here
 from rlcatalog.actions import action_codec
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution, Summary
-from rlcatalog.errors import ActionMaskError, ModelContractError, NotServedError, ObservationError
+from rlcatalog.errors import (
+    ActionMaskError,
+    CatalogError,
+    MissingPluginError,
+    ModelContractError,
+    NotServedError,
+    ObservationError,
+    reason,
+)
 from rlcatalog.frameworks import Backend, Evaluation, Step, frameworks, require_framework
-from rlcatalog.internals import Acting, counted, exporting, stored_class
+from rlcatalog.internals import Acting, counted, stored_class
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
 from rlcatalog.observations import make_filter
+from rlcatalog.plugins import public_index
 from rlcatalog_policy.conformity import Conformity, check_dists
 from rlcatalog_policy.copying import copied, pickled, unpickled
 from rlcatalog_policy.encoder import Encoder, hinted
@@ -489,7 +499,10 @@ class Policy:
             FolderTakenError: A folder is to be written, and the one of that name holds something else.
         """
         with self._passing:
-            interface: Interface = exporting().export(self.catalog, self, path, format)
+            framework = frameworks()[self.framework]
+            if framework.target("export") is None:
+                raise MissingPluginError(f"Policy.export: {self._provider_of('export')}.")
+            interface: Interface = framework.load("export")(self, path, format)
             return interface
 
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
@@ -503,8 +516,19 @@ class Policy:
             seed: Of what actions are drawn from; None: another each time.
         """
         with self._passing:
-            frozen: Frozen = exporting().freeze(self, rows, seed)
-            return frozen
+            framework = frameworks()[self.framework]
+            if framework.target("freeze") is None:
+                return rlcatalog_policy.Frozen(self, None, self._provider_of("freeze"))
+            try:
+                return rlcatalog_policy.Frozen(self, framework.load("freeze")(self, rows, seed))
+            except CatalogError as error:
+                return rlcatalog_policy.Frozen(self, None, reason(error))
+
+    def _provider_of(self, target: str) -> str:
+        """Return what to install where no package here brings a target of the framework."""
+        missing = f"no installed package does this for framework={self.framework!r}"
+        owner = public_index.provider_of("framework", f"{self.framework}: {target}")
+        return missing if owner is None else f"{missing}; install it with: pip install '{owner}[{self.framework}]'"
 
     def make_model(self) -> ModelV2:
         """Build another model like this policy's, with fresh weights."""
