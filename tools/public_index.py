@@ -19,7 +19,6 @@ from rlcatalog.errors import CatalogError
 from rlcatalog.plugins import Request, scan
 from rlcatalog.spaces import Repeated, Simplex
 from rlcatalog_cli import OWN_COMMANDS
-from rlcatalog_export import exporters
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNEL = ROOT / "catalog/src/rlcatalog"
@@ -61,11 +60,13 @@ def data() -> dict[str, object]:
             provides[f"export/{framework}/{target.partition(':')[2]}"] = component.distribution
         for target, extension in component.extensions.items() if component.kind == "framework" else ():
             provides[f"framework/{component.name}: {target}"] = extension.distribution
-    for component in exporters(catalog):
+        for kind in component.declaration.kinds if component.kind == "action_codec" else ():
+            provides[f"action_codec/{kind}"] = component.distribution
+    for component in catalog.registry.active("exporter"):
         provides[f"exporter/{component.name}"] = component.distribution
         if component.declaration.suffix:
             provides[f"suffix/{component.declaration.suffix}"] = component.distribution
-    provides |= {f"command/{name}": "rlcatalog" for name in OWN_COMMANDS}
+    provides |= {f"command/{name}": "rlcatalog-cli" for name in OWN_COMMANDS}
     for struct, owner in catalog.registry.config_classes.items():
         provides |= {f"config/{key.name}": owner for key in keys_of(struct, owner)}
     values = catalog.schema.defaults()

@@ -9,8 +9,8 @@ from masked_env import MASKED, random_mask
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionCodec, ActionMasks, action_codec, mask_key
-from rlcatalog.actions.composites import CompositeCodec
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
+from rlcatalog_preprocessors.actions.composites import CompositeCodec
 
 
 def read(space):

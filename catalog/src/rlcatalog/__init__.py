@@ -48,7 +48,7 @@ def _missing(name: str, module: str) -> Exception:
 
 provided.provide(
     default_catalog=lambda: importlib.import_module("rlcatalog.catalog").default_catalog(),
-    frameworks=lambda: importlib.import_module("rlcatalog.plugins").load_frameworks(),
+    frameworks=lambda: importlib.import_module("rlcatalog.plugins").load_indexed("framework"),
     framework_names=lambda: importlib.import_module("rlcatalog.plugins").public_index.frameworks(),
-    action_codecs=lambda: importlib.import_module("rlcatalog.plugin").rlcatalog_action_codecs(),
+    action_codecs=lambda: importlib.import_module("rlcatalog.plugins").load_indexed("action_codec"),
 )

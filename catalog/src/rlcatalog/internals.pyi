@@ -1,6 +1,6 @@
 from ._version import __version__ as __version__
 from .actions.distribution import stored_class as stored_class
-from .actions.lowering import carried as carried, lowered_actions as lowered_actions
+from .actions.lowering import carried as carried
 from .catalog.environments import look_here as look_here
 from .choice.env_wrappers import asked as asked
 from .choice.showing import (
@@ -20,7 +20,6 @@ from .frameworks.ops import NUMPY_OPS as NUMPY_OPS
 from .models.constructing import refusal as refusal
 from .models.model import said_by as said_by
 from .observations.batches import alike as alike, stack as stack
-from .observations.lowering import encode_inputs as encode_inputs, observation_inputs as observation_inputs
 from .plugins.discovery import Candidate as Candidate, candidates as candidates, disabled_reason as disabled_reason
 from .plugins.names import Owners as Owners
 from .spaces.info import KINDS as KINDS

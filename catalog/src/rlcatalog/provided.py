@@ -24,7 +24,7 @@ def provide(
         default_catalog: Returns the process's default catalog.
         frameworks: Returns the declarations of the frameworks in the public index that are installed.
         framework_names: Returns the names of the frameworks in the public index, in its order.
-        action_codecs: Returns the declarations of the kernel's own action codecs.
+        action_codecs: Returns the declarations of the action codecs in the public index that are installed.
     """
     _found.update(
         default_catalog=default_catalog,
@@ -53,6 +53,6 @@ def framework_names() -> Sequence[str]:
 
 
 def action_codecs() -> Sequence[ActionCodecSpec]:
-    """Return the declarations of the kernel's own action codecs."""
+    """Return the declarations of the action codecs in the public index that are installed."""
     found: Sequence[ActionCodecSpec] = _found["action_codecs"]()
     return found

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlcatalog.actions.lowering import LoweredActions
-from rlcatalog.errors import ActionError, ActionMaskError, UnsupportedSpaceError, shown
+from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError, shown
+from rlcatalog.plugins import public_index
 from rlcatalog.spaces import SpaceInfo, codec_class
 
 Array = np.ndarray[Any, Any]
@@ -347,7 +348,10 @@ def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, 
 
 def _codec(info: SpaceInfo, bounds: str, raw_kinds: Mapping[str, str]) -> ActionCodec:
     children = [_codec(child, bounds, raw_kinds) for child in info.children] if info.is_composite else []
-    cls: type[ActionCodec] = codec_class(info) or ActionCodec
+    cls: type[ActionCodec] | None = codec_class(info)
+    if cls is None and (owner := public_index.provider_of("action_codec", info.kind)) is not None:
+        raise MissingPluginError(f"{info.path}: the codec of {info.describe()} {public_index.how_to_get(owner)}.")
+    cls = cls or ActionCodec
     return cls.of(info, raw_kinds.get(info.path, "values"), bounds, children)
 
 

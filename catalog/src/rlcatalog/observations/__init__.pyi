@@ -1,9 +1,5 @@
 from .batches import batch_size as batch_size, rows as rows
 from .filter import Filter as Filter, make_filter as make_filter
-from .lowering import (
-    ObservationInput as ObservationInput,
-    defines as defines,
-)
 from .preprocessor import (
     ENCODING_ERRORS as ENCODING_ERRORS,
     Array as Array,

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from rlcatalog.catalog import Catalog
     from rlcatalog.frameworks import TensorOps
-    from rlcatalog.observations.lowering import Lowered
     from rlcatalog.plugins import Component
 
 Array = np.ndarray[Any, Any]
@@ -185,7 +184,7 @@ class Preprocessor:
 
     # Both are asked only of the class that says how observations are written, or of one below it.
 
-    def lowered(self) -> Lowered | None:
+    def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
         """Return `encode(x, ops)`, which makes of a tensor `[B, *shape]` of the space what `encode_batch` makes.
 
         For policies that are exported; `ops` are the tensor library's `TensorOps`. None, as here: the exported policy

@@ -27,7 +27,7 @@ from .hookspecs import hookimpl as hookimpl
 from .loading import (
     HOOK_RETURNS as HOOK_RETURNS,
     is_strict as is_strict,
-    load_frameworks as load_frameworks,
+    load_indexed as load_indexed,
     load_plugins as load_plugins,
     refuse_while_loading as refuse_while_loading,
 )

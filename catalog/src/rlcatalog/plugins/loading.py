@@ -108,17 +108,20 @@ def load_plugins(
     registry.mark_shadowed()
 
 
-def load_frameworks() -> list[FrameworkSpec]:
-    """Return what the public index's packages declare of frameworks: these in its order, then what extends them.
+def load_indexed(kind: str) -> list[Any]:
+    """Return what the public index's packages declare for a table of the process, before any catalog is made.
 
-    No catalog is needed for it: what frameworks do is the process's.
+    Args:
+        kind: The kind of declaration, `"framework"` or `"action_codec"`.
+
+    Returns:
+        The declarations: frameworks in the index's order, and behind them what extends them.
     """
-    packages = set(public_index.distributions("framework/"))
+    packages = set(public_index.distributions(f"{kind}/"))
     listed = candidates(point for point in scan() if name_of(point.dist) in packages)
     ended = [load(candidate, os.environ, __version__, lambda struct: struct())[1] for candidate in listed]
-    found = [declared for one in ended if one is not None for declared in one.declarations]
+    specs = [spec for one in ended if one is not None for spec in one.declarations if spec.kind == kind]
     order = {name: place for place, name in enumerate(public_index.frameworks())}
-    specs = [declared for declared in found if isinstance(declared, FrameworkSpec)]
     return sorted(specs, key=lambda spec: (spec.extends is not None, order.get(spec.name, len(order))))
 
 

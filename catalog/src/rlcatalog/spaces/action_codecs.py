@@ -1,6 +1,7 @@
 """The table of action codecs: for each kind of space the class that knows its actions.
 
-The kernel's own are declared in `rlcatalog/plugin.py`; a further one comes with the hook `rlcatalog_action_codecs`.
+Codecs come with the hook `rlcatalog_action_codecs`. The first question enters those of the public index; a catalog enters
+others when it loads their plugins.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from rlcatalog.spaces.info import KINDS, SpaceInfo
 
 #: Kind (a name of `KINDS`, or the qualified name of a class) → import path of the codec's class. It is replaced, never
 #: changed: other threads may be going over it.
-_TABLE: dict[str, str] = {}
+_TABLE: dict[str, str] | None = None
 _CHANGING = threading.RLock()
 
 
 def action_codecs() -> Mapping[str, str]:
-    """Return kind → import path: the kernel's own, and those of the plugins that any catalog has loaded."""
+    """Return kind → import path: those of the public index, and those of the plugins that any catalog has loaded."""
     global _TABLE
-    if not _TABLE:
+    if _TABLE is None:
         with _CHANGING:
-            _TABLE = _TABLE or {kind: spec.target for spec in provided.action_codecs() for kind in spec.kinds}
+            if _TABLE is None:
+                _TABLE = {kind: spec.target for spec in provided.action_codecs() for kind in spec.kinds}
     return _TABLE
 
 
@@ -54,7 +56,7 @@ def forget_action_codec(kinds: Sequence[str]) -> None:
     """Take the codec of some kinds out of the table."""
     global _TABLE
     with _CHANGING:
-        _TABLE = {kind: target for kind, target in _TABLE.items() if kind not in kinds}
+        _TABLE = {kind: target for kind, target in action_codecs().items() if kind not in kinds}
 
 
 def codec_class(info: SpaceInfo) -> Any:

@@ -12,9 +12,10 @@ import numpy as np
 from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import Pins
 from rlcatalog.errors import ActionMaskError, ConfigError, ObservationError
-from rlcatalog.internals import observation_inputs, stack
-from rlcatalog.observations import ObservationInput, Preprocessor
+from rlcatalog.internals import stack
+from rlcatalog.observations import Preprocessor
 from rlcatalog.spaces import SpaceInfo
+from rlcatalog_export.codecs import ObservationInput, observation_inputs
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_policy import config_from_plain, hinted
 

@@ -11,8 +11,9 @@ import numpy as np
 from rlcatalog.choice import Pins
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.internals import carried, encode_inputs, lowered_actions, observation_inputs
+from rlcatalog.internals import carried
 from rlcatalog.spaces import space_to_json
+from rlcatalog_export.codecs import encode_inputs, lowered_actions, observation_inputs
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_policy import History, plain_config
 

@@ -1,8 +1,8 @@
-"""Declarations: which codec serves which kind of space."""
+"""Declarations: which codec serves which kind of space, for observations and for actions."""
 
 from __future__ import annotations
 
-from rlcatalog import Match, NoMatch, PreprocessorSpec, Rank, Request, hookimpl
+from rlcatalog import ActionCodecSpec, Match, NoMatch, PreprocessorSpec, Rank, Request, hookimpl
 
 _EXAMPLES = "rlcatalog_preprocessors.examples"
 
@@ -71,3 +71,21 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
         _spec("dict", "composites:DictFlatteningPreprocessor", "Dict: the children side by side, by key", ("dict",)),
         _spec("tuple", "composites:TupleFlatteningPreprocessor", "Tuple: the children side by side", ("tuple",)),
     ]  # fmt: skip
+
+
+def _codec(name: str, target: str, summary: str, kinds: tuple[str, ...] = ()) -> ActionCodecSpec:
+    return ActionCodecSpec(
+        name, {"numpy": f"rlcatalog_preprocessors.actions.{target}"}, summary, kinds=kinds or (name,)
+    )
+
+
+@hookimpl
+def rlcatalog_action_codecs() -> list[ActionCodecSpec]:
+    return [
+        _codec("discrete", "kinds:DiscreteCodec", "one of n values"),
+        _codec("multi_discrete", "kinds:MultiDiscreteCodec", "several choices at once"),
+        _codec("multi_binary", "kinds:MultiBinaryCodec", "bits"),
+        _codec("box", "kinds:BoxCodec", "numbers, or whole numbers, between bounds"),
+        _codec("simplex", "kinds:SimplexCodec", "probability vectors"),
+        _codec("composite", "composites:CompositeCodec", "the codecs of a Tuple's or Dict's parts", ("tuple", "dict")),
+    ]

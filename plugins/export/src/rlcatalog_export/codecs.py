@@ -1,7 +1,7 @@
-"""Encoding as tensor operations, for policies that are exported: what a codec does, in any tensor library.
+"""What codecs do as tensor operations: observations encoded, raw actions adapted, in any tensor library.
 
-A codec says how with `Preprocessor.lowered`. What has no such form (sizes that vary, texts, a plugin's codec that says
-nothing) is an input of its own, already encoded.
+A codec says how with `lowered`. An observation's part that has no such form (sizes that vary, texts, a plugin's
+codec that says nothing) is an input of its own, already encoded.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlcatalog.actions import ActionCodec, LoweredActions
     from rlcatalog.frameworks import TensorOps
-    from rlcatalog.observations.preprocessor import Preprocessor
-
-#: Turns a batch of one leaf, a tensor `[B, *shape]`, into what its codec makes of it.
-Lowered = Callable[[Any, "TensorOps"], Any]
+    from rlcatalog.observations import Preprocessor
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class ObservationInput:
 
     codec: Preprocessor
     steps: tuple[str | int, ...]
-    lowered: Lowered | None
+    lowered: Callable[[Any, TensorOps], Any] | None
 
     @property
     def encoded(self) -> bool:
@@ -45,9 +43,9 @@ def observation_inputs(codec: Preprocessor, steps: tuple[str | int, ...] = ()) -
         codec: The codec of the observation, or of a part.
         steps: The keys and places that lead to it.
     """
-    parts = codec.side_by_side() if defines(codec, "side_by_side", _WRITERS) else None
+    parts = codec.side_by_side() if _defines(codec, "side_by_side", _WRITERS) else None
     if parts is None:
-        lowered = codec.lowered() if defines(codec, "lowered", _WRITERS) else None
+        lowered = codec.lowered() if _defines(codec, "lowered", _WRITERS) else None
         yield ObservationInput(codec, steps, lowered)
         return
     for step, child in parts:
@@ -77,7 +75,7 @@ def encode_inputs(inputs: Sequence[ObservationInput], values: Sequence[Any], roo
 _WRITERS = ("transform", "transform_batch", "encode_batch", "writer", "batch_writer")
 
 
-def defines(part: Any, method: str, others: Sequence[str]) -> bool:
+def _defines(part: Any, method: str, others: Sequence[str]) -> bool:
     """Whether a method was written knowing the others: none of them was overridden by a later class of its kind."""
     classes = type(part).__mro__
 
@@ -85,3 +83,19 @@ def defines(part: Any, method: str, others: Sequence[str]) -> bool:
         return next((i for i, cls in enumerate(classes) if name in vars(cls)), len(classes))
 
     return all(place(method) <= place(other) for other in others)
+
+
+def lowered_actions(codec: ActionCodec, ops: TensorOps) -> LoweredActions | None:
+    """Return what a codec does as tensor operations; None where it, or that of a part, does not say."""
+    known = all(part.lowered is not None and _defines(part, "lowered", _ACTION_METHODS) for part in _tree(codec))
+    return codec.lowered(codec, ops) if known else None
+
+
+#: What a codec may do in a way of its own.
+_ACTION_METHODS = ("adapt", "inputs", "shown")
+
+
+def _tree(codec: ActionCodec) -> Iterator[ActionCodec]:
+    yield codec
+    for child in codec.children:
+        yield from _tree(child)

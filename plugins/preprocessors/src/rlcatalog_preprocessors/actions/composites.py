@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions.codec import ActionCodec, Array
-from rlcatalog.actions.kinds import DiscreteCodec
-from rlcatalog.actions.lowering import LoweredComposite
+from rlcatalog.actions import ActionCodec
 from rlcatalog.spaces import SpaceInfo
+from rlcatalog_preprocessors.actions.kinds import DiscreteCodec
+from rlcatalog_preprocessors.actions.lowering import LoweredComposite
+
+Array = np.ndarray[Any, Any]
 
 
 class CompositeCodec(ActionCodec):

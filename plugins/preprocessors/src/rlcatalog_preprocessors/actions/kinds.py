@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlcatalog.actions.codec import ActionCodec, Array
-from rlcatalog.actions.lowering import (
-    LoweredActions,
+from rlcatalog.actions import ActionCodec, LoweredActions
+from rlcatalog.spaces import SpaceInfo, one_hot
+from rlcatalog_preprocessors.actions.lowering import (
     LoweredBox,
     LoweredChoices,
     LoweredCounted,
@@ -18,7 +18,8 @@ from rlcatalog.actions.lowering import (
     LoweredIntegerBox,
     LoweredOneHot,
 )
-from rlcatalog.spaces import SpaceInfo, one_hot
+
+Array = np.ndarray[Any, Any]
 
 _INT64_MAX = np.iinfo(np.int64).max
 
