@@ -25,23 +25,28 @@ def __getattr__(name: str) -> Any:
         return provided.default_catalog().schema.defaults()
     if name not in __all__:
         raise AttributeError(f"module 'rlcatalog' has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(_BROUGHT[name]), name) if name in _BROUGHT else _lazy(name)
-    except ModuleNotFoundError as error:
-        if error.name not in _BROUGHT.values():
-            raise
-        raise _missing(name, error.name) from None
+    return _bring(_BROUGHT[name], name, f"rlcatalog.{name}") if name in _BROUGHT else _lazy(name)
 
 
 def __dir__() -> list[str]:
     return __all__
 
 
-def _missing(name: str, module: str) -> Exception:
-    from rlcatalog.errors import MissingPluginError
-    from rlcatalog.plugins import public_index
+def _bring(package: str, name: str, asked: str) -> Any:
+    """Return what another package brings.
 
-    return MissingPluginError(f"rlcatalog.{name} {public_index.how_to_get(module.replace('_', '-'))}")
+    Raises:
+        MissingPluginError: The package is not installed.
+    """
+    try:
+        return getattr(importlib.import_module(package), name)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        from rlcatalog.errors import MissingPluginError
+        from rlcatalog.plugins import public_index
+
+        raise MissingPluginError(f"{asked} {public_index.how_to_get(package.replace('_', '-'))}") from None
 
 
 # --- what the rooms below are given ----------------------------------------------------------------------------------
@@ -51,4 +56,5 @@ provided.provide(
     frameworks=lambda: importlib.import_module("rlcatalog.plugins").load_indexed("framework"),
     framework_names=lambda: importlib.import_module("rlcatalog.plugins").public_index.frameworks(),
     action_codecs=lambda: importlib.import_module("rlcatalog.plugins").load_indexed("action_codec"),
+    pipeline_svg=lambda: _bring("rlcatalog_cli", "pipeline_svg", "The picture of an explanation"),
 )

@@ -1,5 +1,6 @@
 import typing
 
+import rlcatalog_export
 import rlcatalog_policy
 
 from ._version import __version__ as __version__
@@ -16,7 +17,6 @@ from .catalog import (
     register_preprocessor as register_preprocessor,
     wrap_env as wrap_env,
 )
-from .export import Actor as Actor
 from .frameworks import Step as Step
 from .models import ModelV2 as ModelV2, ViewRequirement as ViewRequirement
 from .observations import (
@@ -44,6 +44,7 @@ from .plugins import (
 )
 from .spaces import SpaceInfo as SpaceInfo, TupleActions as TupleActions, one_hot as one_hot
 
+Actor = rlcatalog_export.Actor
 Policy = rlcatalog_policy.Policy
 build = rlcatalog_policy.build
 load = rlcatalog_policy.load

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ def provide(
     frameworks: Callable[[], Sequence[FrameworkSpec]],
     framework_names: Callable[[], Sequence[str]],
     action_codecs: Callable[[], Sequence[ActionCodecSpec]],
+    pipeline_svg: Callable[[], Callable[[Mapping[str, Any]], str]],
 ) -> None:
     """Provide the functions behind those below.
 
@@ -25,12 +26,14 @@ def provide(
         frameworks: Returns the declarations of the frameworks in the public index that are installed.
         framework_names: Returns the names of the frameworks in the public index, in its order.
         action_codecs: Returns the declarations of the action codecs in the public index that are installed.
+        pipeline_svg: Returns the function that draws an explanation.
     """
     _found.update(
         default_catalog=default_catalog,
         frameworks=frameworks,
         framework_names=framework_names,
         action_codecs=action_codecs,
+        pipeline_svg=pipeline_svg,
     )
 
 
@@ -56,3 +59,9 @@ def action_codecs() -> Sequence[ActionCodecSpec]:
     """Return the declarations of the action codecs in the public index that are installed."""
     found: Sequence[ActionCodecSpec] = _found["action_codecs"]()
     return found
+
+
+def pipeline_svg(found: Mapping[str, Any]) -> str:
+    """Return the picture of an explanation, given as plain data, as SVG."""
+    drawn: str = _found["pipeline_svg"]()(found)
+    return drawn

@@ -8,6 +8,7 @@ from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+from rlcatalog import provided
 from rlcatalog.actions import mask_entry
 from rlcatalog.choice.action_plan import ActionPlan
 from rlcatalog.choice.selection import Choice
@@ -16,7 +17,7 @@ from rlcatalog.choice.slots import MODEL_SLOTS
 from rlcatalog.choice.summary import Summary, described
 from rlcatalog.choice.unread import unread_keys
 from rlcatalog.config import IDLE_WITH_MEMORY, READ_BY_KERNEL, READ_WITH_MEMORY, ModelConfig
-from rlcatalog.errors import MissingExtraError
+from rlcatalog.errors import MissingExtraError, MissingPluginError
 from rlcatalog.models import output_plan
 from rlcatalog.observations import Preprocessor, Unclaimed, make_filter, model_views
 from rlcatalog.plugins import Component, ModelSpec, Request, Stage
@@ -217,22 +218,17 @@ class Explanation:
         found = self.as_dict()
         try:
             return self.svg() + explanation_sheet(found).html()
-        except MissingExtraError:
+        except (MissingExtraError, MissingPluginError):
             return explanation_sheet(found).html()
 
     def svg(self) -> str:
         """Return a picture: the way from observation to action, who fills each slot, and who does not.
 
         Raises:
+            MissingPluginError: rlcatalog-cli, which draws it, is not installed.
             MissingExtraError: drawsvg is not installed.
         """
-        try:
-            from rlcatalog.choice.picture import pipeline_svg
-        except ImportError:
-            raise MissingExtraError(
-                "drawsvg, which draws the picture, is not installed: pip install 'rlcatalog[pictures]'."
-            ) from None
-        return pipeline_svg(self.as_dict())
+        return provided.pipeline_svg(self.as_dict())
 
     def summary(self) -> Summary | None:
         """Return the layers of the model with their shapes and their numbers of weights; nothing is built.

@@ -1,7 +1,7 @@
 """The table of action codecs: for each kind of space the class that knows its actions.
 
-Codecs come with the hook `rlcatalog_action_codecs`. The first question enters those of the public index; a catalog enters
-others when it loads their plugins.
+Codecs come with the hook `rlcatalog_action_codecs`. The first question enters those of the public index; a catalog
+enters others when it loads their plugins.
 """
 
 from __future__ import annotations

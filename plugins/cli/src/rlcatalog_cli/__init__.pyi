@@ -2,6 +2,7 @@ from .app import OWN_COMMANDS as OWN_COMMANDS, main as main, make_app as make_ap
 from .arguments import key_values as key_values
 from .isolation import aside as aside, print_answer as print_answer, print_json as print_json
 from .options import AS_JSON as AS_JSON
+from .picture import pipeline_svg as pipeline_svg
 from .progress import Display as Display
 from .train_options import (
     CheckpointEvery as CheckpointEvery,

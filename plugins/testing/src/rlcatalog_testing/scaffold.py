@@ -286,7 +286,7 @@ def _rendered(templates: Mapping[str, str], values: Mapping[str, Any]) -> dict[s
         import jinja2
     except ImportError as error:
         raise MissingExtraError(
-            "rlcatalog new: jinja2, which fills in the templates, is not installed: pip install 'rlcatalog[new]'."
+            "rlcatalog new: jinja2, which fills in the templates, is not installed: pip install 'rlcatalog-testing[new]'."
         ) from error
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,

@@ -6,10 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import drawsvg
+from rlcatalog.errors import MissingExtraError, one_line
+from rlcatalog.internals import SHOWN_SLOTS, provider, shape_rows
 
-from rlcatalog.choice.showing import SHOWN_SLOTS, provider, shape_rows
-from rlcatalog.errors import one_line
+try:
+    import drawsvg
+except ImportError:
+    raise MissingExtraError(
+        "drawsvg, which draws the picture, is not installed: pip install 'rlcatalog-cli[pictures]'."
+    ) from None
 
 #: Widths of the column of parts, of the column of those that lost, and of what stands between and around.
 _PARTS, _LOSERS, _GAP, _MARGIN = 430, 470, 34, 20
