@@ -15,8 +15,7 @@ OUT ?= runs/cartpole-$(SEED)
 PACKAGES := $(wildcard catalog/pyproject.toml builtin_models/*/pyproject.toml builtin_dists/*/pyproject.toml \
 	plugins/*/pyproject.toml)
 
-# Those with code; plugins/all only asks for the others.
-FOLDERS := $(patsubst %/src,%,$(wildcard $(patsubst %/pyproject.toml,%/src,$(PACKAGES))))
+FOLDERS := $(patsubst %/pyproject.toml,%,$(PACKAGES))
 
 # What the package P needs: an engine's package needs its engine, any other one framework.
 NEEDS = $(VENV)/$(if $(shell grep -x -e '-e ./$(P)' requirements/dev.txt),.dev,.torch)

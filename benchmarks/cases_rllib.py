@@ -14,6 +14,10 @@ ENV, HIDDENS = "CartPole-v1", [256, 256]
 BUDGET = 0.97
 
 
+def _order_imports() -> None:
+    import rlcatalog_rllib  # noqa: F401
+
+
 def _base(seed: int, env_runners: int) -> Any:
     from ray.rllib.algorithms.ppo import PPOConfig
 
@@ -52,7 +56,9 @@ def run(rounds: int = 7, iterations: int = 2) -> list[Figure]:
     import torch
 
     torch.set_num_threads(1)
-    ray.init(num_cpus=6, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    # Ray's own runners end with SIGSEGV where TensorFlow is imported before triton: they are given our order as well.
+    order = {"worker_process_setup_hook": _order_imports}
+    ray.init(num_cpus=6, include_dashboard=False, log_to_driver=False, logging_level="ERROR", runtime_env=order)
     print("\n| RLlib PPO on CartPole, environment runners | ours | RLlib's module | ours / RLlib's |")
     print("|---|---:|---:|---:|")
     found = []

@@ -643,7 +643,7 @@ def test_the_page_of_packages_names_them_and_each_has_one():
     assert named == PACKAGES
     included = {re.search(r"include\} ../../(.*)/README.md", read(page))[1]
                 for page in SITE if page.startswith("docs/packages/") and not page.endswith("index.md")}  # fmt: skip
-    assert included == {*PACKAGES.values(), "plugins/example", "plugins/all"}
+    assert included == {*PACKAGES.values(), "plugins/example"}
 
 
 #: Folders that hold no text of ours.

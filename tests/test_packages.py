@@ -41,14 +41,14 @@ def find_packages() -> list[Package]:
     found = []
     for pattern in ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*"):
         for path in sorted(ROOT.glob(f"{pattern}/pyproject.toml")):
-            if not (path.parent / "src").is_dir():
-                continue  # plugins/all, which holds no code
             found.append(Package(path.parent, tomllib.loads(path.read_text(encoding="utf-8"))["project"]))
     return found
 
 
 PACKAGES = find_packages()
 PLUGINS = [package for package in PACKAGES if not package.is_kernel]
+#: Two library packages are imported by name alone.
+DECLARING = [package for package in PLUGINS if package.distribution not in ("rlcatalog-policy", "rlcatalog-cli")]
 
 
 def by_name(packages):
@@ -65,7 +65,7 @@ def test_the_packages_are_found():
 def test_names_are_unique():
     for names in (
         [package.distribution for package in PACKAGES],
-        [name for package in PLUGINS for name in package.project["entry-points"]["rlcatalog.plugins"]],
+        [name for package in DECLARING for name in package.project["entry-points"]["rlcatalog.plugins"]],
     ):
         assert len(set(names)) == len(names)
 
@@ -80,7 +80,7 @@ def test_every_package_folder_looks_the_same(package):
     assert (package.source / "py.typed").is_file()
     assert list((package.folder / "tests").glob("test_*.py"))
     assert not (package.folder / "tests" / "__init__.py").exists()
-    if not package.is_kernel:
+    if package in DECLARING:
         assert (package.source / "plugin.py").read_text(encoding="utf-8").startswith('"""')
 
 

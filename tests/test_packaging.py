@@ -35,7 +35,6 @@ FOLDERS = {
     tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"]: path.parent
     for pattern in ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*")
     for path in sorted(ROOT.glob(f"{pattern}/pyproject.toml"))
-    if (path.parent / "src").is_dir()  # plugins/all holds no code; see tests/test_releasing.py
 }
 PLUGINS = [name for name in FOLDERS if name != "rlcatalog"]
 
@@ -110,9 +109,9 @@ def wrong_contents(wheel: Path, distribution: str) -> list[str]:
     wrong = [f"a second top entry: {top}" for top in sorted({n.split("/")[0] for n in names} - {module, info})]
     wrong += [f"not for users: {n}" for n in names if {"tests", "__pycache__", "conftest.py"} & set(n.split("/"))]
     wrong += [f"not for users: {n}" for n in names if n.split("/")[-1].startswith("test_")]
-    expected = "rlcatalog = rlcatalog_cli:main" if distribution == "rlcatalog" else f"{module}.plugin"
-    if expected not in entry_points:
-        wrong.append(f"no entry point {expected!r}")
+    expected = {"rlcatalog": "", "rlcatalog-policy": "", "rlcatalog-cli": "rlcatalog = rlcatalog_cli:main"}
+    if expected.get(distribution, f"{module}.plugin") not in entry_points:
+        wrong.append("its entry point is missing")
     if f"{module}/py.typed" not in names:
         wrong.append("no py.typed")
     return wrong
@@ -140,7 +139,7 @@ def test_the_contents_check_finds_a_second_package_and_tests(wheels, tmp_path):
         "a second top entry: helpers",
         "not for users: rlcatalog_fcnet/tests/test_x.py",
         "not for users: rlcatalog_fcnet/tests/test_x.py",
-        "no entry point 'rlcatalog_fcnet.plugin'",
+        "its entry point is missing",
         "no py.typed",
     ]
 

@@ -1,13 +1,10 @@
-"""What is released: the umbrella that asks for all packages, and the command that raises every version."""
+"""What is released: the extras that ask for packages, and the command that raises every version."""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
-import subprocess
-import sys
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,10 @@ from packaging.version import Version
 import rlcatalog
 
 ROOT = Path(__file__).resolve().parents[1]
-UMBRELLA = tomllib.loads((ROOT / "plugins/all/pyproject.toml").read_text(encoding="utf-8"))["project"]
+CLONE, KERNEL = (
+    tomllib.loads((ROOT / path).read_text(encoding="utf-8"))["project"]
+    for path in ("pyproject.toml", "catalog/pyproject.toml")
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,30 +42,68 @@ def lines(project):
     ]
 
 
-def test_the_umbrella_asks_for_every_package_once():
-    asked = [Requirement(line).name for line in UMBRELLA["dependencies"]]
-    extras = UMBRELLA["optional-dependencies"]
-    optional = [Requirement(line).name for name in ("torch", "tf", "sb3", "rllib", "onnx") for line in extras[name]]
-    assert sorted([*asked, *optional, "rlcatalog-all"]) == sorted(projects())
-    # What `make demo` installs from here is what the line with [torch] brings.
+def asked_for(project, extra):
+    """Return the packages that an extra brings, those that it brings by another extra included: name → their extras."""
+    found = {}
+    for line in project["optional-dependencies"][extra]:
+        asked = Requirement(line.replace("{root:uri}", "file:///clone"))
+        if asked.name == project["name"]:
+            for inner in asked.extras:
+                found |= asked_for(project, inner)
+        else:
+            found[asked.name] = sorted(asked.extras)
+    return found
+
+
+def asks_of(names):
+    """Return the packages of the repository that packages ask for without an extra, those of these included."""
+    known, waiting = projects(), list(names)
+    found = set()
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        waiting += [r.name for r in map(Requirement, known[name]["dependencies"]) if r.name in known]
+    return found - {"rlcatalog"}
+
+
+@pytest.mark.parametrize("extra", KERNEL["optional-dependencies"])
+def test_a_clone_and_the_kernel_bring_the_same(extra):
+    assert list(CLONE["optional-dependencies"]) == list(KERNEL["optional-dependencies"])
+    released, clone = asked_for(KERNEL, extra), asked_for(CLONE, extra)
+    # No index has the packages of a clone: each that another one asks for stands there itself.
+    assert set(clone) == asks_of(released)
+    assert {name: extras for name, extras in clone.items() if name in released} == released
+
+
+def test_the_extras_bring_every_package():
+    assert set(asked_for(KERNEL, "all")) == set(projects()) - {"rlcatalog"}
+
+
+def test_what_a_clone_installs_lies_where_it_says(tmp_path):
+    for lines in CLONE["optional-dependencies"].values():
+        for line in lines:
+            asked, _, path = line.partition(" @ {root:uri}/")
+            if path:
+                name = tomllib.loads((ROOT / path / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+                assert name == Requirement(asked).name
+
+
+def test_the_demo_has_what_the_install_line_brings():
     demo = (ROOT / "requirements/demo.txt").read_text(encoding="utf-8").splitlines()
     folders = [ROOT / line.removeprefix("-e ") for line in demo if line.startswith("-e ")]
-    names = [
+    names = {
         tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"] for folder in folders
-    ]
-    assert sorted(names) == sorted([*asked, "rlcatalog-torch"])
-
-
-def test_the_umbrella_holds_no_code(tmp_path):
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=ROOT / "plugins/all", check=True, capture_output=True,
-    )  # fmt: skip
-    (wheel,) = tmp_path.iterdir()
-    with zipfile.ZipFile(wheel) as archive:
-        assert all(".dist-info/" in name for name in archive.namelist())
-        metadata = archive.read(next(n for n in archive.namelist() if n.endswith("METADATA"))).decode()
-    assert "Requires-Dist: rlcatalog-torch<0.2,>=0.1; extra == 'torch'" in metadata
+    }
+    # and for the tests: Atari, the kit, and the ports of RLlib's code
+    assert names == {
+        *asked_for(KERNEL, "torch"),
+        "rlcatalog",
+        "rlcatalog-atari",
+        "rlcatalog-testing",
+        "rlcatalog-compat",
+    }
 
 
 def test_all_packages_have_one_version_and_ask_for_it(version):
@@ -73,7 +111,7 @@ def test_all_packages_have_one_version_and_ask_for_it(version):
         assert project.get("version", rlcatalog.__version__) == rlcatalog.__version__, name
         for line in lines(project):
             other = Requirement(line)
-            if other.name.startswith("rlcatalog") and not other.extras:
+            if other.name.startswith("rlcatalog") and other.name != name:
                 assert str(other.specifier) == str(
                     Requirement(f"x{version.bounds(Version(rlcatalog.__version__))}").specifier
                 )

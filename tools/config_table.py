@@ -165,7 +165,7 @@ def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
     if not line:
         raise SystemExit(f"tools/config_table.py: {key!r} is not honoured (any more); say in RLLIB what it meant.")
     if key in ALIASES:
-        status, owner = "alias", f"`{ALIASES[key][0]}`"
+        status, owner = "alias", f"`{ALIASES[key]}`"
     elif key in SPLIT and all(name in catalog.schema.keys for name in SPLIT[key]):
         status, owner = "alias", ", ".join(f"`{name}`" for name in SPLIT[key])
     elif key in IGNORED:

@@ -1,8 +1,9 @@
 """Builds what is released into `dist/`, and tries it: `make dist`.
 
-Every package becomes a wheel and a source archive; twine reads them as the index would. Then `rlcatalog-all[torch]` is
+Every package becomes a wheel and a source archive; twine reads them as the index would. Then `rlcatalog[torch]` is
 installed from the wheels into an empty environment, with third parties at the versions of `requirements/demo.txt`, and
-the README's tour is run there. Last, `make demo` runs in a bare clone.
+the README's tour is run there; and the same from a bare clone by the README's install line. Last, `make demo` runs in
+the clone.
 """
 
 from __future__ import annotations
@@ -47,23 +48,23 @@ def build() -> list[Path]:
     return files
 
 
-def tried(folder: Path) -> None:
-    """Install the wheels into an empty environment in a folder, and run the tour there."""
+def try_install(folder: Path, *what: str) -> None:
+    """Install something into an empty environment in a folder, and run the tour there.
+
+    Args:
+        folder: The folder.
+        what: What pip is to install, from the folder.
+    """
     venv.create(folder / "venv", with_pip=True)
     pins = folder / "pins.txt"
     lines = (ROOT / "requirements/demo.txt").read_text(encoding="utf-8").splitlines()
     pins.write_text("\n".join(line for line in lines if re.match(r"[A-Za-z]", line)) + "\n", encoding="utf-8")
     programs = folder / "venv/bin"
-    _run(str(programs / "pip"), "install", "--quiet", "--disable-pip-version-check", "--find-links", str(DIST),
-         "--constraint", str(pins), "rlcatalog-all[torch]", cwd=folder)  # fmt: skip
+    _run(str(programs / "pip"), "install", "--quiet", "--disable-pip-version-check", "--constraint", str(pins), *what,
+         cwd=folder)  # fmt: skip
     for arguments in TOUR:
         _run(str(programs / "rlcatalog"), *arguments, cwd=folder)
-
-
-def try_clone(folder: Path) -> None:
-    """Clone what is committed into a folder and run the README's first command there, which sets up its own `.venv`."""
-    _run("git", "clone", "--quiet", str(ROOT), "clone", cwd=folder)
-    _run("make", "demo", "STEPS=2000", cwd=folder / "clone")
+    shutil.rmtree(folder / "venv")
 
 
 def _run(*command: str, cwd: Path) -> None:
@@ -80,10 +81,15 @@ def main() -> None:
     print(f"{len(files)} files in {DIST.relative_to(ROOT)}; twine reads them")
     _run(sys.executable, "-m", "twine", "check", "--strict", *map(str, files), cwd=ROOT)
     with tempfile.TemporaryDirectory() as folder:
-        print("rlcatalog-all[torch] is installed into an empty environment, and the tour is run there")
-        tried(Path(folder))
-        print("make demo sets up a bare clone and runs there")
-        try_clone(Path(folder))
+        wheels, clone = Path(folder) / "wheels", Path(folder) / "clone"
+        wheels.mkdir()
+        print("rlcatalog[torch] is installed from the wheels into an empty environment, and the tour is run there")
+        try_install(wheels, "--find-links", str(DIST), "rlcatalog[torch]")
+        _run("git", "clone", "--quiet", str(ROOT), str(clone), cwd=wheels)
+        print("the README's install line runs in a bare clone, and the tour in its environment")
+        try_install(clone, ".[torch]")
+        print("make demo sets up the clone and runs there")
+        _run("make", "demo", "STEPS=2000", cwd=clone)
     print("all of it works")
 
 

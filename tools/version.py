@@ -45,7 +45,7 @@ def raised(root: Path, version: Version) -> dict[Path, str]:
     for path in projects(root):
         text = (root / path).read_text(encoding="utf-8")
         text = re.sub(r'^version = ".+"$', f'version = "{version}"', text, flags=re.MULTILINE)
-        found[path] = re.sub(r'"(rlcatalog[a-z0-9-]*)>=[^"]+"', rf'"\1{bounds(version)}"', text)
+        found[path] = re.sub(r'"(rlcatalog[a-z0-9-]*(?:\[[a-z0-9,]+\])?)>=[^"]+"', rf'"\1{bounds(version)}"', text)
     changes = (root / CHANGES).read_text(encoding="utf-8")
     changes, count = re.subn(r"^## Unreleased: .+$", f"## Unreleased: {version}", changes, flags=re.MULTILINE)
     if not count:

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from rlcatalog_export.checking import observations
+from rlcatalog_export.torch.drawing import Drawing
 from rlcatalog_tf.random import Noise
-from rlcatalog_torch.drawing import Drawing
 
 
 def steps_of(case, policy, width):

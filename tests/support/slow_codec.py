@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog.spaces import GraphValues, OneOfValues, Repeated, RepeatedValues, Simplex, Structure, TextValues
+from rlcatalog.spaces import OneOfValues, Repeated, RepeatedValues, Simplex, Structure
+from rlcatalog_preprocessors.graph import GraphValues
+from rlcatalog_preprocessors.text import TextValues
 
 PRINTABLE = [chr(code) for code in range(32, 127)]
 #: In place of an observation: a place that holds none, all zeros.

@@ -20,6 +20,7 @@ from .frameworks.ops import NUMPY_OPS as NUMPY_OPS
 from .models.constructing import refusal as refusal
 from .models.model import said_by as said_by
 from .observations.batches import alike as alike, stack as stack
+from .plugins import public_index as public_index
 from .plugins.discovery import Candidate as Candidate, candidates as candidates, disabled_reason as disabled_reason
 from .plugins.names import Owners as Owners
 from .spaces.info import KINDS as KINDS

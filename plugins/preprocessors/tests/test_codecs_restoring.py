@@ -14,7 +14,9 @@ from random_spaces import Case, any_space, bounded, cases, lists, mixed_space, s
 from slow_codec import PADDING, assert_seen, seen, stacked, unpadded
 
 from rlcatalog import restore_original_dimensions
-from rlcatalog.spaces import GraphValues, OneOfValues, Repeated, RepeatedValues, Structure, TextValues
+from rlcatalog.spaces import OneOfValues, Repeated, RepeatedValues, Structure
+from rlcatalog_preprocessors.graph import GraphValues
+from rlcatalog_preprocessors.text import TextValues
 
 LIBRARIES = {
     "numpy": lambda array: array,

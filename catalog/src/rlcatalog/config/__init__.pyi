@@ -9,13 +9,6 @@ from .kernel_keys import (
     NameOrCallable as NameOrCallable,
 )
 from .keys import convert as convert, default_of as default_of, keys_of as keys_of
-from .legacy_keys import (
-    ALIASES as ALIASES,
-    IGNORED as IGNORED,
-    REFUSED as REFUSED,
-    RLLIB_DEFAULTS as RLLIB_DEFAULTS,
-    SPLIT as SPLIT,
-)
 from .names import (
     ACTIVATION_ALIASES as ACTIVATION_ALIASES,
     ACTIVATIONS as ACTIVATIONS,
@@ -25,6 +18,13 @@ from .names import (
     fan_in as fan_in,
     initializer_name as initializer_name,
     initializing as initializing,
+)
+from .rllib_keys import (
+    ALIASES as ALIASES,
+    IGNORED as IGNORED,
+    REFUSED as REFUSED,
+    RLLIB_DEFAULTS as RLLIB_DEFAULTS,
+    SPLIT as SPLIT,
 )
 from .schema import ModelConfig as ModelConfig, Schema as Schema
 from .values import plain as plain, plain_values as plain_values, same as same, snapshot as snapshot

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rlcatalog.config.keys import convert, keys_of
-from rlcatalog.config.legacy_keys import OLD_NAMES
+from rlcatalog.config.rllib_keys import OLD_NAMES
 from rlcatalog.config.values import plain, plain_values, same
 
 S = TypeVar("S", bound=msgspec.Struct)

@@ -14,7 +14,7 @@ from rlcatalog.config.deprecation import warn_deprecated
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import KernelConfig
 from rlcatalog.config.keys import Key, convert, keys_of
-from rlcatalog.config.legacy_keys import ALIASES, IGNORED, REFUSED, SPLIT, asks_nothing
+from rlcatalog.config.rllib_keys import ALIASES, IGNORED, REFUSED, SPLIT, asks_nothing, translate
 from rlcatalog.config.values import plain, same
 from rlcatalog.errors import (
     CatalogError,
@@ -124,11 +124,11 @@ class Schema:
         if asks_nothing(key, value):  # also of packages that are not installed: RLlib hands whole dictionaries about
             return (), value
         if key in ALIASES:
-            name, translate = ALIASES[key]
+            name, value = translate(key, value)
             warn_deprecated(f"model config key {key!r} is now called {name!r}.")
-            return (name,), translate(value)
+            return (name,), value
         if key in SPLIT and all(name in self.keys for name in SPLIT[key]):
-            names = SPLIT[key]
+            names = tuple(SPLIT[key])
             warn_deprecated(f"model config key {key!r} is now split into {' and '.join(map(repr, names))}.")
             return names, value
         if key in IGNORED:

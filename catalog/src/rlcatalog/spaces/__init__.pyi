@@ -14,11 +14,9 @@ from .extra import Repeated as Repeated, Simplex as Simplex
 from .info import SpaceInfo as SpaceInfo
 from .structures import TupleActions as TupleActions, one_hot as one_hot, parts_of as parts_of
 from .values import (
-    GraphValues as GraphValues,
     OneOfValues as OneOfValues,
     RepeatedValues as RepeatedValues,
     Structure as Structure,
-    TextValues as TextValues,
     first_tensor as first_tensor,
     map_tensors as map_tensors,
 )

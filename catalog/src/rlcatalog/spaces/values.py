@@ -51,39 +51,6 @@ class RepeatedValues(Structure):
 
 
 @dataclass(frozen=True, eq=False)
-class TextValues(Structure):
-    """A batch of texts, padded to one length.
-
-    Attributes:
-        values: One-hots of the characters `[B, max_length, characters]`; with `text_encoding` `"index"` int64
-            `[B, max_length]`, 1 for the first character, 0 beyond the text.
-        mask: 1 where a character stands, 0 beyond the text, `[B, max_length]`.
-    """
-
-    values: Any
-    mask: Any
-
-
-@dataclass(frozen=True, eq=False)
-class GraphValues(Structure):
-    """A batch of graphs, padded to one number of nodes and of edges.
-
-    Attributes:
-        nodes: `[B, max_nodes, ...]`.
-        node_mask: 1 where a node stands, `[B, max_nodes]`.
-        edges: `[B, max_edges, ...]`, or None for a space without edges.
-        edge_links: Source and target node of each edge, int64 `[B, max_edges, 2]`, or None.
-        edge_mask: 1 where an edge stands, `[B, max_edges]`, or None.
-    """
-
-    nodes: Any
-    node_mask: Any
-    edges: Any = None
-    edge_links: Any = None
-    edge_mask: Any = None
-
-
-@dataclass(frozen=True, eq=False)
 class OneOfValues(Structure):
     """A batch of values of one of several spaces each.
 

@@ -10,8 +10,8 @@ from rich.markup import escape as escape_markup
 from rich.table import Table
 
 from rlcatalog.choice import Summary
-from rlcatalog.internals import SHOWN_SLOTS, keys_read, mask_note, plan_rows, provider, shape_rows
-from rlcatalog.plugins import Component, PluginRecord, public_index
+from rlcatalog.internals import SHOWN_SLOTS, keys_read, mask_note, plan_rows, provider, public_index, shape_rows
+from rlcatalog.plugins import Component, PluginRecord
 
 _PLUGIN = ("plugin", "distribution", "version", "status")
 #: Characters that a column of prose keeps, however narrow the terminal is.

@@ -88,7 +88,7 @@ def _defines(part: Any, method: str, others: Sequence[str]) -> bool:
 def lowered_actions(codec: ActionCodec, ops: TensorOps) -> LoweredActions | None:
     """Return what a codec does as tensor operations; None where it, or that of a part, does not say."""
     known = all(part.lowered is not None and _defines(part, "lowered", _ACTION_METHODS) for part in _tree(codec))
-    return codec.lowered(codec, ops) if known else None
+    return codec.lowered(codec, ops) if known and codec.lowered is not None else None
 
 
 #: What a codec may do in a way of its own.

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError, nearest, shown
-from rlcatalog.plugins import Component, public_index
+from rlcatalog.internals import public_index
+from rlcatalog.plugins import Component
 from rlcatalog_export.contract import Runner
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
+import rlcatalog
 import rlcatalog_policy
 
-#: Folders whose lines are not the user's: the kernel's and the policy's, and Python's own without site-packages.
+#: Folders whose lines are not the user's: of rlcatalog's packages, and Python's own without site-packages.
 _OURS = tuple(
-    f"{Path(file).resolve().parent}{os.sep}" for file in (Path(__file__).parent, str(rlcatalog_policy.__file__))
+    f"{Path(str(file)).resolve().parent}{os.sep}" for file in (rlcatalog.__file__, rlcatalog_policy.__file__, __file__)
 )
 _PYTHON = f"{Path(traceback.__file__).parent}{os.sep}"
 

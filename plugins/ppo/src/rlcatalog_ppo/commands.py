@@ -15,6 +15,7 @@ import rlcatalog
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog_cli import (
     CheckpointEvery,
+    Display,
     EnvId,
     KeepCheckpoints,
     ModelKeys,
@@ -25,7 +26,6 @@ from rlcatalog_cli import (
     Threads,
     key_values,
 )
-from rlcatalog_cli.progress import Display
 from rlcatalog_policy import read_manifest
 from rlcatalog_ppo import training
 from rlcatalog_ppo.algorithms import ALGORITHMS, algorithm_class

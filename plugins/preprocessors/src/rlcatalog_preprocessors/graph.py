@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
-from rlcatalog.spaces import GraphValues, SpaceInfo
+from rlcatalog.spaces import SpaceInfo, Structure
 from rlcatalog_preprocessors.config import needed_limit
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import TensorOps
+
+
+@dataclass(frozen=True, eq=False)
+class GraphValues(Structure):
+    """A batch of graphs, padded to one number of nodes and of edges.
+
+    Attributes:
+        nodes: `[B, max_nodes, ...]`.
+        node_mask: 1 where a node stands, `[B, max_nodes]`.
+        edges: `[B, max_edges, ...]`, or None for a space without edges.
+        edge_links: Source and target node of each edge, int64 `[B, max_edges, 2]`, or None.
+        edge_mask: 1 where an edge stands, `[B, max_edges]`, or None.
+    """
+
+    nodes: Any
+    node_mask: Any
+    edges: Any = None
+    edge_links: Any = None
+    edge_mask: Any = None
 
 
 class GraphPreprocessor(Preprocessor):

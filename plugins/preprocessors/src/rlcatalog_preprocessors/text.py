@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import string
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
-from rlcatalog.spaces import TextValues
+from rlcatalog.spaces import Structure
 from rlcatalog_preprocessors.config import limit, needed_limit
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import TensorOps
 
 _PRINTABLE = string.digits + string.ascii_letters + string.punctuation + " "
+
+
+@dataclass(frozen=True, eq=False)
+class TextValues(Structure):
+    """A batch of texts, padded to one length.
+
+    Attributes:
+        values: One-hots of the characters `[B, max_length, characters]`; with `text_encoding` `"index"` int64
+            `[B, max_length]`, 1 for the first character, 0 beyond the text.
+        mask: 1 where a character stands, 0 beyond the text, `[B, max_length]`.
+    """
+
+    values: Any
+    mask: Any
 
 
 class TextPreprocessor(Preprocessor):

@@ -24,8 +24,8 @@ from rlcatalog.errors import (
     nearest,
     shown,
 )
-from rlcatalog.internals import Owners
-from rlcatalog.plugins import normalize, public_index, scan
+from rlcatalog.internals import Owners, public_index
+from rlcatalog.plugins import normalize, scan
 
 #: The frameworks there are templates for.
 FRAMEWORKS = ("torch", "tf")
@@ -286,7 +286,8 @@ def _rendered(templates: Mapping[str, str], values: Mapping[str, Any]) -> dict[s
         import jinja2
     except ImportError as error:
         raise MissingExtraError(
-            "rlcatalog new: jinja2, which fills in the templates, is not installed: pip install 'rlcatalog-testing[new]'."
+            "rlcatalog new: jinja2, which fills in the templates, is not installed:"
+            " pip install 'rlcatalog-testing[new]'."
         ) from error
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,

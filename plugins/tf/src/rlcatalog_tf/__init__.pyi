@@ -3,7 +3,6 @@ import typing
 from .dtypes import HALF as HALF, widened as widened
 from .learner import Adam as Adam, TFLearner as TFLearner
 from .load_order import before_tensorflow as before_tensorflow
-from .lowering import LoweredPolicy as LoweredPolicy, exported as exported, constant_program as constant_program
 from .model import (
     RecurrentNetwork as RecurrentNetwork,
     RecurrentTFModelV2 as RecurrentTFModelV2,
@@ -20,15 +19,18 @@ from .nn import (
     normc_initializer as normc_initializer,
 )
 from .ops import (
+    OPS as OPS,
     fill_forbidden as fill_forbidden,
     flatten_rows as flatten_rows,
 )
 from .outputs import flat_sample as flat_sample, values_of as values_of
 from .random import (
+    Noise as Noise,
     draw_categorical as draw_categorical,
     draw_gamma as draw_gamma,
     draw_normal as draw_normal,
     draw_uniform as draw_uniform,
+    drawing_from as drawing_from,
 )
 from .sequences import add_time_dimension as add_time_dimension, sequence_mask as sequence_mask, steps_of as steps_of
 from .variables import find as find

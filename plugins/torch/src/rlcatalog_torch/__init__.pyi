@@ -1,12 +1,11 @@
 import typing
 
-from .acting import acted as acted
-from .drawing import Drawing as Drawing
 from .dtypes import (
     HALF as HALF,
     HIGHEST as HIGHEST,
     LOWEST as LOWEST,
     dtype_of as dtype_of,
+    floats_as as floats_as,
     widened as widened,
 )
 from .learner import (
@@ -16,11 +15,6 @@ from .learner import (
     gradient_norm as gradient_norm,
 )
 from .load_order import before_torch_optimizers as before_torch_optimizers
-from .lowering import (
-    LoweredPolicy as LoweredPolicy,
-    exported as exported,
-    exported_program as exported_program,
-)
 from .model import RecurrentNetwork as RecurrentNetwork, TorchModelV2 as TorchModelV2
 from .nn import (
     DenseStack as DenseStack,
@@ -32,9 +26,8 @@ from .nn import (
     initialize as initialize,
     normc_initializer as normc_initializer,
 )
-from .ops import fill_forbidden as fill_forbidden, flatten_rows as flatten_rows
+from .ops import OPS as OPS, fill_forbidden as fill_forbidden, flatten_rows as flatten_rows
 from .outputs import flat_sample as flat_sample, values_of as values_of
-from .stopping import stopped as stopped
 from .sequences import (
     Padding as Padding,
     add_time_dimension as add_time_dimension,

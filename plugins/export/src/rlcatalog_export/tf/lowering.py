@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+import rlcatalog_tf
 from rlcatalog.actions import params_given
 from rlcatalog.errors import CatalogError, NotServedError, reason
 from rlcatalog_export import Exported, Interface, Port, Whole, line_of
-from rlcatalog_tf.dtypes import widened
-from rlcatalog_tf.ops import OPS, flatten_rows
-from rlcatalog_tf.outputs import flat_sample, values_of
-from rlcatalog_tf.random import Noise, drawing_from
+from rlcatalog_tf import OPS, Noise, drawing_from, flat_sample, flatten_rows, values_of, widened
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
@@ -125,11 +122,11 @@ class LoweredPolicy(tf.Module):  # type: ignore[misc]
         except CatalogError:
             raise
         except Exception as error:
-            line = line_of(error.__traceback__, tf, sys.modules[__package__])
+            line = line_of(error.__traceback__, tf, rlcatalog_tf)
             raise NotServedError(f"export: {line or 'this policy'} cannot be exported: {reason(error)}") from error
         for operation in _operations(program.graph):
             if "Random" in operation.type or operation.type in ("Multinomial", "TruncatedNormal"):
-                line = line_of(operation.traceback, tf, sys.modules[__package__])
+                line = line_of(operation.traceback, tf, rlcatalog_tf)
                 raise NotServedError(
                     f"export: {line or operation.name} draws by itself ({operation.type}), and a file draws from given"
                     " noise alone: take draw_uniform, draw_normal, draw_gamma and draw_categorical of rlcatalog_tf."

@@ -14,8 +14,8 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError, reason
 from rlcatalog_export import Exported
 from rlcatalog_export.onnx import INTERFACE, write_sealed
+from rlcatalog_export.tf.lowering import LoweredPolicy, constant_program, exported
 from rlcatalog_export.tf.onnx_operations import CONVERTED
-from rlcatalog_tf import LoweredPolicy, constant_program, exported
 
 #: The set of operations that files are written in.
 OPSET = 18

@@ -15,11 +15,9 @@ from torch import Tensor, nn
 from rlcatalog.actions import params_given
 from rlcatalog.errors import CatalogError, NotServedError
 from rlcatalog_export import Exported, Interface, Port, Whole
+from rlcatalog_export.torch.drawing import Drawing
 from rlcatalog_export.torch.stopping import Suspects, stopped
-from rlcatalog_torch.drawing import Drawing
-from rlcatalog_torch.dtypes import dtype_of, floats_as, widened
-from rlcatalog_torch.ops import OPS, flatten_rows
-from rlcatalog_torch.outputs import flat_sample, values_of
+from rlcatalog_torch import OPS, dtype_of, flat_sample, flatten_rows, floats_as, values_of, widened
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy

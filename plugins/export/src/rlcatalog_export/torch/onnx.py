@@ -19,7 +19,8 @@ from rlcatalog import Policy
 from rlcatalog_export import Exported
 from rlcatalog_export.onnx import INTERFACE, write_sealed
 from rlcatalog_export.stirling import SHIFT, TERMS
-from rlcatalog_torch import LoweredPolicy, exported, exported_program, stopped
+from rlcatalog_export.torch.lowering import LoweredPolicy, exported, exported_program
+from rlcatalog_export.torch.stopping import stopped
 
 
 def write_onnx(policy: Policy, path: Path) -> Exported:

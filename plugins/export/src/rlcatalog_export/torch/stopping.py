@@ -8,6 +8,7 @@ from types import FrameType
 
 import torch
 
+import rlcatalog_torch
 from rlcatalog.errors import NotServedError, reason
 from rlcatalog_export import line_of
 
@@ -33,7 +34,7 @@ def here() -> str | None:
     while frame is not None:
         frames.append((frame, frame.f_lineno))
         frame = frame.f_back
-    return line_of(reversed(frames), torch, sys.modules[__package__])
+    return line_of(reversed(frames), torch, rlcatalog_torch)
 
 
 def stopped(error: BaseException, suspects: Suspects | None, what: str, lined: bool = True) -> NotServedError:
@@ -46,7 +47,7 @@ def stopped(error: BaseException, suspects: Suspects | None, what: str, lined: b
         lined: Whether the error came from where models and distributions ran.
     """
     said = _ADVICE.sub("", _COLOURS.sub("", reason(error)))
-    line = line_of(error.__traceback__, torch, sys.modules[__package__]) if lined else None
+    line = line_of(error.__traceback__, torch, rlcatalog_torch) if lined else None
     lines = [] if suspects is None else suspects.lines
     if lines and "pecialized" in str(error):
         return NotServedError(

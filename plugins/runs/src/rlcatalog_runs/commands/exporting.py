@@ -9,10 +9,8 @@ import typer
 
 from rlcatalog.catalog import default_catalog
 from rlcatalog.catalog import make_env
-from rlcatalog_cli.isolation import aside
+from rlcatalog_cli import Modules, aside
 from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_config
-from rlcatalog_cli.train_options import Modules
-from rlcatalog_export import exporter_for
 from rlcatalog_policy import load, read_manifest
 
 
@@ -31,7 +29,7 @@ def export(
         catalog = default_catalog()
         if out is None:
             format = format or "onnx"
-            suffix = exporter_for(catalog, run, format).declaration.suffix  # type: ignore[attr-defined]
+            suffix = catalog.registry.get("exporter", format).declaration.suffix  # type: ignore[attr-defined]
             out = run / f"{POLICY}{suffix or f'-{format}'}"
         import_modules(modules or [])
         saved = policy_of(run)

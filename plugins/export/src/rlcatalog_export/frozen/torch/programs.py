@@ -15,8 +15,9 @@ from rlcatalog.errors import NotServedError
 from rlcatalog_export.frozen.noise import Noise
 from rlcatalog_export.frozen.session import Session
 from rlcatalog_export.frozen.torch.recording import TURNED, array_of, recorded
+from rlcatalog_export.torch.acting import acted
+from rlcatalog_export.torch.drawing import Drawing
 from rlcatalog_export.torch.onnx import REPLACED
-from rlcatalog_torch import Drawing, acted
 
 Array = np.ndarray[Any, Any]
 

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog.actions import params_given
-from rlcatalog_torch.dtypes import widened
-from rlcatalog_torch.ops import flatten_rows
-from rlcatalog_torch.outputs import flat_sample, values_of
+from rlcatalog_torch import flat_sample, flatten_rows, values_of, widened
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
