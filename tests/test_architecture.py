@@ -44,7 +44,11 @@ FAULTS = {
     "A part runs no policy": (
         "rlcatalog_fcnet/torch.py", "def run():\n    from rlcatalog_policy import Policy"),
     "Framework packages are imported by files called torch and tf": (
-        "rlcatalog_policy/policy.py", "def act():\n    from rlcatalog_torch import TorchBackend"),
+        "rlcatalog_runs/folders.py", "def act():\n    from rlcatalog_torch import TorchBackend"),
+    "The command line is imported by files called commands": (
+        "rlcatalog_ppo/training.py", "def shown():\n    from rlcatalog_cli import Display"),
+    "The conformance kit is imported by files called examples and checks": (
+        "rlcatalog_lstm/config.py", "def tried():\n    from rlcatalog_testing import Example"),
     "A plugin module imports nothing heavy": (
         "rlcatalog_visionnet/plugin.py", "import numpy as np"),
 }  # fmt: skip

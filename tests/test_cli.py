@@ -256,3 +256,13 @@ def test_neither_framework_is_imported():
         "assert not found, found\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_the_version_is_printed_without_looking_for_plugins(capsys, monkeypatch):
+    from rlcatalog_cli import app, main
+
+    monkeypatch.setattr(app, "default_catalog", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"rlcatalog {rlcatalog.__version__}\n"

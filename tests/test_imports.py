@@ -57,7 +57,7 @@ def command(*arguments: str) -> str:
         "import runpy, sys\n"
         f"sys.argv = ['rlcatalog', *{arguments!r}]\n"
         "try:\n"
-        "    runpy.run_module('rlcatalog', run_name='__main__')\n"
+        "    runpy.run_module('rlcatalog_cli', run_name='__main__')\n"
         "except SystemExit as end:\n"
         "    assert not end.code, end.code\n"
     )

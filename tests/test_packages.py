@@ -100,14 +100,13 @@ def test_the_frameworks_are_extras_and_nothing_more(package):
     required = {Requirement(line).name for line in package.project["dependencies"]}
     own = {"rlcatalog-torch": "torch", "rlcatalog-tf": "tensorflow"}.get(package.project["name"])
     assert required & {"torch", "tensorflow", "tensorflow-cpu", "keras"} == ({own} if own else set())
-    if own or package.project["name"] == "rlcatalog-policy":
+    if own or package.project["name"] in ("rlcatalog-policy", "rlcatalog-runs", "rlcatalog-testing", "rlcatalog-cli"):
         return  # the frameworks' own packages, and what runs with any
     extras = package.project["optional-dependencies"]
     for framework in ("torch", "tf"):
         wanted = {Requirement(line).name for line in extras[framework]}
         assert f"rlcatalog-{framework}" in wanted
         assert not wanted & {"torch", "tensorflow", "tensorflow-cpu"}
-        assert not package.is_kernel or wanted == {f"rlcatalog-{framework}", "rlcatalog-policy"}
 
 
 @by_name(PLUGINS)
@@ -121,7 +120,7 @@ def test_every_plugin_bounds_the_kernel_it_needs(package):
     assert kernel.specifier.contains(__version__, prereleases=True)
 
 
-@by_name(PLUGINS)
+@by_name(DECLARING)
 def test_every_plugin_has_one_entry_point_its_plugin_module(package):
     assert list(package.project["entry-points"]["rlcatalog.plugins"].values()) == [f"{package.module}.plugin"]
 

@@ -22,7 +22,7 @@ ALLOWED = {
     "rlcatalog": frozenset[str](),
     "rlcatalog_export": frozenset({"rlcatalog_policy", "rlcatalog_preprocessors"}),
     "rlcatalog_runs": frozenset({"rlcatalog_policy"}),
-    "rlcatalog_testing": frozenset({"rlcatalog_policy"}),
+    "rlcatalog_testing": frozenset({"rlcatalog_policy", "rlcatalog_export"}),  # the latter where it is installed
     "rlcatalog_compat": frozenset({"rlcatalog_policy", "rlcatalog_ppo"}),
     **{f"rlcatalog_{engine}": frozenset({"rlcatalog_policy", "rlcatalog_runs"}) for engine in ENGINES},
 }

@@ -12,8 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog.spaces import OneOfValues, Repeated, RepeatedValues, Simplex, Structure
-from rlcatalog_preprocessors.graph import GraphValues
-from rlcatalog_preprocessors.text import TextValues
+from rlcatalog_preprocessors import GraphValues, TextValues
 
 PRINTABLE = [chr(code) for code in range(32, 127)]
 #: In place of an observation: a place that holds none, all zeros.

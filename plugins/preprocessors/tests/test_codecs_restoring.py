@@ -15,8 +15,7 @@ from slow_codec import PADDING, assert_seen, seen, stacked, unpadded
 
 from rlcatalog import restore_original_dimensions
 from rlcatalog.spaces import OneOfValues, Repeated, RepeatedValues, Structure
-from rlcatalog_preprocessors.graph import GraphValues
-from rlcatalog_preprocessors.text import TextValues
+from rlcatalog_preprocessors import GraphValues, TextValues
 
 LIBRARIES = {
     "numpy": lambda array: array,

@@ -1,1 +1,5 @@
-"""Preprocessors of rlcatalog: one codec per kind of Gymnasium space."""
+"""Codecs of the spaces that Gymnasium has, for observations and for actions."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

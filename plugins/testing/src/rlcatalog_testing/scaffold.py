@@ -107,7 +107,7 @@ _CONTENTS = {
     "codec.py": "the codec",
     "filters.py": "the filter",
     "wrappers.py": "the wrapper",
-    "cli.py": "the command",
+    "commands.py": "the command",
     "examples.py": "what the conformance kit tries it with",
 }
 
@@ -239,8 +239,8 @@ def kernel_bound(version: str) -> str:
 
 
 def surrounding_parts() -> list[str]:
-    """Return the distributions that stand around a part in its tests: for Gymnasium's spaces, and a plain model."""
-    return public_index.distributions("space/", "action_space/", "model/fallback")
+    """Return what the tests of a part need: the kit, the command line, codecs, distributions, and a plain model."""
+    return public_index.distributions("space/", "action_space/", "model/fallback", "command/check", "command/list")
 
 
 def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:

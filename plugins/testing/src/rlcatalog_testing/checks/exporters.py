@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 
+import rlcatalog
 from rlcatalog.errors import CatalogError, SavedPolicyError
-from rlcatalog_export import Actor, Interface, observations
 from rlcatalog_policy import build
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import quiet
+
+if TYPE_CHECKING:
+    from rlcatalog_export import Interface
 
 Array = np.ndarray[Any, Any]
 
@@ -98,7 +101,9 @@ def the_file_acts_as_the_policy(part: Part) -> None:
     tried = _tried(part)
     policy = tried.policy
     with tried.written() as path:
-        actor, rng = Actor(path, catalog=part.catalog), np.random.default_rng(0)
+        from rlcatalog_export import observations  # which the plugin of a format asks for
+
+        actor, rng = rlcatalog.Actor(path, catalog=part.catalog), np.random.default_rng(0)
         for rows in (1, 4):
             state = other = None
             for t in range(4):
@@ -125,7 +130,7 @@ def the_interface_is_in_the_file(part: Part) -> None:
     """A file says by itself what its inputs and outputs are."""
     tried = _tried(part)
     with tried.written() as path:
-        found = Actor(path, catalog=part.catalog).interface
+        found = rlcatalog.Actor(path, catalog=part.catalog).interface
     require(found == tried.interface, f"the file says {found}; exporting returned {tried.interface}")
 
 
@@ -139,7 +144,7 @@ def damaged_files_are_refused(part: Part) -> None:
         for what, data in (("cut off", whole[: len(whole) // 2]), ("emptied", b""), ("overwritten", b"no policy")):
             file.write_bytes(data)
             try:
-                Actor(path, catalog=part.catalog)
+                rlcatalog.Actor(path, catalog=part.catalog)
             except SavedPolicyError:
                 continue
             raise AssertionError(f"{file.name} was {what}, and is read without an error")

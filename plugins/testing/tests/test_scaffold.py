@@ -36,8 +36,8 @@ from rlcatalog_testing.scaffold import (
     write_package,
 )
 
-ROOT = Path(__file__).resolve().parents[1]
-TEMPLATES = ROOT / "catalog/src/rlcatalog/cli/templates"
+ROOT = Path(__file__).resolve().parents[3]
+TEMPLATES = ROOT / "plugins/testing/src/rlcatalog_testing/templates"
 #: The parts around the one that is made; those that stand in its extra `dev`.
 AROUND = ("rlcatalog-bounded", "rlcatalog-categorical", "rlcatalog-fcnet", "rlcatalog-gaussian",
           "rlcatalog-multi-action", "rlcatalog-preprocessors")  # fmt: skip
@@ -393,16 +393,6 @@ def test_a_folder_that_exists_is_left_as_it_is(tmp_path, capsys):
 
 def test_without_the_template_engine_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'rlcatalog\[new\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'rlcatalog-testing\[new\]'"):
         package_files("model", "acme-x")
     assert issubclass(MissingExtraError, ImportError)
-
-
-def test_the_version_is_printed_without_looking_for_plugins(capsys, monkeypatch):
-    from rlcatalog_cli import app
-
-    monkeypatch.setattr(app, "default_catalog", None)
-    with pytest.raises(SystemExit) as ended:
-        main(["--version"])
-    assert not ended.value.code
-    assert capsys.readouterr().out == f"rlcatalog {rlcatalog.__version__}\n"

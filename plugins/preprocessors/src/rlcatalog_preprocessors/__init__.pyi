@@ -1,0 +1,2 @@
+from .graph import GraphValues as GraphValues
+from .text import TextValues as TextValues
