@@ -14,7 +14,7 @@ from gymnasium import spaces
 import rlcatalog
 from benchmarks import floors_preprocessors as floors
 from benchmarks.harness import Case, Result, report
-from rlcatalog.observations import make_filter
+from rlcatalog.observations.filter import make_filter
 from rlcatalog.spaces import SpaceInfo
 
 CATALOG = rlcatalog.default_catalog()

@@ -6,7 +6,7 @@ import pytest
 
 from rlcatalog import Catalog
 from rlcatalog.catalog import default_catalog
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ is behind a door) is `tools/house_imports.py`'s. Both are tried on copies of the
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from house_code import read_sources
-from house_imports import Imports
+from house_imports import LIBRARY, Imports, is_library
 
 ROOT = Path(__file__).resolve().parents[1]
 PATTERNS = ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*")
@@ -96,29 +95,16 @@ def test_no_import_goes_upward_or_beside_the_table_and_no_cycle_is_large(imports
     assert [members for members in imports.cycles() if len(members) > 2] == []
 
 
-def past_doors(kernel: Path) -> list[str]:
-    """Return the imports of one room's files by another room, past its door."""
-    found = []
-    for path in sorted(kernel.rglob("*.py")):
-        own = path.relative_to(kernel).parts
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").count(".") > 1:
-                package, room, *_ = node.module.split(".")
-                if package != "rlcatalog":
-                    continue
-                if len(own) == 1 or own[0] != room:
-                    found.append(f"{'/'.join(own)}:{node.lineno}: {node.module}")
-    return found
-
-
-def test_rooms_come_in_by_one_another_s_doors():
-    assert past_doors(ROOT / "catalog/src/rlcatalog") == []
-
-
-def test_who_goes_past_a_door_is_seen(tmp_path):
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models/model.py").write_text("from rlcatalog.spaces.info import SpaceInfo\n", encoding="utf-8")
-    assert past_doors(tmp_path) == ["models/model.py:1: rlcatalog.spaces.info"]
+def test_doors_show_what_outsiders_use(imports):
+    """Names that only the kernel or its library packages use stand at no door."""
+    library = {f"rlcatalog_{name}" for name in LIBRARY}
+    outsiders = imports.packages() - library - {"rlcatalog"}
+    used = {name for _, name in imports.used_names(lambda module: module.partition(".")[0] in outsiders)}
+    used |= {name for _, name in imports.used_names(lambda module: is_library(module, ("torch", "tf")))}
+    names = imports.names_at_doors({"rlcatalog"})
+    assert len(names) > 100
+    # What users alone type: registration, explanations, RLlib's names; and what frameworks are declared with.
+    assert len([entry for entry in names if entry[1] not in used]) <= 20
 
 
 def test_the_page_names_the_rooms_from_the_ground_up_and_files_that_are_there():

@@ -14,7 +14,8 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog_ppo import PPO
-from rlcatalog_testing import PolicyOutputs, check_same_outputs, outputs_of
+from rlcatalog_testing import PolicyOutputs, check_same_outputs
+from rlcatalog_testing.agreement import outputs_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
 

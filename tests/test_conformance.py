@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlcatalog import Catalog
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_testing import parametrize_with_checks
 
 pytestmark = pytest.mark.usefixtures("one_thread")

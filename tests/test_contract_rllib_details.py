@@ -10,7 +10,7 @@ import pytest
 
 import rlcatalog
 from rlcatalog import ModelCatalog
-from rlcatalog.config import FlatConfig
+from rlcatalog.config.flat import FlatConfig
 
 BOX, TWO = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

@@ -19,7 +19,7 @@ import rlcatalog
 from rlcatalog import Catalog, Match, ModelCatalog, ModelSpec, NoMatch, Rank
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_testing import PluginEntryPoint, plugin_of
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 

@@ -14,7 +14,7 @@ import pytest
 import warm
 
 from rlcatalog.errors import CatalogError, CatalogWarning
-from rlcatalog_cli import OWN_COMMANDS
+from rlcatalog_cli.app import OWN_COMMANDS
 from rlcatalog_testing import isolated_catalog
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,7 +13,7 @@ pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not 
 import rlcatalog
 from rlcatalog.errors import CatalogWarning
 from rlcatalog.spaces import Simplex
-from rlcatalog_export import disagreement
+from rlcatalog_export.agreement import disagreement
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 

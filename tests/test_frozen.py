@@ -19,7 +19,7 @@ from scipy.stats import chisquare, kstest
 
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, CatalogWarning, NonFiniteError, NotServedError, ObservationError
-from rlcatalog.frameworks import forget_framework
+from rlcatalog.frameworks.table import forget_framework
 from rlcatalog_export import observations
 
 #: TensorFlow's are not frozen.

@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 import rlcatalog
 from rlcatalog import Catalog, ViewRequirement
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_ppo import PPO
 from rlcatalog_torch import TorchModelV2, features_of
 

@@ -6,7 +6,8 @@ import pytest
 import typer
 
 from rlcatalog import default_catalog
-from rlcatalog_cli import OWN_COMMANDS, main, make_app
+from rlcatalog_cli import main
+from rlcatalog_cli.app import OWN_COMMANDS, make_app
 
 COMMANDS = sorted({*OWN_COMMANDS, *default_catalog().registry.names(["command"])})
 

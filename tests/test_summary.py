@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import rlcatalog
 from rlcatalog import Match, ModelSpec, Rank
 from rlcatalog.errors import MissingExtraError
-from rlcatalog_cli import make_app
+from rlcatalog_cli.app import make_app
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2

@@ -14,19 +14,10 @@ from typing import Any
 from public_index import packages
 
 from rlcatalog import Catalog
-from rlcatalog.config import (
-    ACTIVATION_ALIASES,
-    ACTIVATIONS,
-    ALIASES,
-    IGNORED,
-    INITIALIZER_ALIASES,
-    INITIALIZERS,
-    REFUSED,
-    RLLIB_DEFAULTS,
-    SPLIT,
-    keys_of,
-)
-from rlcatalog.plugins import scan
+from rlcatalog.config import ACTIVATIONS, INITIALIZERS, keys_of
+from rlcatalog.config.names import ACTIVATION_ALIASES, INITIALIZER_ALIASES
+from rlcatalog.config.rllib_keys import ALIASES, IGNORED, REFUSED, RLLIB_DEFAULTS, SPLIT
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_ppo import config as ppo
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,9 +16,10 @@ import gymnasium as gym
 from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError
-from rlcatalog.plugins import Request, scan
+from rlcatalog.plugins import Request
+from rlcatalog.plugins.discovery import scan
 from rlcatalog.spaces import Repeated, Simplex
-from rlcatalog_cli import OWN_COMMANDS
+from rlcatalog_cli.app import OWN_COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNEL = ROOT / "catalog/src/rlcatalog"

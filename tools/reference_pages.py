@@ -19,7 +19,7 @@ from config_table import public_index_catalog, table
 
 from rlcatalog import errors
 from rlcatalog.choice import MODEL_SLOTS
-from rlcatalog_cli import OWN_COMMANDS, make_app
+from rlcatalog_cli.app import OWN_COMMANDS, make_app
 from rlcatalog_testing.kit import OWN
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -12,7 +12,7 @@ import pytest
 from made_up_plugins import entry_point, module, plugin
 
 from rlcatalog import Catalog
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 
 __all__ = ["entry_point", "module", "plugin"]
 

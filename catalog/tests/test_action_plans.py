@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rlcatalog import ActionDistribution, Catalog, ModelCatalog
 from rlcatalog.errors import ConfigError, MissingPluginError, UnknownNameError, UnsupportedSpaceError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog.spaces import Repeated, Simplex
 
 DISTS = ("categorical", "gaussian", "bounded", "deterministic", "multi_action")

@@ -15,7 +15,7 @@ import pytest
 import rlcatalog
 from rlcatalog import Catalog, Filter, Match, ModelSpec, ModelV2, NoMatch, PreprocessorSpec, Rank, Stage
 from rlcatalog.errors import DeclarationError, DuplicateNameError, ModelContractError, PluginWarning
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_cli import main
 from rlcatalog_cli.printing import print_explanation
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of

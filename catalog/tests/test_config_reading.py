@@ -11,9 +11,10 @@ import pytest
 
 import rlcatalog
 from rlcatalog import Catalog
-from rlcatalog.config import ALIASES, IGNORED, REFUSED, KernelConfig, read_config
+from rlcatalog.config import KernelConfig, read_config
+from rlcatalog.config.rllib_keys import ALIASES, IGNORED, REFUSED
 from rlcatalog.errors import ConfigError, ConfigTypeError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 
 
 def catalog_of(*names, environ=None):

@@ -20,7 +20,7 @@ from rlcatalog.errors import (
     UnknownConfigKeyError,
     UnknownNameError,
 )
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 
 VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rlcatalog import Catalog, ModelCatalog, build
-from rlcatalog.config import REFUSED, RLLIB_DEFAULTS
+from rlcatalog.config.rllib_keys import REFUSED, RLLIB_DEFAULTS
 from rlcatalog.errors import ConfigError, UnknownConfigKeyError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 
 VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)

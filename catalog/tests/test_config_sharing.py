@@ -16,7 +16,7 @@ import rlcatalog
 from rlcatalog import Catalog, Preprocessor
 from rlcatalog.config import KernelConfig, plain, read_config, same
 from rlcatalog.errors import ConfigTypeError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 
 #: Arguments of a custom class are handed about here with no class that reads them.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")

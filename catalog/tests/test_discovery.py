@@ -11,7 +11,7 @@ import pytest
 
 from rlcatalog import Catalog
 from rlcatalog.internals import candidates, disabled_reason
-from rlcatalog.plugins import GROUP, incompatible_reason, normalize, scan
+from rlcatalog.plugins.discovery import GROUP, incompatible_reason, normalize, scan
 
 # --- candidates ------------------------------------------------------------------------------------------------------
 

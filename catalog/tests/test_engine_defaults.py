@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Discrete
 import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.errors import UnreadKeysWarning
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_torch import FullyConnectedNetwork
 
 OBS, ACTIONS = Box(-1, 1, (3,), np.float32), Discrete(2)

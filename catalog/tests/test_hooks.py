@@ -35,7 +35,8 @@ from rlcatalog import (
     Rank,
     Stage,
 )
-from rlcatalog.plugins import HOOK_RETURNS, hookspecs
+from rlcatalog.plugins import hookspecs
+from rlcatalog.plugins.loading import HOOK_RETURNS
 from rlcatalog_testing import check
 
 #: Every hook and what its list holds. None takes an argument.

@@ -286,7 +286,7 @@ def test_what_the_parts_of_an_observation_were_found_for_is_told_by_whoever_asks
 
 def test_every_key_of_the_kernels_is_read_by_the_kernel_or_by_a_built_in_part():
     """None can be set without an effect anywhere: a key that nobody reads is none."""
-    from rlcatalog.config import READ_BESIDE, READ_BY_KERNEL, READ_WITH_MEMORY
+    from rlcatalog.config.kernel_keys import READ_BESIDE, READ_BY_KERNEL, READ_WITH_MEMORY
 
     catalog = isolated_catalog(*PARTS)
     read = {key for component in catalog.components() for key in catalog.config_keys(component)}

@@ -9,7 +9,7 @@ import pytest
 import rlcatalog
 from rlcatalog import Catalog, EnvWrapperSpec, Match, NoMatch, Rank
 from rlcatalog.errors import ModelContractError, ObservationError, PluginError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
 
 OWN = ("fcnet", "categorical", "gaussian", "preprocessors")

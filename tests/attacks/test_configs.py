@@ -14,7 +14,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
 
 import rlcatalog
-from rlcatalog.config import ALIASES, IGNORED, REFUSED, SPLIT
+from rlcatalog.config.rllib_keys import ALIASES, IGNORED, REFUSED, SPLIT
 from rlcatalog.errors import CatalogError, ConfigError, shown
 
 SPACES = [

@@ -27,8 +27,8 @@ from rlcatalog import (
     restore_original_dimensions,
 )
 from rlcatalog.errors import CatalogError
-from rlcatalog.observations import make_filter
-from rlcatalog.plugins import scan
+from rlcatalog.observations.filter import make_filter
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_testing import PluginEntryPoint
 
 #: What a method of the contract may return instead of an array or a shape.

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import rlcatalog
 from rlcatalog.errors import ModelContractError, NonFiniteError
-from rlcatalog_cli import make_app
+from rlcatalog_cli.app import make_app
 from rlcatalog_ppo import PPO
 from rlcatalog_runs import json_line
 from rlcatalog_torch import TorchModelV2

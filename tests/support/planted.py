@@ -28,7 +28,7 @@ from rlcatalog import (
     PreprocessorSpec,
     Rank,
 )
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import load
 from rlcatalog_testing import PluginEntryPoint, plugin_of
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
-from rlcatalog.models import ViewRequirement
+from rlcatalog.models.views import ViewRequirement
 from rlcatalog.spaces import Repeated
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import Catalog
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 

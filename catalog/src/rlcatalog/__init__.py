@@ -53,8 +53,8 @@ def _bring(package: str, name: str, asked: str) -> Any:
 
 provided.provide(
     default_catalog=lambda: importlib.import_module("rlcatalog.catalog").default_catalog(),
-    frameworks=lambda: importlib.import_module("rlcatalog.plugins").load_indexed("framework"),
-    framework_names=lambda: importlib.import_module("rlcatalog.plugins").public_index.frameworks(),
-    action_codecs=lambda: importlib.import_module("rlcatalog.plugins").load_indexed("action_codec"),
+    frameworks=lambda: importlib.import_module("rlcatalog.plugins.loading").load_indexed("framework"),
+    framework_names=lambda: importlib.import_module("rlcatalog.plugins.public_index").frameworks(),
+    action_codecs=lambda: importlib.import_module("rlcatalog.plugins.loading").load_indexed("action_codec"),
     pipeline_svg=lambda: _bring("rlcatalog_cli", "pipeline_svg", "The picture of an explanation"),
 )

@@ -5,10 +5,8 @@ import rlcatalog_policy
 
 from ._version import __version__ as __version__
 from .actions import ActionDistribution as ActionDistribution
-from .catalog import (
-    Catalog as Catalog,
-    ModelCatalog as ModelCatalog,
-    default_catalog as default_catalog,
+from .catalog import Catalog as Catalog, default_catalog as default_catalog
+from .catalog.default import (
     explain as explain,
     refresh as refresh,
     register_action_dist as register_action_dist,
@@ -17,8 +15,10 @@ from .catalog import (
     register_preprocessor as register_preprocessor,
     wrap_env as wrap_env,
 )
+from .catalog.model_catalog import ModelCatalog as ModelCatalog
 from .frameworks import Step as Step
-from .models import ModelV2 as ModelV2, ViewRequirement as ViewRequirement
+from .models import ModelV2 as ModelV2
+from .models.views import ViewRequirement as ViewRequirement
 from .observations import (
     Filter as Filter,
     Preprocessor as Preprocessor,
@@ -30,7 +30,6 @@ from .plugins import (
     CheckSpec as CheckSpec,
     CommandSpec as CommandSpec,
     EnvWrapperSpec as EnvWrapperSpec,
-    ExporterSpec as ExporterSpec,
     FilterSpec as FilterSpec,
     FrameworkSpec as FrameworkSpec,
     Match as Match,
@@ -42,6 +41,7 @@ from .plugins import (
     Stage as Stage,
     hookimpl as hookimpl,
 )
+from .plugins.declarations import ExporterSpec as ExporterSpec
 from .spaces import SpaceInfo as SpaceInfo, TupleActions as TupleActions, one_hot as one_hot
 
 Actor = rlcatalog_export.Actor

@@ -1,8 +1,10 @@
 from ._version import __version__ as __version__
 from .actions.distribution import stored_class as stored_class
 from .actions.lowering import carried as carried
+from .actions.masks import mask_entry as mask_entry, mask_steps as mask_steps
 from .catalog.environments import look_here as look_here
 from .choice.env_wrappers import asked as asked
+from .choice.selection import Verdict as Verdict
 from .choice.showing import (
     SHOWN_SLOTS as SHOWN_SLOTS,
     Sheet as Sheet,
@@ -19,8 +21,20 @@ from .frameworks.contract import Acting as Acting
 from .frameworks.ops import NUMPY_OPS as NUMPY_OPS
 from .models.constructing import refusal as refusal
 from .models.model import said_by as said_by
+from .models.views import ViewRequirement as ViewRequirement
 from .observations.batches import alike as alike, stack as stack
+from .observations.filter import make_filter as make_filter
 from .plugins import public_index as public_index
-from .plugins.discovery import Candidate as Candidate, candidates as candidates, disabled_reason as disabled_reason
+from .plugins.calling import blamed as blamed
+from .plugins.discovery import (
+    Candidate as Candidate,
+    candidates as candidates,
+    disabled_reason as disabled_reason,
+    normalize as normalize,
+    scan as scan,
+)
 from .plugins.names import Owners as Owners
+from .plugins.record import PluginRecord as PluginRecord
+from .spaces.action_codecs import codec_class as codec_class
+from .spaces.as_json import MOST_ENTRIES as MOST_ENTRIES, space_from_json as space_from_json
 from .spaces.info import KINDS as KINDS

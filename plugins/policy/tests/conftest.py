@@ -14,7 +14,7 @@ from made_up_plugins import entry_point, module, plugin
 
 from rlcatalog import Catalog, Policy
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
 
 __all__ = ["entry_point", "module", "plugin"]

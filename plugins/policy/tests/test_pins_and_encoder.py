@@ -13,7 +13,7 @@ from rlcatalog import Catalog
 from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import Pins, selection
 from rlcatalog.errors import ActionMaskError, MissingPluginError, UnknownNameError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import Encoder, loading
 
 MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Box(-1, 1, (2,)), "kind": spaces.Discrete(2)})

@@ -11,7 +11,7 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog import Catalog, FilterSpec
 from rlcatalog.errors import CatalogError, SavedPolicyError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import ActionDistSpec, Catalog, Match, ModelSpec, PreprocessorSpec, Rank
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
 from rlcatalog_preprocessors.arrays import NoPreprocessor
 from rlcatalog_torch import Categorical, FullyConnectedNetwork

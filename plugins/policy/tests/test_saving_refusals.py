@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save as to_bytes
 import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.errors import CatalogError, ConfigError, MissingPluginError, SavedPolicyError, SavedPolicyWarning
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading, to_bytes as saved_bytes
 
 

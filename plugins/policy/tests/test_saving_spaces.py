@@ -11,8 +11,9 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog import Catalog, ViewRequirement
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.plugins import scan
-from rlcatalog.spaces import Repeated, Simplex, same_space, space_from_json, space_to_json
+from rlcatalog.plugins.discovery import scan
+from rlcatalog.spaces import Repeated, Simplex, same_space, space_to_json
+from rlcatalog.spaces.as_json import space_from_json
 from rlcatalog_policy import load, loading
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)

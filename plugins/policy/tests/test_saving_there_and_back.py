@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import rlcatalog
 from rlcatalog import Catalog, Preprocessor
 from rlcatalog.errors import SavedPolicyError, UnknownNameError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
 from rlcatalog_torch import Categorical, FullyConnectedNetwork, TorchModelV2
 

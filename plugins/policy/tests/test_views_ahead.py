@@ -9,7 +9,7 @@ from gymnasium import spaces
 from rlcatalog import SpaceInfo, ViewRequirement
 from rlcatalog.actions import action_codec
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog_policy import Views
+from rlcatalog_policy.history import Views
 
 STEPS, ENVS = 6, 3
 RANDOM = np.random.default_rng(0)

@@ -15,7 +15,7 @@ import rlcatalog
 from rlcatalog.errors import NotServedError
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.torch import Optimizer
-from rlcatalog_torch import Adam, clip_gradients, gradient_norm
+from rlcatalog_torch.learner import Adam, clip_gradients, gradient_norm
 
 EPS = 1e-5
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

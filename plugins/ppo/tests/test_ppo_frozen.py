@@ -8,7 +8,7 @@ pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not 
 from drift_env import Drift
 
 from rlcatalog.errors import ResumeWarning
-from rlcatalog.frameworks import forget_framework
+from rlcatalog.frameworks.table import forget_framework
 from rlcatalog_policy import Frozen
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import PPOConfig, parse

@@ -9,7 +9,7 @@ from rlcatalog.errors import NonFiniteError
 from rlcatalog.frameworks import Moments
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.learner import minibatches
-from rlcatalog_tf import Adam
+from rlcatalog_tf.learner import Adam
 
 SMALL = {"num_envs": 4, "rollout_length": 16, "seed": 0, "entropy_coeff": 0.01}
 OWN = {PPO: {"minibatch_size": 16, "vf_loss_coeff": 0.5}, A2C: {"lambda_": 0.9}, PG: {}}

@@ -13,7 +13,8 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import Evaluation, Framework, add_framework, tensor_ops
+from rlcatalog.frameworks import Evaluation, tensor_ops
+from rlcatalog.frameworks.table import Framework, add_framework
 from rlcatalog_ppo.backends import optimizer_of, set_threads
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.learner import FIGURES, PPOLearner, minibatches

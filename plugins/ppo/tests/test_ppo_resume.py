@@ -19,7 +19,7 @@ from rlcatalog.errors import ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog_ppo import PPO, callbacks
 from rlcatalog_ppo.env_state import Resumable, fingerprint
 from rlcatalog_ppo.trees import put_together, take_apart
-from rlcatalog_runs import checkpoints_of
+from rlcatalog_runs.checkpoints import checkpoints_of
 
 SMALL = {"num_envs": 3, "rollout_length": 10, "minibatch_size": 16, "num_epochs": 2, "seed": 3, "total_steps": 400,
          "kl_coeff": 0.3}  # fmt: skip

@@ -17,14 +17,8 @@ import typer
 import rlcatalog
 from rlcatalog_cli import main
 from rlcatalog_ppo import checkpoints, cli
-from rlcatalog_runs import (
-    Interrupted,
-    checkpoint_steps,
-    checkpoints_of,
-    interruptible,
-    newest_checkpoint,
-    prune_checkpoints,
-)
+from rlcatalog_runs import Interrupted, interruptible, newest_checkpoint, prune_checkpoints
+from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 
 SMALL = ["--set", "num_envs=2", "--set", "rollout_length=25", "--set", "minibatch_size=25", "--set", "num_epochs=1",
          "--model", "fcnet_hiddens=[8]", "--framework", "torch", "--quiet"]  # fmt: skip

@@ -22,7 +22,7 @@ from rlcatalog import (
 )
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ModelContractError, ObservationError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_preprocessors.arrays import NoPreprocessor
 from rlcatalog_preprocessors.composites import DictFlatteningPreprocessor
 

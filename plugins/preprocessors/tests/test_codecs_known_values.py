@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from rlcatalog import Catalog, restore_original_dimensions
 from rlcatalog.errors import ModelContractError, ObservationError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 
 CATALOG = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from slow_codec import encoded, seen, stacked
 
 from rlcatalog import Catalog, restore_original_dimensions
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 
 CATALOG = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
 quick = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from rlcatalog import Catalog, ModelCatalog
 from rlcatalog.errors import ObservationError, UnsupportedSpaceError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog.spaces import Repeated
 
 CATALOG = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})

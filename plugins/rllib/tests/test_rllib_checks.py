@@ -7,7 +7,7 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import torch
 
 from rlcatalog import Catalog
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_rllib.checks import rllib_moves_every_weight
 from rlcatalog_testing import NotApplicable, Part, cases
 from rlcatalog_torch import FullyConnectedNetwork

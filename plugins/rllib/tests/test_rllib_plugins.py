@@ -16,7 +16,7 @@ from ray.rllib.algorithms.ppo import PPOConfig
 import rlcatalog_rllib
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import MissingPluginError
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "example" / "src" / "compass_agents"
 

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 import rlcatalog
 import rlcatalog_rllib
 from rlcatalog.errors import ConfigError, SavedPolicyError
-from rlcatalog_cli import make_app
-from rlcatalog_runs import checkpoint_steps, checkpoints_of, read_record
+from rlcatalog_cli.app import make_app
+from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
+from rlcatalog_runs.records import read_record
 
 TINY = ["--env-runners", "0", "--envs", "2", "--model", "fcnet_hiddens=[8]", "--set", "train_batch_size_per_learner=64",
         "--set", "minibatch_size=32", "--set", "num_epochs=1"]  # fmt: skip

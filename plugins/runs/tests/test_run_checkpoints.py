@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from rlcatalog_runs import checkpoint_name, checkpoints_of, new_checkpoint, newest_checkpoint, prune_checkpoints
+from rlcatalog_runs import checkpoint_name, new_checkpoint, newest_checkpoint, prune_checkpoints
+from rlcatalog_runs.checkpoints import checkpoints_of
 from rlcatalog.errors import SavedPolicyError
 
 

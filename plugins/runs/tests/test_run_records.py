@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rlcatalog_runs import default_folder, is_held, read_record, recorded, run_folder
+from rlcatalog_runs import default_folder, recorded, run_folder
+from rlcatalog_runs.records import is_held, read_record
 from rlcatalog_runs.surroundings import hardware, revision, versions
 from rlcatalog.errors import RunFolderError, SavedPolicyError
 

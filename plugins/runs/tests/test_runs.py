@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from rlcatalog_cli import make_app
+from rlcatalog_cli.app import make_app
 from rlcatalog_runs import recorded, run_folder
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog_runs.comparing import compare, settings_of

@@ -7,7 +7,7 @@ pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not instal
 import torch
 
 from rlcatalog import Catalog
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_sb3.checks import sb3_moves_every_weight
 from rlcatalog_testing import NotApplicable, Part, cases
 from rlcatalog_torch import FullyConnectedNetwork

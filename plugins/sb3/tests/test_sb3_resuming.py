@@ -21,8 +21,10 @@ from typer.testing import CliRunner
 
 import rlcatalog
 from rlcatalog.errors import ConfigError, NonFiniteError, RunFolderError, SavedPolicyError
-from rlcatalog_cli import make_app
-from rlcatalog_runs import Interrupted, Interrupts, checkpoint_steps, checkpoints_of, read_record
+from rlcatalog_cli.app import make_app
+from rlcatalog_runs import Interrupted, Interrupts
+from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
+from rlcatalog_runs.records import read_record
 from rlcatalog_sb3.algorithms import make
 from rlcatalog_sb3.flattening import for_sb3
 from rlcatalog_sb3.keeping import Keeping, restore

@@ -214,8 +214,8 @@ def test_an_exported_policy_acts_the_same_without_stable_baselines(tmp_path):
 
 @pytest.mark.parametrize("algo", ["PPO", "DQN"])
 def test_the_command_writes_what_evaluate_reads(algo, tmp_path):
-    from rlcatalog_cli import make_app
-    from rlcatalog_runs import read_record
+    from rlcatalog_cli.app import make_app
+    from rlcatalog_runs.records import read_record
 
     runner = CliRunner()
     arguments = ["train-sb3", "CartPole-v1", "--algo", algo, "--steps", "150", "--out", str(tmp_path), "--model",
@@ -236,7 +236,7 @@ def test_the_command_writes_what_evaluate_reads(algo, tmp_path):
 
 
 def test_what_could_not_be_converted_afterwards_is_refused_before_it_trains(tmp_path):
-    from rlcatalog_cli import make_app
+    from rlcatalog_cli.app import make_app
 
     arguments = ["train-sb3", "Pendulum-v1", "--algo", "SAC", "--set", "use_sde=true", "--out", str(tmp_path / "out")]
     with pytest.raises(NotServedError, match="explores by use_sde"):
@@ -246,7 +246,7 @@ def test_what_could_not_be_converted_afterwards_is_refused_before_it_trains(tmp_
 
 def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_changes_it(tmp_path, monkeypatch):
     """A policy is converted for the config before the first step; the run's random numbers are its own."""
-    from rlcatalog_cli import make_app
+    from rlcatalog_cli.app import make_app
     from rlcatalog_sb3.algorithms import make
 
     monkeypatch.chdir(tmp_path)
@@ -273,7 +273,7 @@ def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_cha
 )
 def test_the_command_says_what_it_does_not_take(arguments, message, tmp_path):
     from rlcatalog.errors import CatalogError
-    from rlcatalog_cli import make_app
+    from rlcatalog_cli.app import make_app
 
     arguments = ["train-sb3", "CartPole-v1", "--out", str(tmp_path / "out"), *arguments]
     with pytest.raises(CatalogError) as caught:

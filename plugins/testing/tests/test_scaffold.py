@@ -22,8 +22,7 @@ from rlcatalog.errors import (
     MissingExtraError,
     UnknownNameError,
 )
-from rlcatalog.plugins import incompatible_reason
-from rlcatalog.plugins.discovery import Candidate
+from rlcatalog.plugins.discovery import Candidate, incompatible_reason
 from rlcatalog_cli import main
 from rlcatalog_testing import PluginEntryPoint, check_plugin, isolated_catalog
 from rlcatalog_testing.scaffold import (

@@ -16,7 +16,7 @@ from torch.func import functional_call, vmap
 
 import rlcatalog
 from rlcatalog import Catalog
-from rlcatalog.plugins import scan
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_testing.examples import examples_of, quiet
 from rlcatalog_testing.running import observations_of
 from rlcatalog_torch import RecurrentNetwork

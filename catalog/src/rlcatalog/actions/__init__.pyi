@@ -4,19 +4,10 @@ from .distribution import (
     ActionDistribution as ActionDistribution,
     BoundDistribution as BoundDistribution,
     DistPart as DistPart,
-    bind as bind,
     entropy_of as entropy_of,
     params_given as params_given,
     same_kind as same_kind,
     unbound as unbound,
 )
-from .lowering import (
-    LoweredActions as LoweredActions,
-)
-from .masks import (
-    ActionMasks as ActionMasks,
-    mask_entry as mask_entry,
-    mask_key as mask_key,
-    mask_steps as mask_steps,
-    unused_masks as unused_masks,
-)
+from .lowering import LoweredActions as LoweredActions
+from .masks import ActionMasks as ActionMasks, mask_key as mask_key

@@ -16,7 +16,8 @@ import numpy as np
 from rlcatalog.actions.lowering import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError, shown
 from rlcatalog.plugins import public_index
-from rlcatalog.spaces import SpaceInfo, codec_class
+from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces.action_codecs import codec_class
 
 Array = np.ndarray[Any, Any]
 

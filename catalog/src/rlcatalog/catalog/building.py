@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlcatalog.choice import MODEL_SLOTS
-from rlcatalog.config import ModelConfig
+from rlcatalog.config.schema import ModelConfig
 from rlcatalog.errors import shown
 from rlcatalog.models import ModelPart
 from rlcatalog.observations import Preprocessor
-from rlcatalog.plugins import Component, blamed, named
+from rlcatalog.plugins import Component
+from rlcatalog.plugins.calling import blamed, named
 from rlcatalog.spaces import SpaceInfo
 
 

@@ -12,23 +12,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rlcatalog.catalog.building import make_preprocessor, model_parts
 from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution, say_unread, say_unused_masks
 from rlcatalog.catalog.registering import Registrations
-from rlcatalog.choice import (
-    Explanation,
-    Pins,
-    Resolution,
-    Verdict,
-    check_wrapped,
-    is_repeated,
-    say_when_found,
-    without_faulty,
-    wrap,
-)
-from rlcatalog.config import KernelConfig, ModelConfig, ReadOnlyConfig, Schema, keys_of, plain_values
+from rlcatalog.choice import Explanation, Pins, Resolution
+from rlcatalog.choice.env_wrappers import check_wrapped, wrap
+from rlcatalog.choice.faults import is_repeated, say_when_found, without_faulty
+from rlcatalog.choice.selection import Verdict
+from rlcatalog.config import KernelConfig, keys_of
+from rlcatalog.config.flat import ReadOnlyConfig
+from rlcatalog.config.schema import ModelConfig, Schema
+from rlcatalog.config.values import plain_values
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
-from rlcatalog.observations import Preprocessor, Unclaimed
-from rlcatalog.plugins import Component, PluginRecord, Request, refuse_while_loading
+from rlcatalog.observations import Preprocessor
+from rlcatalog.observations.unclaimed import Unclaimed
+from rlcatalog.plugins import Component, Request
+from rlcatalog.plugins.loading import refuse_while_loading
+from rlcatalog.plugins.record import PluginRecord
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:

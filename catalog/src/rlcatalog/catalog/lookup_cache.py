@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rlcatalog.config import same, snapshot
+from rlcatalog.config import same
+from rlcatalog.config.values import snapshot
 
 T = TypeVar("T")
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.actions import ActionMasks, mask_key, mask_steps, unused_masks
-from rlcatalog.choice import (
-    NamedDistributions,
-    Pins,
-    Resolution,
-    in_process_model,
-    model_stages,
-    noting_found,
-    plan_actions,
-)
-from rlcatalog.config import FlatConfig, warn_caller
+from rlcatalog.actions import ActionMasks, mask_key
+from rlcatalog.actions.masks import mask_steps, unused_masks
+from rlcatalog.choice import Pins, Resolution, model_stages
+from rlcatalog.choice.action_plan import NamedDistributions, plan_actions
+from rlcatalog.choice.in_process import in_process_model
+from rlcatalog.choice.unread import noting_found
+from rlcatalog.config import warn_caller
+from rlcatalog.config.flat import FlatConfig
 from rlcatalog.errors import UnreadKeysWarning, UnsupportedSpaceError, UnusedMaskWarning
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.plugins import Request

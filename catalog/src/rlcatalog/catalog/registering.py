@@ -11,27 +11,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rlcatalog.catalog.lookup_cache import LookupCache
-from rlcatalog.choice import (
-    Slots,
+from rlcatalog.choice.in_process import (
     in_process_dist,
     in_process_filter,
     in_process_model,
     in_process_preprocessor,
     path_of,
 )
-from rlcatalog.config import KernelConfig, Schema, default_of
+from rlcatalog.choice.slots import Slots
+from rlcatalog.config import KernelConfig
+from rlcatalog.config.keys import default_of
+from rlcatalog.config.schema import Schema
 from rlcatalog.errors import DuplicateNameError, PluginWarning
-from rlcatalog.plugins import (
-    Component,
-    Declaration,
-    PluginRecord,
-    Registry,
-    is_strict,
-    load_plugins,
-    normalize,
-    scan,
-    tell,
-)
+from rlcatalog.plugins import Component
+from rlcatalog.plugins.declarations import Declaration
+from rlcatalog.plugins.discovery import normalize, scan
+from rlcatalog.plugins.loading import is_strict, load_plugins
+from rlcatalog.plugins.record import PluginRecord
+from rlcatalog.plugins.registry import Registry
+from rlcatalog.plugins.reporting import tell
 
 C = TypeVar("C", bound=type)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.actions import bind
+from rlcatalog.actions.distribution import bind
 from rlcatalog.choice.in_process import in_process_dist
 from rlcatalog.choice.selection import Choice, repeat
 from rlcatalog.errors import CatalogError, ConfigError, UnsupportedSpaceError, raised_as, shown

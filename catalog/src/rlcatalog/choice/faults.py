@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rlcatalog.errors import AmbiguousChoiceError, CatalogError, PartError, PluginWarning
-from rlcatalog.plugins import Component, tell_once
+from rlcatalog.plugins import Component
+from rlcatalog.plugins.reporting import tell_once
 
 T = TypeVar("T")
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from rlcatalog.choice.resolution import Resolution
 from rlcatalog.choice.slots import MODEL_SLOTS
-from rlcatalog.plugins import Component, Registry
+from rlcatalog.plugins import Component
+from rlcatalog.plugins.registry import Registry
 
 #: The slots that are pinned by name, beside preprocessors and distributions.
 PINNED_SLOTS = ("filter", *MODEL_SLOTS)

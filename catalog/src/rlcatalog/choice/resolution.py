@@ -9,17 +9,21 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog import provided
-from rlcatalog.actions import mask_entry
+from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.action_plan import ActionPlan
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.showing import explanation_sheet
 from rlcatalog.choice.slots import MODEL_SLOTS
 from rlcatalog.choice.summary import Summary, described
 from rlcatalog.choice.unread import unread_keys
-from rlcatalog.config import IDLE_WITH_MEMORY, READ_BY_KERNEL, READ_WITH_MEMORY, ModelConfig
+from rlcatalog.config.kernel_keys import IDLE_WITH_MEMORY, READ_BY_KERNEL, READ_WITH_MEMORY
+from rlcatalog.config.schema import ModelConfig
 from rlcatalog.errors import MissingExtraError, MissingPluginError
 from rlcatalog.models import output_plan
-from rlcatalog.observations import Preprocessor, Unclaimed, make_filter, model_views
+from rlcatalog.observations import Preprocessor
+from rlcatalog.observations.filter import make_filter
+from rlcatalog.observations.restoring import model_views
+from rlcatalog.observations.unclaimed import Unclaimed
 from rlcatalog.plugins import Component, ModelSpec, Request, Stage
 
 if TYPE_CHECKING:

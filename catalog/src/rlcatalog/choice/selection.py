@@ -9,7 +9,8 @@ from typing import Any
 from rlcatalog.choice.faults import left_out, say
 from rlcatalog.choice.ties import refuse_two_switched_on, tie
 from rlcatalog.errors import OutrankedWarning, PartError, reason, shown
-from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request, tell_once
+from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request
+from rlcatalog.plugins.reporting import tell_once
 
 
 @dataclass(frozen=True)

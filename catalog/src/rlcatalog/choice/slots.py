@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.actions import mask_entry
+from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.in_process import in_process_preprocessor
 from rlcatalog.choice.selection import Choice, choose, repeat
 from rlcatalog.choice.unread import note_found
 from rlcatalog.config import warn_deprecated
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.frameworks import default_framework, framework_name
-from rlcatalog.observations import Unclaimed
-from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec, Registry, Request, public_index
+from rlcatalog.observations.unclaimed import Unclaimed
+from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec, Request, public_index
+from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from rlcatalog.config import READ_BESIDE
+from rlcatalog.config.kernel_keys import READ_BESIDE
 from rlcatalog.plugins import Component, Request
 
 #: The components that were found for parts of the observation, by models that hold others.

@@ -26,7 +26,8 @@ from rlcatalog.errors import (
     reason,
     shown,
 )
-from rlcatalog.plugins import Registry, public_index
+from rlcatalog.plugins import public_index
+from rlcatalog.plugins.registry import Registry
 
 
 @dataclass(frozen=True)

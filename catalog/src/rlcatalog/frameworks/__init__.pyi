@@ -21,11 +21,7 @@ from .sequences import (
     views_of as views_of,
 )
 from .table import (
-    Framework as Framework,
-    add_framework as add_framework,
     default_framework as default_framework,
-    extend_framework as extend_framework,
-    forget_framework as forget_framework,
     framework_name as framework_name,
     frameworks as frameworks,
     require_framework as require_framework,

@@ -23,9 +23,7 @@ from .model import (
     check_weights as check_weights,
     inner_model as inner_model,
     last_values as last_values,
-    part_of as part_of,
 )
 from .past_inputs import Past as Past, memory_outputs as memory_outputs
 from .separate_value import SeparateValue as SeparateValue, ValueSide as ValueSide
 from .time_major import check_time_major as check_time_major, in_row_order as in_row_order
-from .views import ViewRequirement as ViewRequirement

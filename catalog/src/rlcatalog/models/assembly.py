@@ -14,7 +14,7 @@ from rlcatalog.models.constructing import check_class, construct
 from rlcatalog.models.model import ModelV2, part_of, said_by
 from rlcatalog.models.separate_value import SeparateValue
 from rlcatalog.models.views import ViewRequirement
-from rlcatalog.observations import Unclaimed
+from rlcatalog.observations.unclaimed import Unclaimed
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations import preprocessor_of
-from rlcatalog.spaces import first_tensor
+from rlcatalog.spaces.values import first_tensor
 
 if TYPE_CHECKING:
     from rlcatalog.models.model import ModelV2
-    from rlcatalog.observations import Preprocessor, Unclaimed
+    from rlcatalog.observations import Preprocessor
+    from rlcatalog.observations.unclaimed import Unclaimed
 
 
 class Inside:

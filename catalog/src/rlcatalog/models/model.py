@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rlcatalog.config import FlatConfig
+from rlcatalog.config.flat import FlatConfig
 from rlcatalog.errors import ModelContractError, StaleOutputError, shown
 from rlcatalog.models import counting
 from rlcatalog.models.inside import Inside, held_by, real_rows

@@ -77,7 +77,7 @@ class ViewRequirement:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ViewRequirement:
         """Return the requirement that `to_dict` wrote."""
-        from rlcatalog.spaces import space_from_json
+        from rlcatalog.spaces.as_json import space_from_json
 
         return cls(**{**data, "space": space_from_json(data["space"])})
 

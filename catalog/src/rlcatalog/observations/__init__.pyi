@@ -1,5 +1,5 @@
 from .batches import batch_size as batch_size, rows as rows
-from .filter import Filter as Filter, make_filter as make_filter
+from .filter import Filter as Filter
 from .preprocessor import (
     ENCODING_ERRORS as ENCODING_ERRORS,
     Array as Array,
@@ -9,8 +9,6 @@ from .preprocessor import (
 )
 from .restoring import (
     is_structure as is_structure,
-    model_views as model_views,
     preprocessor_of as preprocessor_of,
     restore_original_dimensions as restore_original_dimensions,
 )
-from .unclaimed import Unclaimed as Unclaimed

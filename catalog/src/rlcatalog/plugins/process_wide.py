@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlcatalog.errors import DeclarationError, nearest
-from rlcatalog.frameworks import Framework, add_framework, extend_framework, forget_framework
+from rlcatalog.frameworks.table import Framework, add_framework, extend_framework, forget_framework
 from rlcatalog.plugins.declarations import Declaration
-from rlcatalog.spaces import add_action_codec, forget_action_codec
+from rlcatalog.spaces.action_codecs import add_action_codec, forget_action_codec
 
 #: What a framework's own declaration may name.
 _TARGETS = frozenset({"backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "kit", "before"})

@@ -1,4 +1,4 @@
-from .app import OWN_COMMANDS as OWN_COMMANDS, main as main, make_app as make_app
+from .app import main as main
 from .arguments import key_values as key_values
 from .isolation import aside as aside, print_answer as print_answer, print_json as print_json
 from .options import AS_JSON as AS_JSON

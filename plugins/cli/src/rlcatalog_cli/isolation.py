@@ -13,8 +13,7 @@ from contextvars import ContextVar
 from typing import Any, TextIO
 
 from rlcatalog.catalog import Catalog
-from rlcatalog.internals import Candidate, candidates, disabled_reason
-from rlcatalog.plugins import normalize, scan
+from rlcatalog.internals import Candidate, candidates, disabled_reason, normalize, scan
 
 #: Seconds within which a plugin must have loaded.
 PATIENCE = 60

@@ -10,8 +10,17 @@ from rich.markup import escape as escape_markup
 from rich.table import Table
 
 from rlcatalog.choice import Summary
-from rlcatalog.internals import SHOWN_SLOTS, keys_read, mask_note, plan_rows, provider, public_index, shape_rows
-from rlcatalog.plugins import Component, PluginRecord
+from rlcatalog.internals import (
+    SHOWN_SLOTS,
+    PluginRecord,
+    keys_read,
+    mask_note,
+    plan_rows,
+    provider,
+    public_index,
+    shape_rows,
+)
+from rlcatalog.plugins import Component
 
 _PLUGIN = ("plugin", "distribution", "version", "status")
 #: Characters that a column of prose keeps, however narrow the terminal is.

@@ -1,5 +1,4 @@
 from .actor import Actor as Actor, ActorState as ActorState
-from .agreement import disagreement as disagreement
 from .checking import observations as observations
 from .checksum import (
     check_folder as check_folder,
@@ -10,7 +9,6 @@ from .checksum import (
 )
 from .contract import Exported as Exported, Runner as Runner
 from .exporting import export as export
-from .formats import exporter_for as exporter_for, exporters as exporters
+from .formats import exporters as exporters
 from .interface import Interface as Interface, Port as Port
-from .lines import line_of as line_of
 from .whole import Whole as Whole

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlcatalog import provided
-from rlcatalog.actions import ActionCodec, ActionMasks, action_codec, mask_steps
+from rlcatalog.actions import ActionCodec, ActionMasks, action_codec
 from rlcatalog.errors import ActionMaskError, CatalogError, ConfigError, ModelContractError, SavedPolicyError, reason
 from rlcatalog.frameworks import Step
-from rlcatalog.spaces import SpaceInfo, space_from_json
+from rlcatalog.internals import mask_steps, space_from_json
+from rlcatalog.spaces import SpaceInfo
 from rlcatalog_export.contract import Runner
 from rlcatalog_export.formats import runner_for
 from rlcatalog_export.interface import Interface

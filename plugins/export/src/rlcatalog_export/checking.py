@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.actions import mask_entry
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Step
-from rlcatalog.internals import stack
+from rlcatalog.internals import mask_entry, stack
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_export.agreement import action_disagreement, disagreement
 from rlcatalog_policy import Policy

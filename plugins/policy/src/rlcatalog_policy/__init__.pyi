@@ -1,6 +1,4 @@
-from . import loading as loading, saving as saving
 from .building import build as build
-from .conformity import Conformity as Conformity
 from .encoder import Encoder as Encoder, hinted as hinted
 from .files import (
     MOST_JSON as MOST_JSON,
@@ -15,7 +13,7 @@ from .files import (
     write_file as write_file,
 )
 from .frozen import Frozen as Frozen
-from .history import History as History, Views as Views, checked_reward as checked_reward
+from .history import History as History, checked_reward as checked_reward
 from .loading import load as load, read_manifest as read_manifest
 from .manifest import (
     Manifest as Manifest,
@@ -23,7 +21,7 @@ from .manifest import (
     config_from_plain as config_from_plain,
     plain_config as plain_config,
 )
-from .non_finite import check_observations as check_observations, check_step as check_step
+from .non_finite import check_step as check_step
 from .policy import Policy as Policy
 from .saving import forget as forget
 from .state import State as State

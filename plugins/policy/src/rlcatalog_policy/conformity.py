@@ -18,10 +18,10 @@ from rlcatalog.actions import ActionCodec, ActionDistribution, unbound
 from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.errors import ActionMaskError, CatalogError, ModelContractError, PartError, reason, shown
 from rlcatalog.frameworks import frameworks, ops_of
-from rlcatalog.internals import refusal, said_by
+from rlcatalog.internals import blamed, refusal, said_by
 from rlcatalog.models import ModelV2, models_inside
 from rlcatalog.observations import rows as rows_of
-from rlcatalog.plugins import Component, blamed
+from rlcatalog.plugins import Component
 from rlcatalog.spaces import parts_of
 
 if TYPE_CHECKING:

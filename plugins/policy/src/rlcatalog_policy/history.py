@@ -14,8 +14,7 @@ import numpy as np
 from rlcatalog.actions import ActionCodec, LoweredActions
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.internals import NUMPY_OPS
-from rlcatalog.models import ViewRequirement
+from rlcatalog.internals import NUMPY_OPS, ViewRequirement
 from rlcatalog_policy.non_finite import check_rows
 
 Array = np.ndarray[Any, Any]

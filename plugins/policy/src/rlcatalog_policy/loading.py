@@ -22,9 +22,9 @@ import numpy as np
 from rlcatalog.catalog import default_catalog
 from rlcatalog.choice import Pins, Resolution
 from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning, UnknownNameError
+from rlcatalog.internals import MOST_ENTRIES, blamed, space_from_json
 from rlcatalog.models import check_weights, set_weights_of, weights_of
-from rlcatalog.plugins import blamed
-from rlcatalog.spaces import MOST_ENTRIES, same_space, space_from_json, space_to_json
+from rlcatalog.spaces import same_space, space_to_json
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
 from rlcatalog_policy.policy import Policy

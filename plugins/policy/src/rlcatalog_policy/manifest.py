@@ -13,8 +13,8 @@ import msgspec
 from gymnasium import Space
 
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.internals import __version__
-from rlcatalog.spaces import space_from_json, space_to_json
+from rlcatalog.internals import __version__, space_from_json
+from rlcatalog.spaces import space_to_json
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 
 FORMAT = "rlcatalog-policy"

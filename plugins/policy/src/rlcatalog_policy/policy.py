@@ -22,9 +22,8 @@ from rlcatalog.errors import (
     reason,
 )
 from rlcatalog.frameworks import Backend, Evaluation, Step, frameworks, require_framework
-from rlcatalog.internals import Acting, counted, public_index, stored_class
+from rlcatalog.internals import Acting, counted, make_filter, public_index, stored_class
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
-from rlcatalog.observations import make_filter
 from rlcatalog_policy.conformity import Conformity, check_dists
 from rlcatalog_policy.copying import copied, pickled, unpickled
 from rlcatalog_policy.encoder import Encoder, hinted

@@ -10,9 +10,9 @@ import numpy as np
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ActionError, CatalogError, NotServedError, shown
 from rlcatalog.frameworks import ops_of
-from rlcatalog.internals import KINDS, stack
+from rlcatalog.internals import KINDS, blamed, stack
 from rlcatalog.observations import rows
-from rlcatalog.plugins import Component, blamed
+from rlcatalog.plugins import Component
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:

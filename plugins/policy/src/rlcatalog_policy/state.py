@@ -12,8 +12,7 @@ import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError, shown
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.internals import NUMPY_OPS, said_by
-from rlcatalog.models import ViewRequirement
+from rlcatalog.internals import NUMPY_OPS, ViewRequirement, said_by
 from rlcatalog_policy.history import History
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ _LAZY = {
     "env_to_module": "connectors",
     "export": "exporting",
     "module_to_env": "connectors",
-    "outputs": "testing",
+    "outputs": "checks",
     "spec": "configuring",
     "to_policy": "exporting",
 }

@@ -14,7 +14,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from rlcatalog_runs import MOST_ROWS, is_held, read_record
+from rlcatalog_runs.rows import MOST_ROWS
+from rlcatalog_runs.records import is_held, read_record
 from rlcatalog.errors import SavedPolicyError, one_line
 from rlcatalog_policy import MOST_JSON, check_levels, read_file
 

@@ -20,7 +20,7 @@ _LAZY = {
     "RecurrentPPO": "recurrent",
     "export": "exporting",
     "for_sb3": "flattening",
-    "outputs": "testing",
+    "outputs": "checks",
     "to_policy": "exporting",
 }
 

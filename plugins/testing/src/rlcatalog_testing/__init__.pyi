@@ -2,7 +2,6 @@ from .agreement import (
     OutputFunction as OutputFunction,
     PolicyOutputs as PolicyOutputs,
     check_same_outputs as check_same_outputs,
-    outputs_of as outputs_of,
 )
 from .contract import Check as Check, NotApplicable as NotApplicable, Part as Part, check as check, require as require
 from .examples import Example as Example, observations_of as observations_of

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog.actions import mask_steps
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import CatalogError, CatalogWarning
 from rlcatalog.frameworks import default_framework, frameworks
+from rlcatalog.internals import mask_steps
 from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec
 from rlcatalog.spaces import SpaceInfo
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from rlcatalog.catalog import Catalog, default_catalog
 from rlcatalog.errors import CatalogError, PartError, UnknownNameError, nearest, reason
-from rlcatalog.plugins import Component, normalize
+from rlcatalog.internals import normalize
+from rlcatalog.plugins import Component
 from rlcatalog_testing.checks import (
     codecs,
     commands,

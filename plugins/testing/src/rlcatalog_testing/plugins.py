@@ -9,7 +9,7 @@ from typing import Any
 
 from rlcatalog import hookimpl
 from rlcatalog.catalog import Catalog
-from rlcatalog.plugins import normalize, scan
+from rlcatalog.internals import normalize, scan
 
 
 class _Metadata(dict[str, str]):

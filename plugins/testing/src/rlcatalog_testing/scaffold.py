@@ -24,8 +24,7 @@ from rlcatalog.errors import (
     nearest,
     shown,
 )
-from rlcatalog.internals import Owners, public_index
-from rlcatalog.plugins import normalize, scan
+from rlcatalog.internals import Owners, normalize, public_index, scan
 
 #: The frameworks there are templates for.
 FRAMEWORKS = ("torch", "tf")

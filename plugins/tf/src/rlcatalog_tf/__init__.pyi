@@ -1,7 +1,7 @@
 import typing
 
 from .dtypes import HALF as HALF, widened as widened
-from .learner import Adam as Adam, TFLearner as TFLearner
+from .learner import TFLearner as TFLearner
 from .load_order import before_tensorflow as before_tensorflow
 from .model import (
     RecurrentNetwork as RecurrentNetwork,
@@ -18,11 +18,7 @@ from .nn import (
     initial_value as initial_value,
     normc_initializer as normc_initializer,
 )
-from .ops import (
-    OPS as OPS,
-    fill_forbidden as fill_forbidden,
-    flatten_rows as flatten_rows,
-)
+from .ops import OPS as OPS, flatten_rows as flatten_rows
 from .outputs import flat_sample as flat_sample, values_of as values_of
 from .random import (
     Noise as Noise,

@@ -8,12 +8,7 @@ from .dtypes import (
     floats_as as floats_as,
     widened as widened,
 )
-from .learner import (
-    Adam as Adam,
-    TorchLearner as TorchLearner,
-    clip_gradients as clip_gradients,
-    gradient_norm as gradient_norm,
-)
+from .learner import TorchLearner as TorchLearner
 from .load_order import before_torch_optimizers as before_torch_optimizers
 from .model import RecurrentNetwork as RecurrentNetwork, TorchModelV2 as TorchModelV2
 from .nn import (
@@ -26,7 +21,7 @@ from .nn import (
     initialize as initialize,
     normc_initializer as normc_initializer,
 )
-from .ops import OPS as OPS, fill_forbidden as fill_forbidden, flatten_rows as flatten_rows
+from .ops import OPS as OPS, flatten_rows as flatten_rows
 from .outputs import flat_sample as flat_sample, values_of as values_of
 from .sequences import (
     Padding as Padding,

@@ -13,7 +13,8 @@ import tensorflow as tf
 import rlcatalog_tf
 from rlcatalog.actions import params_given
 from rlcatalog.errors import CatalogError, NotServedError, reason
-from rlcatalog_export import Exported, Interface, Port, Whole, line_of
+from rlcatalog_export import Exported, Interface, Port, Whole
+from rlcatalog_export.lines import line_of
 from rlcatalog_tf import OPS, Noise, drawing_from, flat_sample, flatten_rows, values_of, widened
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, CatalogError, NotServedError, ObservationError
-from rlcatalog.internals import alike as same, stack
+from rlcatalog.internals import alike as same, codec_class, space_from_json, stack
 from rlcatalog.observations import Preprocessor, rows
 from rlcatalog.plugins import Request
-from rlcatalog.spaces import Simplex, SpaceInfo, codec_class, space_from_json, space_to_json
+from rlcatalog.spaces import Simplex, SpaceInfo, space_to_json
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import ACTIONS
 from rlcatalog_testing.trials import alike, contains

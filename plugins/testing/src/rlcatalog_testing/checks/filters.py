@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import CatalogWarning
-from rlcatalog.observations import Filter, make_filter
+from rlcatalog.internals import make_filter
+from rlcatalog.observations import Filter
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import named
 from rlcatalog_testing.trials import alike

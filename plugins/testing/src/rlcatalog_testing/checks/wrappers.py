@@ -10,8 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium.utils.env_checker import check_env
 
-from rlcatalog.choice import Verdict
-from rlcatalog.internals import asked
+from rlcatalog.internals import Verdict, asked
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 
 #: Environments that wrappers without examples are tried on.

@@ -10,7 +10,8 @@ import numpy as np
 
 from rlcatalog import Policy
 from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, reason
-from rlcatalog_export import disagreement, observations
+from rlcatalog_export import observations
+from rlcatalog_export.agreement import disagreement
 from rlcatalog_export.frozen.noise import Noise
 from rlcatalog_export.frozen.torch.programs import Program, weights_of
 
