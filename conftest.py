@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 from rlcatalog.frameworks import frameworks, load_first
-from rlcatalog.spaces import action_codecs
+from rlcatalog.spaces.action_codecs import action_codecs
 
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -18,7 +18,7 @@ import rlcatalog
 from rlcatalog import ActionCodecSpec, ActionDistribution, ActionDistSpec, Match, NoMatch, Rank, SpaceInfo
 from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, DeclarationError, PluginError, SavedPolicyError
-from rlcatalog.spaces import action_codecs
+from rlcatalog.spaces.action_codecs import action_codecs
 from rlcatalog_policy import load
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
