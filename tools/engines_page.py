@@ -1,7 +1,7 @@
 """Writes the tables of `docs/engines.md`, what works under which engine, from `docs/engines.toml`.
 
 Run it after the data has changed: `python tools/engines_page.py`, or with `--check` to only say whether the page is up
-to date. That each word has its test, `tests/test_engines.py` says.
+to date. That each word has its test, `tests/engines/test_engines.py` says.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes what the Python in pages prints into the `output` blocks behind it: `python tools/page_outputs.py PAGE...`.
 
-`tests/test_docs.py` says when one is stale.
+`tests/docs/test_docs.py` says when one is stale.
 """
 
 from __future__ import annotations

@@ -21,26 +21,26 @@ ENGINES = ("tensorflow", "ray", "stable_baselines3")
 
 #: Where a changed file that belongs to no package is tested: beginning of its path → a test file. The first that fits.
 ELSEWHERE = {
-    "tools/mut": "tests/test_mutate.py",
-    "tools/equivalent_mutants": "tests/test_mutate.py",
-    "tools/": "tests/test_makefile.py",
-    "benchmarks/": "tests/test_bench_check.py",
-    "Makefile": "tests/test_makefile.py",
-    ".github/": "tests/test_makefile.py",
-    ".ci/": "tests/test_makefile.py",
-    "requirements/": "tests/test_docs.py",
-    "docs/concepts/": "tests/test_docs_site.py",
-    "docs/howto/": "tests/test_docs_site.py",
-    "docs/tutorials/": "tests/test_docs_site.py",
-    "docs/examples/": "tests/test_docs_reference.py",
-    "docs/reference/": "tests/test_docs_reference.py",
-    "docs/engines": "tests/test_engines.py",
-    "docs/": "tests/test_docs.py",
-    "README.md": "tests/test_docs.py",
-    "CONTRIBUTING.md": "tests/test_docs.py",
-    "CHANGELOG.md": "tests/test_docs.py",
-    "examples/browser/": "tests/test_browser_example.py",
-    "examples/": "tests/test_examples.py",
+    "tools/mut": "tests/tools/test_mutate.py",
+    "tools/equivalent_mutants": "tests/tools/test_mutate.py",
+    "tools/": "tests/tools/test_makefile.py",
+    "benchmarks/": "tests/tools/test_bench_check.py",
+    "Makefile": "tests/tools/test_makefile.py",
+    ".github/": "tests/tools/test_makefile.py",
+    ".ci/": "tests/tools/test_makefile.py",
+    "requirements/": "tests/docs/test_docs.py",
+    "docs/concepts/": "tests/docs/test_docs_site.py",
+    "docs/howto/": "tests/docs/test_docs_site.py",
+    "docs/tutorials/": "tests/docs/test_docs_site.py",
+    "docs/examples/": "tests/docs/test_docs_reference.py",
+    "docs/reference/": "tests/docs/test_docs_reference.py",
+    "docs/engines": "tests/engines/test_engines.py",
+    "docs/": "tests/docs/test_docs.py",
+    "README.md": "tests/docs/test_docs.py",
+    "CONTRIBUTING.md": "tests/docs/test_docs.py",
+    "CHANGELOG.md": "tests/docs/test_docs.py",
+    "examples/browser/": "tests/docs/test_browser_example.py",
+    "examples/": "tests/docs/test_examples.py",
 }
 
 
@@ -64,7 +64,7 @@ def _tests_of(path: str, root: Path) -> set[str]:
             return {f"{folder.as_posix()}/tests"}
     if path.startswith("tests/support/"):
         return _users(Path(path).stem, root)
-    if path.startswith("tests/test_"):
+    if path.startswith("tests/") and Path(path).name.startswith("test_"):
         return {str(Path(path).with_suffix(".py"))}  # a record of learning stands beside its test
     for start, test in ELSEWHERE.items():
         if path.startswith(start):
@@ -75,7 +75,7 @@ def _tests_of(path: str, root: Path) -> set[str]:
 def _users(module: str, root: Path) -> set[str]:
     """Return the test files that import a module of tests/support."""
     lines = (f"import {module}\n", f"from {module} import ")
-    tests = sorted(root.glob("**/tests/test_*.py"))
+    tests = sorted(root.glob("**/tests/**/test_*.py"))
     return {
         test.relative_to(root).as_posix()
         for test in tests

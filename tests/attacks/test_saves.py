@@ -118,7 +118,7 @@ def test_a_new_save_without_its_checksum_is_refused_and_a_former_one_has_none(sa
     (saved / "policy.json").write_text(json.dumps({**data, "format_version": 1}))
     with pytest.raises(SavedPolicyError, match="unknown file"):
         read_manifest(saved)
-    former = next(Path(__file__).parent.parent.glob("saved_policies/filter-torch"))
+    former = next(Path(__file__).parent.parent.glob("saved/saved_policies/filter-torch"))
     assert read_manifest(former).checksum is None
 
 

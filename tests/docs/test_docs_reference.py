@@ -1,0 +1,154 @@
+"""The reference of the site: every error, command, part, door and example has its entry, and no other."""
+
+import ast
+import functools
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import warm
+
+from rlcatalog.errors import CatalogError, CatalogWarning
+from rlcatalog_cli.app import OWN_COMMANDS
+from rlcatalog_testing import isolated_catalog
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted(path for pattern in ("catalog/src", "builtin_*/*/src", "plugins/*/src") for path in ROOT.glob(pattern)
+                 if "example" not in path.parts)  # fmt: skip
+
+
+def read(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def headings(page):
+    return re.findall(r"^## `([\w-]+)`$", read(page), re.M)
+
+
+@functools.cache
+def declared_errors():
+    """The classes in our sources that derive from CatalogError or CatalogWarning, by their source alone."""
+    bases = {}
+    for path in (path for source in SOURCES for path in source.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+    found = {"CatalogError", "CatalogWarning"}
+    while more := {name for name, above in bases.items() if above & found} - found:
+        found |= more
+    return found
+
+
+def catalog():
+    names = [tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"] for path in map(package_file, SOURCES)]
+    return isolated_catalog(*(name for name in names if name != "rlcatalog"))
+
+
+def package_file(source):
+    return source.parent / "pyproject.toml"
+
+
+# --- every one has its entry -----------------------------------------------------------------------------------------
+
+
+def test_every_error_has_an_entry_with_a_way_out():
+    assert set(headings("docs/reference/errors.md")) == declared_errors()
+    assert set(tomllib.loads(read("docs/reference/ways_out.toml"))) == declared_errors()
+    assert len(declared_errors()) > 35
+    ours = CatalogError | CatalogWarning
+    page = read("docs/reference/errors.md")
+    for part in re.split(r"^## ", page, flags=re.M)[1:]:
+        assert "\n**Way out.** " in part, part
+    errors = vars(importlib.import_module("rlcatalog.errors"))
+    public = {name for name, value in errors.items() if inspect.isclass(value) and issubclass(value, ours)}
+    assert public <= declared_errors()
+
+
+def test_every_command_has_an_entry():
+    named = {component.name for component in catalog().components("command")}
+    assert len(named) > 6
+    assert set(headings("docs/reference/commands.md")) == named | set(OWN_COMMANDS)
+
+
+@pytest.mark.parametrize("command", headings("docs/reference/commands.md"))
+def test_a_command_s_options_are_those_it_takes(command):
+    """As its own help prints them, in a process of its own."""
+    section = read("docs/reference/commands.md").partition(f"## `{command}`\n")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"`(--[a-z-]+)`", section))
+    done = warm.run(
+        ["-m", "rlcatalog_cli", command, "--help"], ROOT, {"COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
+    )
+    assert done.returncode == 0, done.stderr
+    taken = {name for line in done.stdout.splitlines() for name in re.findall(r"^[│\s*]*(--[a-z-]+)", line)}
+    assert taken
+    assert taken - {"--help"} <= listed
+    assert listed <= set(re.findall(r"--[a-z-]+", done.stdout))
+
+
+def test_every_part_has_an_entry():
+    listed = set(re.findall(r"^\| `([\w.-]+)` \| `([\w-]+)` \|", read("docs/reference/parts.md"), re.M))
+    components = catalog().components()
+    assert len(components) > 40
+    assert listed == {(component.name, component.distribution) for component in components}
+
+
+def test_every_door_has_a_page_with_all_its_names():
+    tool = load_tool("api_pages")
+    found = tool.doors()
+    assert len(found["rlcatalog"]) > 35
+    assert set(found) >= {"rlcatalog", "rlcatalog_torch", "rlcatalog_tf", "rlcatalog_testing", "rlcatalog_ppo"}
+    for door, names in found.items():
+        page = read(f"docs/reference/api/{door}.md")
+        shown = set(re.findall(rf"^\.\. auto\w+:: {re.escape(door)}\.(\w+)$", page, re.M))
+        shown |= set(re.findall(r"^- `(\w+)`", page, re.M))
+        assert set(names) - shown == set(), door
+
+
+def test_every_example_has_a_page():
+    tool = load_tool("gallery")
+    shown = {path.stem for path in ROOT.glob("docs/examples/*.md")} - {"index"}
+    assert shown == {path.stem for path in ROOT.glob("examples/*.py")}
+    assert set(tool.records()) == shown
+    for name in shown:
+        assert tool.shows(ROOT / f"examples/{name}.py")[0], f"{name} does not say what it shows"
+
+
+# --- and it is up to date --------------------------------------------------------------------------------------------
+
+
+def load_tool(name):
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
+
+
+@pytest.mark.parametrize("tool", ["reference_pages", "results_page", "gallery"])
+def test_pages_are_fresh(tool):
+    done = warm.run([str(ROOT / f"tools/{tool}.py"), "--check"], ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_stale_page_is_found(tmp_path, monkeypatch, capsys):
+    tool = load_tool("results_page")
+    stale = read("docs/results.md").replace("CartPole", "Acrobot", 1)
+    (tmp_path / "results.md").write_text(stale, encoding="utf-8")
+    monkeypatch.setattr(tool, "TARGET", tmp_path / "results.md")
+    assert tool.main(["--check"]) == 1
+    assert "make generate" in capsys.readouterr().err
+
+
+def test_an_example_that_was_changed_since_it_was_run_is_found(tmp_path, monkeypatch, capsys):
+    tool = load_tool("gallery")
+    for path in ROOT.glob("examples/*.py"):
+        text = path.read_text(encoding="utf-8")
+        (tmp_path / path.name).write_text(text + "# changed\n" * (path.stem == "lookup"), encoding="utf-8")
+    monkeypatch.setattr(tool, "EXAMPLES", tmp_path)
+    assert tool.main(["--check"]) == 1
+    assert capsys.readouterr().err.strip() == "examples/lookup.py was changed: python tools/gallery.py --run lookup"

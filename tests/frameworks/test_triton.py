@@ -1,0 +1,391 @@
+"""triton before TensorFlow: the other order ends a process that then touches PyTorch's optimisers.
+
+The real libraries meet in processes of their own. Which of them our code imports first is seen with empty packages of
+their names, so that every door can be tried in one process.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from rlcatalog.errors import LoadOrderWarning
+from rlcatalog.frameworks import load_order
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Where requirements/dev.txt installs triton, its absence is a fault of the environment and no reason to skip.
+HAS_WHEELS = sys.platform == "linux" and platform.machine() == "x86_64"
+needs_triton = pytest.mark.skipif(
+    not HAS_WHEELS and importlib.util.find_spec("triton") is None, reason="triton has no wheel for this machine"
+)
+
+ADAM = "import torch; w = torch.zeros(1, requires_grad=True); torch.optim.Adam([w]).step()"
+BUILD = """import gymnasium, rlcatalog
+spaces = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)"""
+
+
+def run(code: str, *paths: Path, arguments: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Run a program in a fresh interpreter, with folders in front of its path."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))} if paths else dict(os.environ)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=600, env=environ, cwd=ROOT
+    )
+
+
+# --- the real libraries ----------------------------------------------------------------------------------------------
+
+
+#: Imports TensorFlow, and RLlib where it is installed, before all else; then each program is run in a process forked
+#: from this one, whose exit code and output it prints.
+TENSORFLOW_FIRST = """
+import json, os, sys, tempfile
+try:
+    from ray.rllib.algorithms.ppo import PPOConfig  # imports TensorFlow
+except ImportError:
+    pass
+import tensorflow
+for program in json.loads(sys.argv[1]):
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        if (pid := os.fork()) == 0:
+            os.dup2(out.fileno(), 1), os.dup2(err.fileno(), 2)
+            code = 1
+            try:
+                exec(program, {"__name__": "__main__"})
+                code = 0
+            except BaseException:
+                import traceback
+                traceback.print_exc()
+            sys.stdout.flush(), sys.stderr.flush()
+            os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        out.seek(0), err.seek(0)
+        print(json.dumps([code, out.read(), err.read()]))
+"""
+
+#: What each program prints is the categories of the warnings about the order, and whether all else is as it was.
+TOO_LATE = {
+    "triton": "import triton; print('alive')",
+    "ppo": """
+import sys, warnings
+flags = sys.getdlopenflags()
+from rlcatalog_ppo import PPO
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    for seed in range(2):
+        PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 8, "minibatch_size": 8, "seed": seed}).train()
+print([w.category.__name__ for w in seen if "Order" in w.category.__name__], sys.getdlopenflags() == flags)
+""",
+    "rllib": f"""
+import warnings
+import rlcatalog_rllib
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    rlcatalog_rllib.spec
+{ADAM}
+torch.use_deterministic_algorithms(True)  # as Ray does, where there is a seed
+print([w.category.__name__ for w in seen if "Order" in w.category.__name__])
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def too_late_ends() -> dict[str, tuple[int, str, str]]:
+    """How each program ends that TensorFlow came before: its exit code, output and errors."""
+    done = run(TENSORFLOW_FIRST, arguments=[json.dumps(list(TOO_LATE.values()))])
+    assert done.returncode == 0, done.stderr
+    return dict(zip(TOO_LATE, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@needs_triton
+def test_tensorflow_first_ends_the_process(too_late_ends):
+    # What all of this is about. When it stops failing, so may we.
+    code, out, err = too_late_ends["triton"]
+    assert code < 0, err
+    assert "alive" not in out
+
+
+@needs_triton
+def test_whoever_imported_tensorflow_first_is_warned_once_and_goes_on(too_late_ends):
+    code, out, err = too_late_ends["ppo"]
+    assert (code, out) == (0, "['LoadOrderWarning'] True\n"), err
+
+
+@needs_triton
+def test_rllib_imported_first_is_warned_of_and_goes_on(too_late_ends):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    code, out, err = too_late_ends["rllib"]
+    assert (code, out) == (0, "['LoadOrderWarning']\n"), err
+
+
+@needs_triton
+def test_a_tensorflow_policy_and_then_a_torch_optimizer():
+    done = run(f"{BUILD}\nrlcatalog.build(*spaces, framework='tf').act([[0.0] * 3])\n{ADAM}; print('alive')")
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+
+
+# --- what is imported first, seen with empty packages ----------------------------------------------------------------
+
+#: Imports each module by name, and says whether triton was there when it asked for TensorFlow or Keras.
+PROBE = """
+import importlib, json, sys
+import numpy, gymnasium
+found = {}
+for name in json.loads(sys.argv[1]):
+    for module in [m for m in sys.modules if m == "triton" or m.startswith(("rlcatalog_tf", "rlcatalog_"))]:
+        del sys.modules[module]
+    sys.meta_path = [finder for finder in sys.meta_path if "load_order" not in type(finder).__module__]
+    sys.asked = []
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass
+    found[name] = sys.asked
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def impostors(tmp_path_factory) -> Path:
+    """A folder with an empty triton, and with a TensorFlow and what imports it, which note how it was asked for."""
+    folder = tmp_path_factory.mktemp("impostors")
+    for name, text in {
+        "triton": "",
+        "ray": "",
+        "tensorflow": "import sys\nsys.asked.append('triton' in sys.modules)\nraise ImportError('an impostor')\n",
+        "keras": "import tensorflow\n",
+        **dict.fromkeys(["ray.rllib", "stable_baselines3", "sb3_contrib", "stranger"], "import tensorflow\n"),
+    }.items():
+        package = folder.joinpath(*name.split("."))
+        package.mkdir()
+        (package / "__init__.py").write_text(text, encoding="utf-8")
+    return folder
+
+
+def sources() -> list[Path]:
+    """All files of the packages."""
+    return [path for pattern in ("catalog", "builtin_*/*", "plugins/*") for path in ROOT.glob(f"{pattern}/src/**/*.py")]
+
+
+def dotted(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(parts[parts.index("src") + 1 :]).removesuffix(".__init__")
+
+
+#: Whose modules are probed; those of the bridges are each imported first in their process as one that is unpickled is.
+PROBED = {
+    "tf": lambda path: path.stem == "tf" or "tf" in path.parts,
+    "rllib": lambda path: "rlcatalog_rllib" in path.parts,
+    "sb3": lambda path: "rlcatalog_sb3" in path.parts,
+}
+
+
+@pytest.fixture(scope="module")
+def asked(impostors) -> dict[str, dict[str, list[bool]]]:
+    """Whose → module → whether triton was there each time that it asked for TensorFlow."""
+    names = {whose: [dotted(path) for path in sources() if wanted(path)] for whose, wanted in PROBED.items()}
+    everyone = [name for found in names.values() for name in found if not name.startswith("compass_agents")]
+    done = run(PROBE, impostors, arguments=[json.dumps(everyone)])  # compass_agents is a stranger's
+    assert done.returncode == 0, done.stderr
+    order = json.loads(done.stdout)
+    return {whose: {name: order[name] for name in found if name in order} for whose, found in names.items()}
+
+
+@pytest.mark.parametrize(("whose", "modules", "asking"), [("tf", 20, 20), ("rllib", 5, 5), ("sb3", 5, 5)])
+def test_every_module_that_imports_tensorflow_has_triton_first(whose, modules, asking, asked):
+    found = asked[whose]
+    assert len(found) > modules
+    assert [name for name in found if False in found[name]] == []
+    assert sum(found[name] != [] for name in found) > asking
+
+
+def test_a_strangers_target_has_triton_first(impostors):
+    done = run(
+        "import sys; sys.asked = []\n"
+        "from rlcatalog import ModelSpec\n"
+        "from rlcatalog.errors import PluginError\n"
+        "from rlcatalog.plugins.registry import Component\n"
+        "component = Component(ModelSpec('net', {'tf': 'stranger:Net'}, 'A net.'), 'stranger', '1.0')\n"
+        "before = 'triton' in sys.modules\n"
+        "try: component.load('tf')\n"
+        "except PluginError: print(before, sys.asked)",
+        impostors,
+    )
+    assert (done.returncode, done.stdout) == (0, "False [True]\n"), done.stderr
+
+
+def test_our_own_code_takes_tensorflow_from_the_kernel():
+    kernel, stranger = ROOT / "plugins/tf/src/rlcatalog_tf", ROOT / "plugins/example"
+    wrong = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in [*sources(), *ROOT.glob("examples/**/*.py")]
+        if kernel not in path.parents and stranger not in path.parents
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.match(r"\s*(import|from) (tensorflow|keras)\b", line)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("code", [
+    "import rlcatalog",
+    "import rlcatalog; rlcatalog.default_catalog().components()",
+    f"{BUILD}\nrlcatalog.explain(*spaces, framework='tf')",
+    f"{BUILD}\nrlcatalog.build(*spaces, framework='torch')",
+    "import rlcatalog_sb3, rlcatalog_rllib, rlcatalog_ppo",
+], ids=["import", "list", "explain", "torch", "packages"])  # fmt: skip
+def test_triton_is_left_alone_where_tensorflow_is_not_wanted(code, impostors):
+    done = run(f"import sys; sys.asked = []\n{code}\nprint('triton' in sys.modules, sys.asked)", impostors)
+    assert (done.returncode, done.stdout) == (0, "False []\n"), done.stderr
+
+
+# --- one library before another ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def libraries(tmp_path):
+    """A folder with two modules that note when they run."""
+    for name in ("early", "late"):
+        (tmp_path / f"{name}.py").write_text(f"import sys; sys.ran.append({name!r})\n", encoding="utf-8")
+    return tmp_path
+
+
+ORDER = """
+import importlib.util, sys
+sys.ran = []
+from rlcatalog.frameworks import load_first
+for _ in range(2):
+    load_first("early", before="late")
+finders = len(sys.meta_path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "ran"),
+    [
+        ("", []),
+        ("importlib.util.find_spec('late')", []),
+        ("import early", ["early"]),
+        ("import late", ["early", "late"]),
+        ("import early, late, early", ["early", "late"]),
+        ("import late; importlib.reload(late)", ["early", "late", "late"]),
+        ("import late; load_first('early', before='late'); import late", ["early", "late"]),
+        ("assert importlib.util.find_spec('late').loader.get_source('late')", []),
+    ],
+)
+def test_a_library_is_loaded_before_the_other_and_with_it_alone(code, ran, libraries):
+    done = run(f"{ORDER}{code}\nprint(sys.ran)", libraries)
+    assert (done.returncode, done.stdout) == (0, f"{ran}\n"), done.stderr
+
+
+@pytest.mark.parametrize("missing", ["early", "late"])
+def test_a_missing_library_changes_nothing(missing, libraries):
+    (libraries / f"{missing}.py").unlink()
+    code = "try:\n    import late\nexcept ModuleNotFoundError as error: print(error)\nprint(sys.ran)"
+    done = run(ORDER + code, libraries)
+    expected = {"early": "['late']\n", "late": "No module named 'late'\n[]\n"}
+    assert (done.returncode, done.stdout) == (0, expected[missing]), done.stderr
+
+
+def test_asking_twice_for_one_order_changes_nothing(libraries):
+    done = run(f"{ORDER}load_first('early', before='late')\nprint(len(sys.meta_path) - finders)", libraries)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+
+
+def test_a_triton_that_cannot_be_imported_does_no_harm(tmp_path):
+    for name, text in {"triton": "raise RuntimeError('broken')", "tensorflow": ""}.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    done = run("from rlcatalog_tf import before_tensorflow as b; b(); import tensorflow; print('on')", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "on\n"), done.stderr
+
+
+# --- who warns -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def too_late(monkeypatch):
+    """TensorFlow came first, as far as the kernel sees; what is imported stays as it is."""
+    monkeypatch.setattr(load_order, "came_first", lambda early, late: True)
+    monkeypatch.setattr(load_order, "_import", lambda module: None)
+    load_order._warn.cache_clear()
+    yield
+    load_order._warn.cache_clear()
+
+
+def make_sb3(algorithm, policy, **kwargs):
+    import stable_baselines3
+
+    return getattr(stable_baselines3, algorithm)(policy, "CartPole-v1", device="cpu", policy_kwargs=kwargs)
+
+
+def sb3_policy():
+    from rlcatalog_sb3 import CatalogPolicy
+
+    make_sb3("PPO", CatalogPolicy)
+
+
+def sb3_features():
+    from rlcatalog_sb3 import CatalogExtractor
+
+    make_sb3("DQN", "MlpPolicy", features_extractor_class=CatalogExtractor)
+
+
+def ppo():
+    from rlcatalog_ppo import PPO
+
+    PPO("CartPole-v1")
+
+
+@pytest.mark.parametrize("make", [ppo, sb3_policy, sb3_features])
+def test_a_warning_comes_before_the_optimizer(make, too_late):
+    with pytest.warns(LoadOrderWarning, match="put `import triton` in front of what imports tensorflow"):
+        make()
+
+
+def test_no_warning_where_all_is_well():
+    ppo()
+
+
+@pytest.mark.parametrize(
+    ("triton", "tensorflow", "late"), [(True, True, False), (False, True, True), (False, False, False)]
+)
+def test_it_is_too_late_when_tensorflow_is_there_and_triton_is_not(triton, tensorflow, late, monkeypatch):
+    for name, there in (("triton", triton), ("tensorflow", tensorflow)):
+        if there:
+            monkeypatch.setitem(sys.modules, name, sys)
+        else:
+            monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    assert load_order.came_first("tensorflow", "triton") is late
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert load_order.came_first("tensorflow", "triton") is False
+
+
+# --- what the page says ----------------------------------------------------------------------------------------------
+
+
+def test_the_page_on_installing_names_the_pinned_pytorch():
+    pins = [line for line in (ROOT / "requirements/demo.txt").read_text().splitlines() if line.startswith("torch==")]
+    assert len(pins) == 1
+    assert f"`{pins[0]}`" in (ROOT / "docs/start.md").read_text()
+
+
+@pytest.mark.skipif(not HAS_WHEELS, reason="the wheel is for Linux on x86_64")
+def test_the_pinned_triton_is_the_one_pytorch_wants():
+    lines = (ROOT / "requirements/dev.txt").read_text().splitlines()
+    (pinned,) = [Requirement(line) for line in lines if line.startswith("triton==")]
+    assert pinned.marker.evaluate()
+    assert pinned.specifier.contains(metadata.version("triton"))
+    wanted = [Requirement(line) for line in metadata.requires("torch") or () if line.startswith("triton")]
+    # The CPU build wants none, whichever PyTorch it is.
+    assert [need for need in wanted if not need.specifier.contains(metadata.version("triton"))] == []

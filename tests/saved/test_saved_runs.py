@@ -1,0 +1,43 @@
+"""Runs that an earlier version wrote go on here as they would have there.
+
+`tests/saved/saved_runs` was written by rlcatalog 0.1.0, before the states of runs were checked by a schema: a finished run of
+each framework, and in `after.jsonl` the metrics of the steps that it took when it went on there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import warm
+
+FOLDERS = sorted(path.parent for path in Path(__file__).parent.glob("saved_runs/*/after.jsonl"))
+TIMES = ("time_total_s", "steps_per_second")
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_there_is_a_run_of_each_framework():
+    assert [folder.name for folder in FOLDERS] == ["cartpole-tf", "cartpole-torch"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_kept_run_goes_on_as_it_would_have(folder, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    # In a process of its own: TensorFlow takes its number of threads before its first operation alone.
+    done = warm.run(["-m", "rlcatalog_cli", "train", "--resume", "run", "--steps", "256", "--quiet"], tmp_path)
+    assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
+    taken, after = rows(run / "metrics.jsonl"), rows(folder / "after.jsonl")
+    assert [row["timesteps_total"] for row in taken] == [64, 128, 192, 256]
+    for row, former in zip(taken[2:], after, strict=True):
+        learned, once = row.pop("info")["learner"], former.pop("info")["learner"]
+        assert {name: row[name] for name in row if name not in TIMES} == {
+            name: former[name] for name in former if name not in TIMES
+        }
+        for name in ("vf_loss", "entropy", "grad_norm", "lr"):
+            assert learned[name] == pytest.approx(once[name], rel=1e-4), name
