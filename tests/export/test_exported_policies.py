@@ -1,7 +1,7 @@
 """Files of exported policies: former ones act the same, new ones carry a checksum, others are refused.
 
-`tests/export/exported_policies` was written by rlcatalog 0.1.0, before files had checksums: a policy with a filter and an LSTM
-in each format, and what an `Actor` of seed 0 did with it at three steps, the second one drawn.
+`exported_policies` beside this file was written by rlcatalog 0.1.0, before files had checksums: a policy with a filter
+and an LSTM in each format, and what an `Actor` of seed 0 did with it at three steps, the second one drawn.
 """
 
 from __future__ import annotations

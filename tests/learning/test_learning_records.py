@@ -12,7 +12,7 @@ import pytest
 from learning import ENOUGH, TOLERATED, OverSeeds, Record, chance_below, fingerprint, play, random_play
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = sorted([*ROOT.glob("tests/test_learn_*.py"), *ROOT.glob("*/*/tests/test_*_learning.py")])
+TESTS = sorted([*ROOT.glob("tests/learning/test_learn_*.py"), *ROOT.glob("*/*/tests/test_*_learning.py")])
 
 
 def recorded():

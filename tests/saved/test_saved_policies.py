@@ -1,6 +1,6 @@
 """Policies saved by an earlier version load and act the same.
 
-`tests/saved/saved_policies` was written by rlcatalog 0.1.0 before its modules moved into rooms: policies of both frameworks,
+`saved_policies` beside this file was written by rlcatalog 0.1.0 before its modules moved into rooms: policies of both frameworks,
 and what each did, deterministically, at five steps of two episodes.
 """
 
