@@ -68,7 +68,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, who imports whom, and whether the
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=plugins/example/src $(BIN)/mypy -p compass_agents  # the plugin of the guide, as an outsider checks it
+	MYPYPATH=plugins/example/src $(BIN)/mypy -p example_compass  # the plugin of the guide, as an outsider checks it
 	PYTHONPATH=plugins/example/src $(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python tools/public_index.py --check
 	$(BIN)/python tools/config_table.py --check

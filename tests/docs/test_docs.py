@@ -113,19 +113,6 @@ def test_the_other_code_of_the_page_of_hooks_runs(tmp_path):
     pages.printed(rest, "docs/hooks.md", tmp_path, warm.run, *options)
 
 
-def test_the_other_code_of_contributing_runs(tmp_path):
-    """That which is no file of the example, where the example is to be found."""
-    text = re.sub(r"^`[\w./]+`\n\n```python\n.*?^```$", "", read("CONTRIBUTING.md"), flags=re.S | re.M)
-    [(_, code, _)] = pages.blocks(text)
-    run(
-        "-W",
-        "error",
-        "-c",
-        f"import sys; sys.path.insert(0, {str(ROOT / 'plugins/example/src')!r})\n{code}",
-        cwd=tmp_path,
-    )
-
-
 def test_commands_in_readme_run(tmp_path):
     """Each `rlcatalog ...` line of the tour, in order; training is cut short."""
     lines = re.findall(r"^\$ rlcatalog (.*)$", read("README.md"), re.M)

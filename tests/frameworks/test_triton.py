@@ -195,8 +195,8 @@ PROBED = {
 def asked(impostors) -> dict[str, dict[str, list[bool]]]:
     """Whose → module → whether triton was there each time that it asked for TensorFlow."""
     names = {whose: [dotted(path) for path in sources() if wanted(path)] for whose, wanted in PROBED.items()}
-    everyone = [name for found in names.values() for name in found if not name.startswith("compass_agents")]
-    done = run(PROBE, impostors, arguments=[json.dumps(everyone)])  # compass_agents is a stranger's
+    everyone = [name for found in names.values() for name in found if not name.startswith("example_compass")]
+    done = run(PROBE, impostors, arguments=[json.dumps(everyone)])  # example_compass is a stranger's
     assert done.returncode == 0, done.stderr
     order = json.loads(done.stdout)
     return {whose: {name: order[name] for name in found if name in order} for whose, found in names.items()}

@@ -1,4 +1,4 @@
-"""The example plugin as its author would test it, and the guide it was made from."""
+"""The example plugin as its author would test it."""
 
 import importlib.util
 import re
@@ -22,39 +22,24 @@ ACTIONS = gym.spaces.Discrete(3)
 def importable(monkeypatch):
     monkeypatch.syspath_prepend(str(PACKAGE / "src"))
     yield
-    for name in [name for name in sys.modules if name.startswith("compass_agents")]:
+    for name in [name for name in sys.modules if name.startswith("example_compass")]:
         del sys.modules[name]
 
 
 def catalog(environ=None):
-    return isolated_catalog(PluginEntryPoint("compass_agents.plugin", "compass-agents"), *INSTALLED, environ=environ)
-
-
-def test_guide_is_the_package():
-    """Each titled block of the guide is a file here, to the letter."""
-    guide = (PACKAGE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^`([\w./]+)`\n\n```\w+\n(.*?)^```", guide, re.S | re.M)
-    assert {name for name, _ in blocks} == {
-        "pyproject.toml",
-        *(
-            f"src/compass_agents/{name}.py"
-            for name in ("plugin", "config", "spaces", "preprocessor", "examples", "torch", "tf")
-        ),
-    }
-    for name, text in blocks:
-        assert (PACKAGE / name).read_text(encoding="utf-8") == text, name
+    return isolated_catalog(PluginEntryPoint("example_compass.plugin", "example-compass"), *INSTALLED, environ=environ)
 
 
 def test_loads():
-    [record] = [r for r in catalog().plugins if r.distribution == "compass-agents"]
+    [record] = [r for r in catalog().plugins if r.distribution == "example-compass"]
     assert (record.status, record.error) == ("loaded", None)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_own_model_by_name(framework):
-    config = {"custom_model": "glu", "compass_width": 8}
+    config = {"custom_model": "glu", "example_compass_width": 8}
     policy = rlcatalog.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS, config, framework, catalog=catalog())
-    assert policy.explain().as_dict()["model"]["distribution"] == "compass-agents"
+    assert policy.explain().as_dict()["model"]["distribution"] == "example-compass"
     weights = policy.model.get_weights()
     obs = np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)
     a, b = np.split(obs @ weights["gated.weight"].T + weights["gated.bias"], 2, axis=1)
@@ -72,17 +57,17 @@ def test_override_takes_the_place_of_fcnet(framework):
     assert type(policy.model).__name__ == "NormalizedNetwork"
     assert policy.act(np.zeros((2, 4), np.float32)).dist_inputs.shape == (2, 3)
     victim = found.registry.get("model", "rlcatalog-fcnet/fcnet")
-    assert victim.shadowed_by == "compass-agents"
+    assert victim.shadowed_by == "example-compass"
 
 
 def test_override_can_be_disabled():
-    found = catalog({"RLCATALOG_DISABLE_PLUGINS": "compass-agents"})
+    found = catalog({"RLCATALOG_DISABLE_PLUGINS": "example-compass"})
     policy = rlcatalog.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS, catalog=found)
     assert type(policy.model).__name__ == "FullyConnectedNetwork"
 
 
 def test_own_space_alone_and_nested():
-    from compass_agents.spaces import Compass
+    from example_compass.spaces import Compass
 
     found = catalog()
     encode = found.preprocessor_for(Compass(4)).transform
@@ -98,7 +83,7 @@ def test_own_space_alone_and_nested():
 
 
 def test_without_the_plugin_the_space_is_refused_by_name():
-    from compass_agents.spaces import Compass
+    from example_compass.spaces import Compass
     from rlcatalog.errors import UnsupportedSpaceError
 
     space = gym.spaces.Dict({"heading": Compass(8)})
@@ -107,7 +92,7 @@ def test_without_the_plugin_the_space_is_refused_by_name():
 
 
 def test_trains_under_ppo(recwarn):
-    from compass_agents.spaces import Compass
+    from example_compass.spaces import Compass
     from rlcatalog_ppo import PPO
 
     class Steering(gym.Env):
@@ -137,10 +122,10 @@ def test_broken_variant_is_reported_and_harms_nobody():
     spec = importlib.util.spec_from_file_location("broken_plugin", Path(__file__).with_name("broken_plugin.py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    entry = PluginEntryPoint(module, "compass-agents")
+    entry = PluginEntryPoint(module, "example-compass")
     with pytest.warns(PluginWarning, match="'rlcatalog_model' is not a hook of rlcatalog. Did you mean"):
         found = isolated_catalog(entry, *INSTALLED)
-    assert [r.status for r in found.plugins if r.distribution == "compass-agents"] == ["failed"]
+    assert [r.status for r in found.plugins if r.distribution == "example-compass"] == ["failed"]
     assert rlcatalog.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS, catalog=found).act(
         np.zeros((1, 4), np.float32)
     ).logp.shape == (1,)
@@ -154,5 +139,5 @@ def test_keeps_the_contracts():
         "trunk-glu-names_are_its_own": short,
         "preprocessor-compass-names_are_its_own": short,
     }
-    ended = check_plugin("compass-agents", catalog=catalog(), expected=expected)
+    ended = check_plugin("example-compass", catalog=catalog(), expected=expected)
     assert sum(outcome.status == "passed" for outcome in ended) > 40

@@ -18,18 +18,18 @@ from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import MissingPluginError
 from rlcatalog.plugins.discovery import scan
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "example" / "src" / "compass_agents"
+EXAMPLE = Path(__file__).resolve().parents[2] / "example" / "src" / "example_compass"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """A folder in which the plugin is installed."""
     folder = tmp_path_factory.mktemp("compass")
-    shutil.copytree(EXAMPLE, folder / "compass_agents")
-    info = folder / "compass_agents-3.1.dist-info"
+    shutil.copytree(EXAMPLE, folder / "example_compass")
+    info = folder / "example_compass-3.1.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: compass-agents\nVersion: 3.1\n")
-    (info / "entry_points.txt").write_text("[rlcatalog.plugins]\ncompass = compass_agents.plugin\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: example-compass\nVersion: 3.1\n")
+    (info / "entry_points.txt").write_text("[rlcatalog.plugins]\ncompass = example_compass.plugin\n")
     return folder
 
 
@@ -39,7 +39,7 @@ def found_here(installed):
 
     def forget():
         default_catalog.cache_clear(), scan.cache_clear()
-        for name in [name for name in sys.modules if name.partition(".")[0] == "compass_agents"]:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "example_compass"]:
             del sys.modules[name]
 
     try:
@@ -82,7 +82,7 @@ def run(local_ray, installed):
     found = {"bare": local_ray.get_runtime_context().get_node_id()}
     checkpoint = installed.parent / "checkpoint"
     with node(local_ray, installed) as found["equipped"], found_here(installed):
-        rlcatalog_rllib.configure(config, "CartPole-v1", model={"custom_model": "glu", "compass_width": 12})
+        rlcatalog_rllib.configure(config, "CartPole-v1", model={"custom_model": "glu", "example_compass_width": 12})
         algo = config.copy(copy_frozen=False).env_runners(**asking).build_algo()
         algo.train()
         found["models"] = algo.env_runner_group.foreach_env_runner(
@@ -101,17 +101,17 @@ def run(local_ray, installed):
 
 def test_a_plugins_model_is_used_by_name_on_another_node(run):
     found, _ = run
-    assert found["models"] == [["compass_agents.torch", 24, found["equipped"]]]
+    assert found["models"] == [["example_compass.torch", 24, found["equipped"]]]
     assert found["equipped"] != found["bare"]
 
 
 def test_a_node_without_the_plugin_is_named_with_the_package(run):
     found, _ = run
-    assert "compass-agents" in found["missing"]
+    assert "example-compass" in found["missing"]
     assert f"Ray node {found['bare']}" in found["missing"]
 
 
 def test_a_checkpoint_whose_plugin_is_missing_is_refused(run, local_ray):
     _, checkpoint = run
-    with pytest.raises(MissingPluginError, match=r"compass-agents.*pip install compass-agents"):
+    with pytest.raises(MissingPluginError, match=r"example-compass.*pip install example-compass"):
         Algorithm.from_checkpoint(checkpoint)

@@ -25,7 +25,7 @@ TRAINING_SCRIPT = """
     from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, to_policy
 
     model = PPO(CatalogPolicy, "CartPole-v1", n_steps=32, batch_size=32, device="cpu",
-                policy_kwargs={"model_config": {"custom_model": "glu", "compass_width": 8}})
+                policy_kwargs={"model_config": {"custom_model": "glu", "example_compass_width": 8}})
     before = model.policy.model.get_weights()
     model.learn(64)
     assert any((value != before[name]).any() for name, value in model.policy.model.get_weights().items())
@@ -43,11 +43,11 @@ TRAINING_SCRIPT = """
 def trained(tmp_path_factory):
     """Run the script where the example is installed, its package and its metadata; return what it printed and saved."""
     folder = tmp_path_factory.mktemp("example")
-    metadata = folder / "site" / "compass_agents-1.0.dist-info"
+    metadata = folder / "site" / "example_compass-1.0.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: compass-agents\nVersion: 1.0\n", encoding="utf-8")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: example-compass\nVersion: 1.0\n", encoding="utf-8")
     (metadata / "entry_points.txt").write_text(
-        "[rlcatalog.plugins]\ncompass = compass_agents.plugin\n", encoding="utf-8"
+        "[rlcatalog.plugins]\ncompass = example_compass.plugin\n", encoding="utf-8"
     )
     where = map(str, (EXAMPLE / "src", folder / "site"))
     found = warm.run(["-c", textwrap.dedent(TRAINING_SCRIPT), str(folder), *where], folder)
@@ -56,14 +56,14 @@ def trained(tmp_path_factory):
 
 
 def test_a_third_partys_plugin_is_used_by_name_alone(trained):
-    assert "compass_agents" not in TRAINING_SCRIPT
-    assert trained[0].split() == ["compass_agents.torch", "GatedNetwork", "NormalizedNetwork"]
+    assert "example_compass" not in TRAINING_SCRIPT
+    assert trained[0].split() == ["example_compass.torch", "GatedNetwork", "NormalizedNetwork"]
 
 
 def test_what_was_saved_names_the_plugin_that_is_missing_here(trained):
-    with pytest.raises(MissingPluginError, match="compass-agents"):
+    with pytest.raises(MissingPluginError, match="example-compass"):
         rlcatalog.load(trained[1] / "policy")
-    with pytest.raises(UnknownConfigKeyError, match="Unknown model config key 'compass_width'"):
+    with pytest.raises(UnknownConfigKeyError, match="Unknown model config key 'example_compass_width'"):
         PPO.load(trained[1] / "algorithm.zip")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from compass_agents.config import CompassConfig
+from example_compass.config import CompassConfig
 from rlcatalog.config import read_config
 from rlcatalog.models import DenseSpec, output_spec
 from rlcatalog_tf import Dense, TFModelV2, activation
@@ -21,7 +21,7 @@ class GatedNetwork(TFModelV2):
         self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        width = read_config(self.model_config, CompassConfig).compass_width
+        width = read_config(self.model_config, CompassConfig).example_compass_width
         self.gated = Dense(math.prod(obs_space.shape), DenseSpec(2 * width, weights="xavier_uniform"))
         self.logits = self.value = None
         if num_outputs is None:

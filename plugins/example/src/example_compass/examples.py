@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gymnasium.spaces import Discrete
 
-from compass_agents.spaces import Compass
+from example_compass.spaces import Compass
 from rlcatalog_testing import Example
 
 

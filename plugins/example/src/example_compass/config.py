@@ -11,4 +11,4 @@ from msgspec import Meta
 class CompassConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of the gated network."""
 
-    compass_width: Annotated[int, Meta(ge=1, description="width of the gated layer")] = 64
+    example_compass_width: Annotated[int, Meta(ge=1, description="width of the gated layer")] = 64

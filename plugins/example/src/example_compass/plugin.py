@@ -7,7 +7,7 @@ from rlcatalog import Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, Request
 
 def match_compass(request: Request) -> Match | NoMatch:
     """The codec is for our own kind of space alone."""
-    if request.obs.is_a("compass_agents.spaces.Compass"):
+    if request.obs.is_a("example_compass.spaces.Compass"):
         return Match(Rank.SPECIFIC, "the space is a Compass")
     return NoMatch("takes Compass spaces only")
 
@@ -21,7 +21,7 @@ def match_vector(request: Request) -> Match | NoMatch:
 
 def describe_glu(request: Request) -> list[Stage]:
     """The stages `rlcatalog explain` prints."""
-    width = request.config["compass_width"]
+    width = request.config["example_compass_width"]
     stages = [Stage("gated layer", (width,))]
     return stages if request.num_outputs is None else [*stages, Stage("logits", (request.num_outputs,))]
 
@@ -31,10 +31,10 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
     return [
         PreprocessorSpec(
             name="compass",
-            targets={"numpy": "compass_agents.preprocessor:CompassPreprocessor"},
+            targets={"numpy": "example_compass.preprocessor:CompassPreprocessor"},
             summary="Compass: cosine and sine of the heading",
             match=match_compass,
-            examples="compass_agents.examples:examples",
+            examples="example_compass.examples:examples",
         )
     ]
 
@@ -45,16 +45,16 @@ def rlcatalog_models() -> list[ModelSpec]:
         # Without a match function a model is only chosen by name: {"custom_model": "glu"}.
         ModelSpec(
             name="glu",
-            targets={"torch": "compass_agents.torch:GatedNetwork", "tf": "compass_agents.tf:GatedNetwork"},
+            targets={"torch": "example_compass.torch:GatedNetwork", "tf": "example_compass.tf:GatedNetwork"},
             summary="one gated linear layer",
             describe=describe_glu,
-            config="compass_agents.config:CompassConfig",
+            config="example_compass.config:CompassConfig",
         ),
         # An override answers to its victim's name and names the victim.
         ModelSpec(
             name="fcnet",
             overrides="rlcatalog-fcnet/fcnet",
-            targets={"torch": "compass_agents.torch:NormalizedNetwork", "tf": "compass_agents.tf:NormalizedNetwork"},
+            targets={"torch": "example_compass.torch:NormalizedNetwork", "tf": "example_compass.tf:NormalizedNetwork"},
             summary="fully connected layers, each followed by layer normalisation",
             match=match_vector,
             reads=("fcnet_hiddens", "fcnet_activation"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from compass_agents.config import CompassConfig
+from example_compass.config import CompassConfig
 from rlcatalog.config import read_config
 from rlcatalog_torch import TorchModelV2, activation, normc_initializer
 
@@ -28,7 +28,7 @@ class GatedNetwork(TorchModelV2):
         self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        width = read_config(self.model_config, CompassConfig).compass_width
+        width = read_config(self.model_config, CompassConfig).example_compass_width
         self.gated = nn.Linear(math.prod(obs_space.shape), 2 * width)
         self.glu = nn.GLU()
         self.logits = self.value = None
