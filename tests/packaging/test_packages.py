@@ -47,8 +47,8 @@ def find_packages() -> list[Package]:
 
 PACKAGES = find_packages()
 PLUGINS = [package for package in PACKAGES if not package.is_kernel]
-#: Two library packages are imported by name alone.
-DECLARING = [package for package in PLUGINS if package.distribution not in ("rlcatalog-policy", "rlcatalog-cli")]
+#: The command line declares nothing: it looks for what others declare.
+DECLARING = [package for package in PLUGINS if package.distribution != "rlcatalog-cli"]
 
 
 def by_name(packages):

@@ -109,7 +109,7 @@ def wrong_contents(wheel: Path, distribution: str) -> list[str]:
     wrong = [f"a second top entry: {top}" for top in sorted({n.split("/")[0] for n in names} - {module, info})]
     wrong += [f"not for users: {n}" for n in names if {"tests", "__pycache__", "conftest.py"} & set(n.split("/"))]
     wrong += [f"not for users: {n}" for n in names if n.split("/")[-1].startswith("test_")]
-    expected = {"rlcatalog": "", "rlcatalog-policy": "", "rlcatalog-cli": "rlcatalog = rlcatalog_cli:main"}
+    expected = {"rlcatalog": "", "rlcatalog-cli": "rlcatalog = rlcatalog_cli:main"}
     if expected.get(distribution, f"{module}.plugin") not in entry_points:
         wrong.append("its entry point is missing")
     if f"{module}/py.typed" not in names:

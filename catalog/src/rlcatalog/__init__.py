@@ -41,12 +41,12 @@ def _bring(package: str, name: str, asked: str) -> Any:
     try:
         return getattr(importlib.import_module(package), name)
     except ModuleNotFoundError as error:
-        if error.name != package:
+        if error.name != package.partition(".")[0]:
             raise
         from rlcatalog.errors import MissingPluginError
         from rlcatalog.plugins import public_index
 
-        raise MissingPluginError(f"{asked} {public_index.how_to_get(package.replace('_', '-'))}") from None
+        raise MissingPluginError(f"{asked} {public_index.how_to_get(str(error.name).replace('_', '-'))}") from None
 
 
 # --- what the rooms below are given ----------------------------------------------------------------------------------
@@ -56,5 +56,5 @@ provided.provide(
     frameworks=lambda: importlib.import_module("rlcatalog.plugins.loading").load_indexed("framework"),
     framework_names=lambda: importlib.import_module("rlcatalog.plugins.public_index").frameworks(),
     action_codecs=lambda: importlib.import_module("rlcatalog.plugins.loading").load_indexed("action_codec"),
-    pipeline_svg=lambda: _bring("rlcatalog_cli", "pipeline_svg", "The picture of an explanation"),
+    pipeline_svg=lambda: _bring("rlcatalog_cli.picture", "pipeline_svg", "The picture of an explanation"),
 )

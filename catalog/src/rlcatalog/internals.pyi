@@ -15,7 +15,6 @@ from .choice.showing import (
     provider as provider,
     shape_rows as shape_rows,
 )
-from .choice.summary import counted as counted
 from .config.keys import Key as Key
 from .frameworks.contract import Acting as Acting
 from .frameworks.ops import NUMPY_OPS as NUMPY_OPS
@@ -25,7 +24,7 @@ from .models.views import ViewRequirement as ViewRequirement
 from .observations.batches import alike as alike, stack as stack
 from .observations.filter import make_filter as make_filter
 from .plugins import public_index as public_index
-from .plugins.calling import blamed as blamed
+from .plugins.component import blamed as blamed
 from .plugins.discovery import (
     Candidate as Candidate,
     candidates as candidates,
@@ -34,7 +33,7 @@ from .plugins.discovery import (
     scan as scan,
 )
 from .plugins.names import Owners as Owners
-from .plugins.record import PluginRecord as PluginRecord
+from .plugins.registry import PluginRecord as PluginRecord
 from .spaces.action_codecs import codec_class as codec_class
 from .spaces.as_json import MOST_ENTRIES as MOST_ENTRIES, space_from_json as space_from_json
 from .spaces.info import KINDS as KINDS

@@ -11,7 +11,7 @@ from rlcatalog.errors import shown
 from rlcatalog.models import ModelPart
 from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins import Component
-from rlcatalog.plugins.calling import blamed, named
+from rlcatalog.plugins.component import blamed, named
 from rlcatalog.spaces import SpaceInfo
 
 

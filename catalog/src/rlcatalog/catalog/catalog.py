@@ -27,7 +27,7 @@ from rlcatalog.observations import Preprocessor
 from rlcatalog.observations.unclaimed import Unclaimed
 from rlcatalog.plugins import Component, Request
 from rlcatalog.plugins.loading import refuse_while_loading
-from rlcatalog.plugins.record import PluginRecord
+from rlcatalog.plugins.registry import PluginRecord
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from rlcatalog.choice import Explanation
 if TYPE_CHECKING:
     import gymnasium
 
-    from rlcatalog.plugins.record import PluginRecord
+    from rlcatalog.plugins.registry import PluginRecord
 
 C = TypeVar("C", bound=type)
 

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from rlcatalog.catalog.lookup_cache import LookupCache
+from rlcatalog.catalog.lookups import LookupCache
 from rlcatalog.choice.in_process import (
     in_process_dist,
     in_process_filter,
@@ -27,9 +27,8 @@ from rlcatalog.plugins import Component
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import normalize, scan
 from rlcatalog.plugins.loading import is_strict, load_plugins
-from rlcatalog.plugins.record import PluginRecord
-from rlcatalog.plugins.registry import Registry
-from rlcatalog.plugins.reporting import tell
+from rlcatalog.plugins.registry import PluginRecord, Registry
+from rlcatalog.reporting import tell
 
 C = TypeVar("C", bound=type)
 

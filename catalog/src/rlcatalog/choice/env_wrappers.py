@@ -8,7 +8,7 @@ from typing import Any
 from rlcatalog.choice.selection import Verdict, verdict
 from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.plugins import Component, Request
-from rlcatalog.plugins.calling import blamed, call_target
+from rlcatalog.plugins.component import blamed, call_target
 from rlcatalog.spaces import SpaceInfo
 
 #: Where an environment notes which component made it, so that wrapping twice is wrapping once.

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rlcatalog.errors import AmbiguousChoiceError, CatalogError, PartError, PluginWarning
 from rlcatalog.plugins import Component
-from rlcatalog.plugins.reporting import tell_once
+from rlcatalog.reporting import tell_once
 
 T = TypeVar("T")
 

@@ -14,7 +14,6 @@ from rlcatalog.choice.action_plan import ActionPlan
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.showing import explanation_sheet
 from rlcatalog.choice.slots import MODEL_SLOTS
-from rlcatalog.choice.summary import Summary, described
 from rlcatalog.choice.unread import unread_keys
 from rlcatalog.config.kernel_keys import IDLE_WITH_MEMORY, READ_BY_KERNEL, READ_WITH_MEMORY
 from rlcatalog.config.schema import ModelConfig
@@ -233,14 +232,6 @@ class Explanation:
             MissingExtraError: drawsvg is not installed.
         """
         return provided.pipeline_svg(self.as_dict())
-
-    def summary(self) -> Summary | None:
-        """Return the layers of the model with their shapes and their numbers of weights; nothing is built.
-
-        Returns:
-            The summary; None where a part does not say how many weights it has (`Policy.summary` counts them).
-        """
-        return described(self.resolution.model_parts, self.resolution.framework, self.resolution.layers)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, the `--json` form."""

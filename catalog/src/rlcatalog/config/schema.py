@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlcatalog.config.deprecation import warn_deprecated
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import KernelConfig
 from rlcatalog.config.keys import Key, convert, keys_of
@@ -28,6 +27,7 @@ from rlcatalog.errors import (
 )
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.registry import Registry
+from rlcatalog.reporting import warn_deprecated
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
-from .assembly import ModelPart as ModelPart, assemble as assemble
+from .assembly import Host as Host, ModelPart as ModelPart, assemble as assemble
 from .inside import (
     Inside as Inside,
+    check_time_major as check_time_major,
     held_by as held_by,
+    in_row_order as in_row_order,
     is_model as is_model,
     models_inside as models_inside,
     set_weights_of as set_weights_of,
     weights_of as weights_of,
 )
-from .interface_host import Host as Host
 from .layers import (
     DenseSpec as DenseSpec,
     OutputPlan as OutputPlan,
@@ -26,4 +27,3 @@ from .model import (
 )
 from .past_inputs import Past as Past, memory_outputs as memory_outputs
 from .separate_value import SeparateValue as SeparateValue, ValueSide as ValueSide
-from .time_major import check_time_major as check_time_major, in_row_order as in_row_order

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations import preprocessor_of
 from rlcatalog.spaces.values import first_tensor
@@ -185,3 +187,36 @@ def weights_of(model: Any) -> dict[str, Any]:
 def set_weights_of(model: Any, weights: Mapping[str, Any]) -> None:
     """Set all weights of a model, whatever its class calls `set_weights` (see `ModelV2.set_weights`)."""
     model._rlcatalog.set_weights(model, weights)
+
+
+def in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
+    """Complete the `value_function` of a recurrent model, which flattens what `forward_rnn` has kept.
+
+    After a time-major pass its values follow one another as `[T, B]` does; the caller's rows follow as `[B, T]`.
+    """
+
+    @functools.wraps(value_function)
+    def completed(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
+        inside = self._rlcatalog
+        timed, inside.timed = inside.timed, None  # what an override takes from its base is turned once
+        try:
+            value = value_function(self, *args, **kwargs)
+        finally:
+            inside.timed = timed
+        return value if timed is None else inside.batch_major(value, *timed)
+
+    return completed
+
+
+def check_time_major(model: ModelV2, found: tuple[int | None, ...], steps: int | None, sequences: int | None) -> None:
+    """Raise unless the outputs of a time-major `forward_rnn` begin with `[T, B]`; None is an unknown length.
+
+    Raises:
+        ModelContractError: They do not.
+    """
+    known = zip(found[:2], (steps, sequences), strict=False)
+    if len(found) > 2 and any(None not in (n, expected) and n != expected for n, expected in known):
+        raise ModelContractError(
+            f"{type(model).__name__}.forward_rnn() must return outputs [T, B, n] under _time_major, as its inputs are"
+            f" [T, B, obs_size]: expected ({steps}, {sequences}, n), found {found}. Do not turn them back."
+        )

@@ -11,7 +11,7 @@ from rlcatalog.errors import CatalogError, ModelContractError, reason, shown
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.unclaimed import Unclaimed
 from rlcatalog.plugins import Component
-from rlcatalog.plugins.calling import blamed, call_target
+from rlcatalog.plugins.component import blamed, call_target
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import TensorOps

@@ -9,8 +9,7 @@ from rlcatalog.errors import CatalogError, DuplicateNameError
 from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.names import Owners, Settled, settle, settle_entries
 from rlcatalog.plugins.process_wide import ProcessWideSpec
-from rlcatalog.plugins.record import Loaded, PluginRecord
-from rlcatalog.plugins.registry import Registry, check_frameworks, unknown_key
+from rlcatalog.plugins.registry import Loaded, PluginRecord, Registry, check_frameworks, unknown_key
 
 
 def assign(registry: Registry, loaded: Sequence[tuple[PluginRecord, Loaded]], owners: Owners) -> None:

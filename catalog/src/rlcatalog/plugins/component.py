@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rlcatalog.errors import CatalogError, NotServedError, PartError, raised_as, shown
+from rlcatalog.errors import CatalogError, ModelContractError, NotServedError, PartError, raised_as, shown
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.declarations import Declaration
@@ -154,3 +155,46 @@ class Component:
 def _framework_of(target: str) -> str | None:
     """Return the framework that a target is code for; None: of none."""
     return target if target in {*frameworks(), *public_index.frameworks()} else None
+
+
+def call_target(component: Component, framework: str, *arguments: Any, **options: Any) -> Any:
+    """Call a part's target and return what it makes.
+
+    Raises:
+        CatalogError: It cannot be imported, or refuses the arguments.
+        PartError: It raised anything else.
+    """
+    target = component.load(framework)
+    with blamed(component):
+        return target(*arguments, **options)
+
+
+@contextmanager
+def named(component: Component) -> Iterator[None]:
+    """Run a part's code; where it breaks its contract, the error says whose part it is."""
+    try:
+        yield
+    except ModelContractError as error:
+        if component.distribution and component.provider not in str(error):
+            error.args = (f"{component.kind} {component.name!r} ({component.provider}): {error}",)
+        raise
+
+
+@contextmanager
+def blamed(component: Component, what: str = "") -> Iterator[None]:
+    """Run a part's code under its name.
+
+    Args:
+        component: The part.
+        what: What of it runs, where the message should say: a method's name.
+
+    Raises:
+        PartError: The code raised something that is not ours.
+    """
+
+    def error(why: str) -> PartError:
+        who = f"{component.kind} {component.name!r} ({component.provider}){what and f': its {what}'}"
+        return PartError(f"{who} raised {why}", component)
+
+    with raised_as(error, CatalogError):  # ours is about the environment, the observation or the config
+        yield

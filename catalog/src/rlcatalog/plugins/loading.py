@@ -51,9 +51,8 @@ from rlcatalog.plugins.discovery import (
 )
 from rlcatalog.plugins.names import Owners
 from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
-from rlcatalog.plugins.record import Loaded, PluginRecord
-from rlcatalog.plugins.registry import Registry
-from rlcatalog.plugins.reporting import tell
+from rlcatalog.plugins.registry import Loaded, PluginRecord, Registry
+from rlcatalog.reporting import tell
 
 #: Hook name → the declaration its list must hold.
 HOOK_RETURNS: dict[str, type[Declaration]] = {

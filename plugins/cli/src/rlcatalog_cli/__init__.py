@@ -1,4 +1,4 @@
-"""Command line: `list`, `explain` and `summary`, and the commands that the installed plugins add."""
+"""Command line: `list` and `explain`, and the commands that the installed plugins add."""
 
 import lazy_loader
 

@@ -22,7 +22,7 @@ from rlcatalog.errors import (
     one_line,
     shown,
 )
-from rlcatalog_cli.explaining import explain, summary
+from rlcatalog_cli.explaining import explain
 from rlcatalog_cli.isolation import aside, catalog_of_survivors, only_answers, print_json
 from rlcatalog_cli.options import AS_JSON, Command
 from rlcatalog_cli.printing import escape
@@ -86,7 +86,7 @@ def program(
 _LONGEST = 2_000
 
 #: Commands that need nothing but the kernel.
-OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain, "summary": summary}
+OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain}
 
 
 def make_app(argv: Sequence[str]) -> typer.Typer:

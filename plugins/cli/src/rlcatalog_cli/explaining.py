@@ -1,4 +1,4 @@
-"""`rlcatalog explain` and `rlcatalog summary`: what a lookup chooses for an environment, and of what layers."""
+"""`rlcatalog explain`: what a lookup chooses for an environment."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from typing import Annotated, Any
 
 import typer
 
-import rlcatalog
 from rlcatalog.catalog import Catalog, default_catalog, make_env
 from rlcatalog_cli.arguments import key_values
 from rlcatalog_cli.isolation import aside, print_json
 from rlcatalog_cli.options import AS_JSON
 
-_ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
-_FRAMEWORK = typer.Option(help="torch or tf.")
-_MODEL = typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; may be given again.")
+ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
+FRAMEWORK = typer.Option(help="torch or tf.")
+MODEL = typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; may be given again.")
 
 
 def explain(
-    env_id: Annotated[str, _ENV],
-    framework: Annotated[str | None, _FRAMEWORK] = None,
-    model: Annotated[list[str] | None, _MODEL] = None,
+    env_id: Annotated[str, ENV],
+    framework: Annotated[str | None, FRAMEWORK] = None,
+    model: Annotated[list[str] | None, MODEL] = None,
     all_candidates: Annotated[bool, typer.Option("--all", help="Also the parts that did not match, and why.")] = False,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it as well, into this file.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Say which parts fit an environment, why, and the shapes along the way."""
-    with aside(), _wrapped(env_id, model or []) as (catalog, config, env, wrappers):
+    with aside(), wrapped_env(env_id, model or []) as (catalog, config, env, wrappers):
         explanation = catalog.explain(env.observation_space, env.action_space, config, framework)
         found = explanation.as_dict()
         if svg is not None:
@@ -48,28 +47,8 @@ def explain(
         print(f"picture: {svg}")
 
 
-def summary(
-    env_id: Annotated[str, _ENV],
-    framework: Annotated[str | None, _FRAMEWORK] = None,
-    model: Annotated[list[str] | None, _MODEL] = None,
-    as_json: Annotated[bool, AS_JSON] = False,
-) -> None:
-    """Print the layers of the model for an environment, with their shapes and their numbers of weights."""
-    with aside(), _wrapped(env_id, model or []) as (catalog, config, env, _):
-        spaces = env.observation_space, env.action_space
-        found = catalog.explain(*spaces, config, framework).summary()
-        if found is None:  # a part does not say: a model is built, and its weights counted
-            found = rlcatalog.build(*spaces, config, framework, catalog=catalog).summary()
-    if as_json:
-        print_json({"env": env_id, **found.as_dict()})
-        return
-    from rlcatalog_cli.printing import print_summary
-
-    print_summary(env_id, found)
-
-
 @contextmanager
-def _wrapped(env_id: str, model: list[str]) -> Iterator[tuple[Catalog, dict[str, Any], Any, Any]]:
+def wrapped_env(env_id: str, model: list[str]) -> Iterator[tuple[Catalog, dict[str, Any], Any, Any]]:
     """Make an environment, wrapped as a config asks for: the catalog, the config, the environment, its wrappers."""
     catalog = default_catalog()
     config = key_values(model, "--model")

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from rlcatalog.choice import Summary
 from rlcatalog.internals import (
     SHOWN_SLOTS,
     PluginRecord,
@@ -133,12 +132,12 @@ def print_explanation(env_id: str, found: dict[str, Any], *, all_candidates: boo
         console.print(f"[bold yellow]nothing reads[/]: {escape(', '.join(found['unread']))}", soft_wrap=True)
 
 
-def print_summary(env_id: str, found: Summary) -> None:
+def print_summary(env_id: str, found: Any) -> None:
     """Print the layers of a model.
 
     Args:
         env_id: The environment, as it was typed.
-        found: The summary.
+        found: The summary, of rlcatalog-policy.
     """
     console = Console()
     console.print(f"[bold]{escape(env_id)}[/]  model: {escape(found.title)}  framework: {found.framework}")

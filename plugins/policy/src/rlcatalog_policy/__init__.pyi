@@ -26,4 +26,5 @@ from .policy import Policy as Policy
 from .saving import forget as forget
 from .state import State as State
 from .stepper import Stepper as Stepper, autoreset_of as autoreset_of
+from .summary import Summary as Summary
 from .tensors import TensorFile as TensorFile, to_bytes as to_bytes

@@ -11,7 +11,7 @@ import numpy as np
 
 import rlcatalog_policy  # whose door shows `Frozen`, a subclass of what stands here
 from rlcatalog.actions import action_codec
-from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution, Summary
+from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import (
     ActionMaskError,
     CatalogError,
@@ -22,7 +22,7 @@ from rlcatalog.errors import (
     reason,
 )
 from rlcatalog.frameworks import Backend, Evaluation, Step, frameworks, require_framework
-from rlcatalog.internals import Acting, counted, make_filter, public_index, stored_class
+from rlcatalog.internals import Acting, make_filter, public_index, stored_class
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
 from rlcatalog_policy.conformity import Conformity, check_dists
 from rlcatalog_policy.copying import copied, pickled, unpickled
@@ -34,6 +34,7 @@ from rlcatalog_policy.saving import save
 from rlcatalog_policy.showing import policy_sheet
 from rlcatalog_policy.state import Memory, State
 from rlcatalog_policy.stepper import Stepper
+from rlcatalog_policy.summary import Summary, announced, counted
 from rlcatalog_policy.training_batch import check_batch
 
 if TYPE_CHECKING:
@@ -424,7 +425,7 @@ class Policy:
 
     def summary(self) -> Summary:
         """Return the layers of the model, with their shapes and their numbers of weights."""
-        if (known := self.explain().summary()) is not None:
+        if (known := announced(self.resolution)) is not None:
             return known
         arrays = ((name, array.shape) for name, array in weights_of(self.model).items())
         return counted(self.resolution.model_parts, self.framework, arrays)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from rlcatalog.choice.showing import Sheet, Table
-from rlcatalog.plugins import Stage
+from rlcatalog.choice import Resolution
+from rlcatalog.internals import Sheet, Table
 
 Shape = tuple[int, ...]
 #: A model may have thousands of layers; its whole table is in `Summary.layers`.
@@ -105,20 +105,14 @@ class Summary:
         return " around ".join(reversed(self.parts))
 
 
-def described(parts: tuple[str, ...], framework: str, stages: Iterable[Stage]) -> Summary | None:
-    """Return the summary of a model that is not built, or None where a part of it does not announce its weights.
-
-    Args:
-        parts: The names of the model's parts, from the inside out.
-        framework: `"torch"` or `"tf"`.
-        stages: Its stages.
-    """
+def announced(resolution: Resolution) -> Summary | None:
+    """Return the summary of a model that is not built, or None where a part of it does not announce its weights."""
     layers = []
-    for stage in stages:
+    for stage in resolution.layers:
         if stage.weights is None or not stage.whole:
             return None
         layers.append(Layer(stage.name, stage.shape, stage.weights))
-    return Summary(parts, framework, tuple(layers), built=False)
+    return Summary(resolution.model_parts, resolution.framework, tuple(layers), built=False)
 
 
 def counted(parts: tuple[str, ...], framework: str, weights: Iterable[tuple[str, Shape]]) -> Summary:

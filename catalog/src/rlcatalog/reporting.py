@@ -1,7 +1,8 @@
-"""Warnings about plugins: each is said once, and none ends what its reader was doing."""
+"""Warnings: about plugins, each once per process; and about what the user wrote, shown where the user's code is."""
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 from rlcatalog.errors import PluginWarning
@@ -31,3 +32,21 @@ def tell_once(text: str, about: tuple[str, ...], category: type[PluginWarning] =
     if about not in _SAID:
         _SAID.add(about)
         tell(text, category, stacklevel=4)
+
+
+def warn_deprecated(text: str) -> None:
+    """Issue a DeprecationWarning for the first caller outside rlcatalog and its packages."""
+    warn_caller(text, DeprecationWarning)
+
+
+def warn_caller(text: str, category: type[Warning]) -> None:
+    """Issue a warning for the first caller outside rlcatalog and its packages.
+
+    Args:
+        text: The warning.
+        category: Its category.
+    """
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rlcatalog"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)

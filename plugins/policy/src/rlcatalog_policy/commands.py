@@ -1,0 +1,30 @@
+"""The command `summary`: the layers of the model for an environment."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import rlcatalog
+from rlcatalog_cli import AS_JSON, aside, print_json, wrapped_env
+from rlcatalog_cli.explaining import ENV, FRAMEWORK, MODEL
+from rlcatalog_policy.summary import announced
+
+
+def summary(
+    env_id: Annotated[str, ENV],
+    framework: Annotated[str | None, FRAMEWORK] = None,
+    model: Annotated[list[str] | None, MODEL] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Print the layers of the model for an environment, with their shapes and their numbers of weights."""
+    with aside(), wrapped_env(env_id, model or []) as (catalog, config, env, _):
+        spaces = env.observation_space, env.action_space
+        found = announced(catalog.resolve(*spaces, config, framework))
+        if found is None:  # a part does not say: a model is built, and its weights counted
+            found = rlcatalog.build(*spaces, config, framework, catalog=catalog).summary()
+    if as_json:
+        print_json({"env": env_id, **found.as_dict()})
+        return
+    from rlcatalog_cli.printing import print_summary
+
+    print_summary(env_id, found)
