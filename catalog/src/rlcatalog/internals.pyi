@@ -2,7 +2,7 @@ from ._version import __version__ as __version__
 from .actions.distribution import stored_class as stored_class
 from .actions.lowering import carried as carried
 from .actions.masks import mask_entry as mask_entry, mask_steps as mask_steps
-from .catalog.environments import look_here as look_here
+from .catalog.default import look_here as look_here
 from .choice.env_wrappers import asked as asked
 from .choice.selection import Verdict as Verdict
 from .choice.showing import (

@@ -1,2 +1,2 @@
 from .catalog import Catalog as Catalog, default_catalog as default_catalog
-from .environments import make_env as make_env
+from .default import make_env as make_env

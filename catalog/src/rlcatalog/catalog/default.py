@@ -1,12 +1,16 @@
-"""The default catalog's lookups, as functions at the top of the package."""
+"""The default catalog's lookups as functions, and environments by id."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog.catalog import default_catalog
 from rlcatalog.choice import Explanation
+from rlcatalog.errors import UnknownNameError, reason, shown
 
 if TYPE_CHECKING:
     import gymnasium
@@ -59,3 +63,33 @@ def register_preprocessor(name: str, **options: Any) -> Callable[[C], C]:
 def register_filter(name: str, **options: Any) -> Callable[[C], C]:
     """Return a decorator that registers a filter for `observation_filter`; see `Catalog.register_filter`."""
     return default_catalog().register_filter(name, **options)  # type: ignore[no-any-return]
+
+
+def look_here(module: str) -> None:
+    """Let a module that was named and lies in the working folder be found, as `python` finds it; others come first."""
+    root, here = module.partition(".")[0], Path.cwd()
+    if not root.isidentifier() or not ((here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()):
+        return
+    if str(here) not in sys.path and importlib.util.find_spec(root) is None:
+        sys.path.append(str(here))
+
+
+def make_env(env_id: str, **arguments: Any) -> Any:
+    """Make a Gymnasium environment.
+
+    Raises:
+        UnknownNameError: Gymnasium does not know it, or cannot make it.
+    """
+    import gymnasium
+
+    module, colon, _ = env_id.partition(":")
+    if colon:
+        look_here(module)
+    try:
+        return gymnasium.make(env_id, **arguments)
+    except (Exception, SystemExit) as error:  # of Gymnasium about the id, of a module it names, of the environment
+        hint = ""
+        if isinstance(error, gymnasium.error.UnregisteredEnv) and ":" not in env_id:
+            hint = f" Where a package registers it when imported, name the package: PACKAGE:{env_id}."
+        text = f"Environment {shown(env_id)} cannot be made: {reason(error)}{hint}"
+        raise UnknownNameError(text) from error
