@@ -112,7 +112,7 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables and pa
 	$(BIN)/python tools/gallery.py
 	$(BIN)/python tools/pictures.py
 
-dist: $(VENV)/.dist  ## build all packages into dist/, check them, run the tour in an empty environment and the demo in a bare clone
+dist: $(VENV)/.dev $(VENV)/.dist  ## build all packages into dist/, check them, run the tour in an empty environment and the demo in a bare clone
 	$(BIN)/python tools/dist.py
 
 version: $(VENV)/.dev  ## raise the version of all packages, V=0.2.0; see RELEASING.md

@@ -1,6 +1,7 @@
 """Builds what is released into `dist/`, and tries it: `make dist`.
 
-Every package becomes a wheel and a source archive; twine reads them as the index would. Then `rlcatalog[torch]` is
+Every package becomes a wheel and a source archive; twine reads them as the index would. Each package is
+installed alone and tried (`tests/packaging/test_packaging.py`). Then `rlcatalog[torch]` is
 installed from the wheels into an empty environment, with third parties at the versions of `requirements/demo.txt`, and
 the README's tour is run there; and the same from a bare clone by the README's install line. Last, `make demo` runs in
 the clone.
@@ -80,6 +81,8 @@ def main() -> None:
     files = build()
     print(f"{len(files)} files in {DIST.relative_to(ROOT)}; twine reads them")
     _run(sys.executable, "-m", "twine", "check", "--strict", *map(str, files), cwd=ROOT)
+    print("each package is installed alone from its wheel, loads, and is tried")
+    _run(sys.executable, "-m", "pytest", "-q", "tests/packaging/test_packaging.py", cwd=ROOT)
     with tempfile.TemporaryDirectory() as folder:
         wheels, clone = Path(folder) / "wheels", Path(folder) / "clone"
         wheels.mkdir()
