@@ -47,8 +47,6 @@ def find_packages() -> list[Package]:
 
 PACKAGES = find_packages()
 PLUGINS = [package for package in PACKAGES if not package.is_kernel]
-#: The command line declares nothing: it looks for what others declare.
-DECLARING = [package for package in PLUGINS if package.distribution != "rlcatalog-cli"]
 
 
 def by_name(packages):
@@ -65,7 +63,7 @@ def test_the_packages_are_found():
 def test_names_are_unique():
     for names in (
         [package.distribution for package in PACKAGES],
-        [name for package in DECLARING for name in package.project["entry-points"]["rlcatalog.plugins"]],
+        [name for package in PLUGINS for name in package.project["entry-points"]["rlcatalog.plugins"]],
     ):
         assert len(set(names)) == len(names)
 
@@ -80,7 +78,7 @@ def test_every_package_folder_looks_the_same(package):
     assert (package.source / "py.typed").is_file()
     assert list((package.folder / "tests").glob("test_*.py"))
     assert not (package.folder / "tests" / "__init__.py").exists()
-    if package in DECLARING:
+    if not package.is_kernel:
         assert (package.source / "plugin.py").read_text(encoding="utf-8").startswith('"""')
 
 
@@ -120,7 +118,7 @@ def test_every_plugin_bounds_the_kernel_it_needs(package):
     assert kernel.specifier.contains(__version__, prereleases=True)
 
 
-@by_name(DECLARING)
+@by_name(PLUGINS)
 def test_every_plugin_has_one_entry_point_its_plugin_module(package):
     assert list(package.project["entry-points"]["rlcatalog.plugins"].values()) == [f"{package.module}.plugin"]
 

@@ -13,12 +13,13 @@ from rlcatalog.choice import Pins, Resolution, model_stages
 from rlcatalog.choice.action_plan import NamedDistributions, plan_actions
 from rlcatalog.choice.in_process import in_process_model
 from rlcatalog.choice.unread import noting_found
-from rlcatalog.config import same, warn_caller
+from rlcatalog.config import same
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.values import snapshot
 from rlcatalog.errors import UnreadKeysWarning, UnsupportedSpaceError, UnusedMaskWarning
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.plugins import Request
+from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.in_process import in_process_preprocessor
 from rlcatalog.choice.selection import Choice, choose, repeat
 from rlcatalog.choice.unread import note_found
-from rlcatalog.config import warn_deprecated
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations.unclaimed import Unclaimed
 from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec, Request, public_index
 from rlcatalog.plugins.registry import Registry
+from rlcatalog.reporting import warn_deprecated
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:

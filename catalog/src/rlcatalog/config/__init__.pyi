@@ -1,4 +1,3 @@
-from ..reporting import warn_caller as warn_caller, warn_deprecated as warn_deprecated
 from .flat import read_config as read_config
 from .kernel_keys import KernelConfig as KernelConfig, NameOrCallable as NameOrCallable
 from .keys import convert as convert, keys_of as keys_of

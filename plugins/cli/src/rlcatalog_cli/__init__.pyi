@@ -1,8 +1,9 @@
 from .app import main as main
 from .arguments import key_values as key_values
-from .explaining import ENV as ENV, FRAMEWORK as FRAMEWORK, MODEL as MODEL, wrapped_env as wrapped_env
+from .explaining import wrapped_env as wrapped_env
 from .isolation import aside as aside, print_answer as print_answer, print_json as print_json
 from .options import AS_JSON as AS_JSON
+from .printing import print_summary as print_summary
 from .progress import Display as Display
 from .train_options import (
     CheckpointEvery as CheckpointEvery,

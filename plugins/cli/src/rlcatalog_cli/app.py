@@ -85,7 +85,7 @@ def program(
 #: Characters of a line of an error: whatever was typed, the terminal stays readable.
 _LONGEST = 2_000
 
-#: Commands that need nothing but the kernel.
+#: Commands that run before any plugin is loaded, this package's own plugin among them.
 OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": explain}
 
 
@@ -109,7 +109,7 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
         return app  # which looks for plugins itself
     with aside():
         registry = default_catalog().registry
-    known = [*OWN_COMMANDS, *registry.names(["command"])]
+    known = list(dict.fromkeys([*OWN_COMMANDS, *registry.names(["command"])]))
     if called is not None and called not in known:
         try:
             registry.get("command", called)
@@ -120,6 +120,8 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
             raise UnknownNameError(text) from None
     for component in registry.active("command"):
         name = registry.name_of(component)
+        if name in OWN_COMMANDS:
+            continue
         if called is not None and called in (name, component.address):
             app.command(called, cls=Command)(component.load("cli"))
         else:

@@ -14,15 +14,15 @@ from rlcatalog_cli.arguments import key_values
 from rlcatalog_cli.isolation import aside, print_json
 from rlcatalog_cli.options import AS_JSON
 
-ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
-FRAMEWORK = typer.Option(help="torch or tf.")
-MODEL = typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; may be given again.")
+_ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
+_FRAMEWORK = typer.Option(help="torch or tf.")
+_MODEL = typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; may be given again.")
 
 
 def explain(
-    env_id: Annotated[str, ENV],
-    framework: Annotated[str | None, FRAMEWORK] = None,
-    model: Annotated[list[str] | None, MODEL] = None,
+    env_id: Annotated[str, _ENV],
+    framework: Annotated[str | None, _FRAMEWORK] = None,
+    model: Annotated[list[str] | None, _MODEL] = None,
     all_candidates: Annotated[bool, typer.Option("--all", help="Also the parts that did not match, and why.")] = False,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it as well, into this file.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,

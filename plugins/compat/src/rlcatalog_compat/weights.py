@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import MODEL_DEFAULTS, ModelV2
-from rlcatalog.config import activation_name, warn_caller
+from rlcatalog.config import activation_name
 from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError
+from rlcatalog.reporting import warn_caller
 from rlcatalog_compat.tf_weights import assign_by_path, is_tensorflow, tf_source
 
 Array = np.ndarray[Any, Any]

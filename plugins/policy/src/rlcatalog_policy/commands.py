@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import typer
+
 import rlcatalog
-from rlcatalog_cli import AS_JSON, aside, print_json, wrapped_env
-from rlcatalog_cli.explaining import ENV, FRAMEWORK, MODEL
+from rlcatalog_cli import AS_JSON, ModelKeys, aside, print_json, print_summary, wrapped_env
 from rlcatalog_policy.summary import announced
 
 
 def summary(
-    env_id: Annotated[str, ENV],
-    framework: Annotated[str | None, FRAMEWORK] = None,
-    model: Annotated[list[str] | None, MODEL] = None,
+    env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
+    framework: Annotated[str | None, typer.Option(help="torch or tf.")] = None,
+    model: ModelKeys = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Print the layers of the model for an environment, with their shapes and their numbers of weights."""
@@ -25,6 +26,4 @@ def summary(
     if as_json:
         print_json({"env": env_id, **found.as_dict()})
         return
-    from rlcatalog_cli.printing import print_summary
-
     print_summary(env_id, found)

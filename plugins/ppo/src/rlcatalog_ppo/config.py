@@ -9,8 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import convert, keys_of, plain, warn_deprecated
+from rlcatalog.config import convert, keys_of, plain
 from rlcatalog.errors import CatalogWarning, ConfigError, UnknownConfigKeyError, nearest
+from rlcatalog.reporting import warn_deprecated
 from rlcatalog_ppo.schedules import check_schedule
 
 _Positive = Annotated[int, Meta(ge=1)]

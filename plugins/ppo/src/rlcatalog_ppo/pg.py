@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog.config import warn_deprecated
+from rlcatalog.reporting import warn_deprecated
 from rlcatalog_ppo.algorithm import OnPolicy
 from rlcatalog_ppo.config import PGConfig
 from rlcatalog_ppo.loss import PG_OBJECTIVE

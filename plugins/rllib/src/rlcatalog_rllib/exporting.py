@@ -7,9 +7,9 @@ from typing import Any
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from rlcatalog import Policy
-from rlcatalog.config import warn_deprecated
 from rlcatalog.errors import ModelContractError, UnknownNameError
 from rlcatalog.models import set_weights_of
+from rlcatalog.reporting import warn_deprecated
 from rlcatalog_rllib.recipe import build_policy
 from rlcatalog_rllib.spaces import original_space
 

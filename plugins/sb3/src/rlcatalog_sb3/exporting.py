@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 import rlcatalog
 from rlcatalog import Policy
-from rlcatalog.config import warn_deprecated
 from rlcatalog.errors import NotServedError
 from rlcatalog.models import set_weights_of, weights_of
+from rlcatalog.reporting import warn_deprecated
 from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
 from rlcatalog_sb3.translating import ACTIVATIONS
