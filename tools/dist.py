@@ -68,6 +68,16 @@ def try_install(folder: Path, *what: str) -> None:
     shutil.rmtree(folder / "venv")
 
 
+def clone_into(folder: Path) -> None:
+    """Clone what is committed into a new folder."""
+    _run("git", "clone", "--quiet", str(ROOT), str(folder), cwd=ROOT)
+
+
+def demo(clone: Path) -> None:
+    """Run the README's first command in a clone, which sets up its own `.venv`."""
+    _run("make", "demo", "STEPS=2000", cwd=clone)
+
+
 def _run(*command: str, cwd: Path) -> None:
     outer = ("RLCATALOG_", "PYTHON", "MAKE", "MFLAGS")  # variables of the make that runs this
     clean = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
@@ -88,11 +98,11 @@ def main() -> None:
         wheels.mkdir()
         print("rlcatalog[torch] is installed from the wheels into an empty environment, and the tour is run there")
         try_install(wheels, "--find-links", str(DIST), "rlcatalog[torch]")
-        _run("git", "clone", "--quiet", str(ROOT), str(clone), cwd=wheels)
+        clone_into(clone)
         print("the README's install line runs in a bare clone, and the tour in its environment")
         try_install(clone, ".[torch]")
         print("make demo sets up the clone and runs there")
-        _run("make", "demo", "STEPS=2000", cwd=clone)
+        demo(clone)
     print("all of it works")
 
 

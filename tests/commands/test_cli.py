@@ -11,7 +11,7 @@ import pytest
 import warm
 from command_line import forget
 
-from rlcatalog import default_catalog
+from rlcatalog import __version__, default_catalog
 
 
 def rlcatalog(*arguments, code=0, **where):
@@ -265,4 +265,4 @@ def test_the_version_is_printed_without_looking_for_plugins(capsys, monkeypatch)
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert not ended.value.code
-    assert capsys.readouterr().out == f"rlcatalog {rlcatalog.__version__}\n"
+    assert capsys.readouterr().out == f"rlcatalog {__version__}\n"

@@ -218,7 +218,7 @@ def test_a_command_and_a_notebook_draw_it(tmp_path, monkeypatch):
     assert path.read_text(encoding="utf-8") == explanation.svg()
     assert explanation._repr_html_().startswith(explanation.svg())
     monkeypatch.setitem(sys.modules, "drawsvg", None)
-    monkeypatch.delitem(sys.modules, "rlcatalog.choice.picture")
+    monkeypatch.delitem(sys.modules, "rlcatalog_cli.picture")
     assert "<svg" not in explanation._repr_html_()
-    with pytest.raises(MissingExtraError, match=r"pip install 'rlcatalog\[pictures\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'rlcatalog-cli\[pictures\]'"):
         explanation.svg()

@@ -65,14 +65,10 @@ def needed_by(distribution: str, *extras: str) -> list[str]:
 
 
 def beside(distribution: str) -> list[str]:
-    """Return what a package is tried with: what it requires, and both frameworks.
-
-    Until export, testing and the command line are packages, all modules of the kernel and of a framework need the
-    policy's; that the kernel lists without is a test of its own.
-    """
+    """Return what a package is tried with: what it requires, both frameworks, and the codecs of Gymnasium's spaces."""
     if distribution in ("rlcatalog", "rlcatalog-torch", "rlcatalog-tf"):
-        return [*needed_by(distribution), "rlcatalog-policy"]
-    return needed_by(distribution, *FRAMEWORKS)
+        return needed_by(distribution)
+    return list(dict.fromkeys([*needed_by(distribution, *FRAMEWORKS), *needed_by("rlcatalog-preprocessors")]))
 
 
 # --- wheels ----------------------------------------------------------------------------------------------------------
@@ -267,6 +263,12 @@ prefix = Path(sys.prefix).resolve()
 
 #: Files that one package alone loads, where it is installed.
 READERS = {"commands": "rlcatalog_cli", "checks": "rlcatalog_testing", "examples": "rlcatalog_testing"}
+
+
+def is_read(target):
+    # Whether the package that loads a command or a check is here.
+    reader = {"cli": "rlcatalog_cli", "checks": "rlcatalog_testing"}.get(target)
+    return reader is None or importlib.util.find_spec(reader) is not None
 
 
 def absent(names):
@@ -465,7 +467,8 @@ def work(component, framework):
                 assert tuple(output.shape) == (3, 2)
                 assert tuple(model.value_function().shape) == (3,)
                 return True
-    component.load(framework)
+    if component.kind not in ("command", "check") or is_read(framework):
+        component.load(framework)
     return False
 
 
@@ -492,8 +495,8 @@ catalog = rlcatalog.Catalog(environ={})
 report["statuses"] = [r.status for r in catalog.plugins]
 report["said"] = {}
 for component in catalog.components():
-    if component.distribution == data["distribution"] and component.kind != "framework":
-        for framework in component.frameworks:
+    if component.distribution == data["distribution"] and component.kind not in ("framework", "exporter"):
+        for framework in filter(is_read, component.frameworks):
             try:
                 component.load(framework)
             except MissingFrameworkError as error:
@@ -607,24 +610,25 @@ def test_a_few_packages_act_with_one_framework_and_name_the_other_ones_extra(env
 
 
 def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment):
-    alone = environment("rlcatalog", without=("torch", "tensorflow"))
+    alone = environment("rlcatalog", "rlcatalog-cli", without=("torch", "tensorflow"))
     listing = alone.run("-m", "rlcatalog_cli", "list")
     assert listing.returncode == 0, listing.stderr
-    assert "No plugins are installed" in listing.stdout
+    assert "No parts are installed" in listing.stdout
     assert "pip install rlcatalog-atari rlcatalog-attention" in " ".join(listing.stdout.split())
     as_json = alone.run("-m", "rlcatalog_cli", "list", "--json")
     assert as_json.returncode == 0, as_json.stderr
-    assert json.loads(as_json.stdout) == {"plugins": [], "components": []}
+    assert [plugin["distribution"] for plugin in json.loads(as_json.stdout)["plugins"]] == ["rlcatalog-cli"]
     explained = alone.run("-m", "rlcatalog_cli", "explain", "CartPole-v1")
     assert explained.returncode == 1
     assert "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors" in explained.stderr
     assert "Traceback" not in explained.stderr
     report = alone.probe(NOT_THERE)
     assert "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors" in report["explain"]
-    for name in ("build", "load", "Policy", "Actor"):
-        assert report[name] == (
-            f"rlcatalog.{name} is provided by rlcatalog-policy, which is not installed: pip install rlcatalog-policy"
-        )
+    for name, owner in {
+        **dict.fromkeys(("build", "load", "Policy"), "rlcatalog-policy"),
+        "Actor": "rlcatalog-export",
+    }.items():
+        assert report[name] == f"rlcatalog.{name} is provided by {owner}, which is not installed: pip install {owner}"
     assert report["framework"].endswith("Install it with: pip install 'rlcatalog[torch]'")
 
 
@@ -711,7 +715,7 @@ def full(environment):
     return environment("rlcatalog", *OURS, without=("torch", "tensorflow"))
 
 
-@pytest.mark.parametrize("distribution", OURS)
+@pytest.mark.parametrize("distribution", [name for name in OURS if name != "rlcatalog-cli"])
 def test_uninstalling_one_package_leaves_the_others_working(full, bare, wheels, distribution):
     missed = MISSED.get(distribution, "CartPole-v1")
     lines = [["list", "--json"], ["explain", missed], ["explain", "CartPole-v1", "--json"]]

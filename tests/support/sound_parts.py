@@ -15,6 +15,7 @@ from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import TensorOps, tensor_ops
 from rlcatalog.models import output_plan
+from rlcatalog_export.torch.program import ProgramRunner as ProgramRunner, write_program as write_program
 from rlcatalog_testing import Example
 from rlcatalog_torch import FullyConnectedNetwork
 

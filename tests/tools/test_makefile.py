@@ -163,8 +163,8 @@ def test_the_release_runs_the_demo_from_a_bare_clone(repository, tool, tmp_path,
     (tmp_path / "not_committed").touch()
     monkeypatch.setattr(dist, "ROOT", tmp_path)
     monkeypatch.setenv("MAKEFLAGS", "SEED=7")  # of the `make dist` that runs it
-    clone.mkdir()
-    dist.try_clone(clone)
+    dist.clone_into(clone)
+    dist.demo(clone)
     (made,) = clone.rglob("made")
     assert made.read_text(encoding="utf-8") == "2000 "
     assert not list(clone.rglob("not_committed"))

@@ -16,7 +16,7 @@ import typer
 
 import rlcatalog
 from rlcatalog_cli import main
-from rlcatalog_ppo import checkpoints, cli
+from rlcatalog_ppo import checkpoints, commands
 from rlcatalog_runs import Interrupted, interruptible, newest_checkpoint, prune_checkpoints
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 
@@ -253,7 +253,7 @@ def test_a_checkpoint_that_is_damaged_is_said(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["train", "evaluate"])
 def test_each_option_is_on_the_page(name):
     app = typer.Typer(add_completion=False)
-    app.command()(getattr(cli, name))
+    app.command()(getattr(commands, name))
     page = (Path(__file__).parents[1] / "README.md").read_text()
     options = [option for parameter in typer.main.get_command(app).params for option in parameter.opts]
     assert [option for option in options if option.startswith("--") and f"{option}" not in page] == []

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlcatalog._version import __version__
+from rlcatalog import __version__
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import (
     AmbiguousChoiceError,

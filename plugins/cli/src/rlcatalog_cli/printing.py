@@ -55,9 +55,8 @@ def _print(console: Console, table: Table) -> None:
 def print_list(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> None:
     """Print the plugins and their components."""
     console = Console()
-    if not plugins:
-        console.print(f"No plugins are installed. {public_index.install_hint()}", soft_wrap=True)
-        return
+    if all(component.kind == "command" for component in components):
+        console.print(f"No parts are installed. {public_index.install_hint()}", soft_wrap=True)
     table = _table("Plugins", *_PLUGIN, copied=_PLUGIN)
     for record in plugins:
         colour = _COLOURS.get(record.status, "red")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from rlcatalog._version import __version__
+from rlcatalog import __version__
 from rlcatalog.errors import SavedPolicyError, SavedPolicyWarning, one_line
 
 FORMAT = "rlcatalog-export"

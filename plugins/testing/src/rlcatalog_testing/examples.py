@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rlcatalog import ModelSpec, PreprocessorSpec
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import CatalogError, CatalogWarning
 from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import mask_steps
-from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec
+from rlcatalog.plugins import Component
 from rlcatalog.spaces import SpaceInfo
 
 

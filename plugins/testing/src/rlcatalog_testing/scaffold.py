@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcatalog._version import __version__
+from rlcatalog import __version__
 from rlcatalog.config import KernelConfig
 from rlcatalog.errors import (
     DuplicateNameError,

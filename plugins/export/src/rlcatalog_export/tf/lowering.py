@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
 import rlcatalog_tf
 from rlcatalog.actions import params_given
 from rlcatalog.errors import CatalogError, NotServedError, reason
 from rlcatalog_export import Exported, Interface, Port, Whole
 from rlcatalog_export.lines import line_of
-from rlcatalog_tf import OPS, Noise, drawing_from, flat_sample, flatten_rows, values_of, widened
+from rlcatalog_tf import OPS, Noise, drawing_from, flat_sample, flatten_rows, tf, values_of, widened
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
@@ -137,9 +137,9 @@ class LoweredPolicy(tf.Module):  # type: ignore[misc]
 
 def constant_program(lowered: LoweredPolicy) -> Any:
     """Return a policy's program with its weights as constants, for what converts graphs."""
-    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+    convert = importlib.import_module("tensorflow.python.framework.convert_to_constants")
 
-    return convert_variables_to_constants_v2(lowered.program, lower_control_flow=False)
+    return convert.convert_variables_to_constants_v2(lowered.program, lower_control_flow=False)
 
 
 def exported(lowered: LoweredPolicy) -> Exported:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
 from rlcatalog.errors import NotServedError, SavedPolicyError, reason
 from rlcatalog_export import Exported, Interface, check_folder, read_file, seal_folder
 from rlcatalog_export.tf.lowering import LoweredPolicy, exported
+from rlcatalog_tf import tf
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlcatalog import one_hot
 from rlcatalog.actions import ActionCodec, LoweredActions
-from rlcatalog.spaces import SpaceInfo, one_hot
+from rlcatalog.spaces import SpaceInfo
 from rlcatalog_preprocessors.actions.lowering import (
     LoweredBox,
     LoweredChoices,

@@ -7,8 +7,9 @@ from typing import Any
 
 from gymnasium import spaces
 
+from rlcatalog import ModelSpec
 from rlcatalog.errors import ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError
-from rlcatalog.plugins import Component, ModelSpec
+from rlcatalog.plugins import Component
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.checks.models import check_outputs, check_trained, innermost
 from rlcatalog_testing.contract import NotApplicable, Part, check, require

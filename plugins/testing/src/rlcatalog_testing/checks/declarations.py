@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from rlcatalog import Match, NoMatch
 from rlcatalog.catalog import Catalog
 from rlcatalog.config import keys_of
 from rlcatalog.errors import AmbiguousChoiceError, CatalogError, reason, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.internals import Candidate, candidates, public_index
-from rlcatalog.plugins import Component, Match, NoMatch, Request
+from rlcatalog.plugins import Component, Request
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import ACTIONS, OBSERVATIONS, STANDARD, kind_of, parts_in, quiet

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog import Filter
 from rlcatalog.errors import CatalogWarning
 from rlcatalog.internals import make_filter
-from rlcatalog.observations import Filter
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import named
 from rlcatalog_testing.trials import alike
