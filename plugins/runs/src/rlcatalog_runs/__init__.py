@@ -1,0 +1,5 @@
+"""Training runs on disk, whoever trains: folders, records, checkpoints, resuming, comparing."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

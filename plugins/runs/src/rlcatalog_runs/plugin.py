@@ -1,0 +1,16 @@
+"""Declarations: the commands that look at training runs and export their policies."""
+
+from __future__ import annotations
+
+from rlcatalog import CommandSpec, hookimpl
+
+
+@hookimpl
+def rlcatalog_commands() -> list[CommandSpec]:
+    return [
+        CommandSpec("runs", {"cli": "rlcatalog_runs.commands.tables:runs"}, "List training runs with their returns."),
+        CommandSpec("compare", {"cli": "rlcatalog_runs.commands.tables:compare"}, "Draw the curves of runs together."),
+        CommandSpec(
+            "export", {"cli": "rlcatalog_runs.commands.exporting:export"}, "Write a trained policy as one file."
+        ),
+    ]
