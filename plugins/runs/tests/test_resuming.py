@@ -7,9 +7,9 @@ import os
 
 import pytest
 
+from rlcatalog.errors import SavedPolicyError
 from rlcatalog_runs import KeptRun, cut_rows, refuse_imports, resumed_run, write_config
 from rlcatalog_runs.records import read_record
-from rlcatalog.errors import SavedPolicyError
 
 RUN = {"command": "train-other", "steps": 100, "checkpoint_every": 10, "keep_checkpoints": 2}
 

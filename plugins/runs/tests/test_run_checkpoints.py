@@ -6,9 +6,9 @@ import os
 
 import pytest
 
+from rlcatalog.errors import SavedPolicyError
 from rlcatalog_runs import checkpoint_name, new_checkpoint, newest_checkpoint, prune_checkpoints
 from rlcatalog_runs.checkpoints import checkpoints_of
-from rlcatalog.errors import SavedPolicyError
 
 
 def write(folder, text="new"):

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from rlcatalog_runs import import_modules, read_config, refuse_taken, run_folder, write_config
 from rlcatalog.errors import CatalogError, RunFolderError, SavedPolicyError, UnknownNameError
+from rlcatalog_runs import import_modules, read_config, refuse_taken, run_folder, write_config
 
 HOLDER = """
 import sys, time

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from rlcatalog.errors import RunFolderError, SavedPolicyError
 from rlcatalog_runs import default_folder, recorded, run_folder
 from rlcatalog_runs.records import is_held, read_record
 from rlcatalog_runs.surroundings import hardware, revision, versions
-from rlcatalog.errors import RunFolderError, SavedPolicyError
 
 RUN = """
 import sys, time

@@ -18,8 +18,8 @@ import typer
 from typer.testing import CliRunner
 
 from rlcatalog.errors import ConfigError, FailedRunsError, RunFolderError
-from rlcatalog_runs.summaries import read_run
 from rlcatalog_runs.commands.several_seeds import _cores, command_line, parse_seeds, refuse_with_seeds
+from rlcatalog_runs.summaries import read_run
 
 #: A command with the options of `train`, which learns nothing.
 PROGRAM = """

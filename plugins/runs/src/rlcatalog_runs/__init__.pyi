@@ -1,4 +1,10 @@
-from .checkpoints import CHECKPOINTS as CHECKPOINTS, checkpoint_name as checkpoint_name, new_checkpoint as new_checkpoint, newest_checkpoint as newest_checkpoint, prune_checkpoints as prune_checkpoints
+from .checkpoints import (
+    CHECKPOINTS as CHECKPOINTS,
+    checkpoint_name as checkpoint_name,
+    new_checkpoint as new_checkpoint,
+    newest_checkpoint as newest_checkpoint,
+    prune_checkpoints as prune_checkpoints,
+)
 from .folders import (
     default_folder as default_folder,
     import_modules as import_modules,
@@ -13,6 +19,12 @@ from .interrupts import Interrupted as Interrupted, Interrupts as Interrupts, in
 from .json_lines import json_line as json_line
 from .learning_curve import draw as draw
 from .records import recorded as recorded
-from .resuming import KeptRun as KeptRun, Resumed as Resumed, new_run as new_run, refuse_fixed as refuse_fixed, resumed_run as resumed_run
+from .resuming import (
+    KeptRun as KeptRun,
+    Resumed as Resumed,
+    new_run as new_run,
+    refuse_fixed as refuse_fixed,
+    resumed_run as resumed_run,
+)
 from .rows import cut_rows as cut_rows
 from .summaries import read_rows as read_rows

@@ -14,11 +14,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError, shown
 from rlcatalog.internals import look_here
+from rlcatalog_policy import forget, locked, read_json, write_file
 from rlcatalog_runs.checkpoints import CHECKPOINTS, checkpoints_of, prune_checkpoints
 from rlcatalog_runs.records import RECORD
-from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError, shown
-from rlcatalog_policy import forget, locked, read_json, write_file
 
 CONFIG, METRICS, CURVE, POLICY, BEST = "config.json", "metrics.jsonl", "learning_curve.png", "policy", "best"
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from rlcatalog_runs.json_lines import json_line
-from rlcatalog_runs.surroundings import hardware, revision, versions
 from rlcatalog.errors import SavedPolicyError, one_line
 from rlcatalog_policy import locked, read_json, write_file
+from rlcatalog_runs.json_lines import json_line
+from rlcatalog_runs.surroundings import hardware, revision, versions
 
 RECORD = "run.json"
 #: Ends of a run, and what one that has none yet is.

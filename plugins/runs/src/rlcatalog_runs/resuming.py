@@ -9,11 +9,11 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from rlcatalog_runs.checkpoints import checkpoint_steps, newest_checkpoint, run_of
-from rlcatalog_runs.records import FINISHED, read_record
-from rlcatalog_runs.folders import WANDB, read_config
 from rlcatalog.errors import ConfigError, SavedPolicyError, shown
 from rlcatalog_policy import check_files
+from rlcatalog_runs.checkpoints import checkpoint_steps, newest_checkpoint, run_of
+from rlcatalog_runs.folders import WANDB, read_config
+from rlcatalog_runs.records import FINISHED, read_record
 
 #: The most environment steps that are counted.
 MOST = (1 << 53) - 1

@@ -14,10 +14,10 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from rlcatalog_runs.rows import MOST_ROWS
-from rlcatalog_runs.records import is_held, read_record
 from rlcatalog.errors import SavedPolicyError, one_line
 from rlcatalog_policy import MOST_JSON, check_levels, read_file
+from rlcatalog_runs.records import is_held, read_record
+from rlcatalog_runs.rows import MOST_ROWS
 
 CONFIG, RECORD, METRICS, PROGRESS, POLICY = "config.json", "run.json", "metrics.jsonl", "progress.csv", "policy"
 #: A folder with one of these holds a run.

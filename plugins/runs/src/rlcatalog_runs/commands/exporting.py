@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from rlcatalog.catalog import default_catalog
-from rlcatalog.catalog import make_env
+from rlcatalog.catalog import default_catalog, make_env
 from rlcatalog_cli import Modules, aside
-from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_config
 from rlcatalog_policy import load, read_manifest
+from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_config
 
 
 def export(

@@ -18,11 +18,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from rlcatalog_runs import Interrupted, refuse_taken, run_folder
 from rlcatalog.errors import ConfigError, FailedRunsError, SavedPolicyError, one_line, shown
+from rlcatalog_runs import Interrupted, refuse_taken, run_folder
+from rlcatalog_runs.commands.tables import print_groups
 from rlcatalog_runs.comparing import compare, draw_groups
 from rlcatalog_runs.summaries import read_run
-from rlcatalog_runs.commands.tables import print_groups
 
 #: The picture of all seeds, in the folder that holds their runs.
 CURVES = "learning_curves.png"

@@ -15,10 +15,18 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from rlcatalog_runs import json_line
-from rlcatalog_cli import print_answer
 from rlcatalog.errors import SavedPolicyError, one_line, reason
-from rlcatalog_runs.comparing import Group, check_picture, compare as curves_of, draw_groups, one_environment, settings_of, shown_algorithm
+from rlcatalog_cli import print_answer
+from rlcatalog_runs import json_line
+from rlcatalog_runs.comparing import (
+    Group,
+    check_picture,
+    compare as curves_of,
+    draw_groups,
+    one_environment,
+    settings_of,
+    shown_algorithm,
+)
 from rlcatalog_runs.summaries import Run, find_runs, read_run
 
 _COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "died": "red", "interrupted": "yellow"}
