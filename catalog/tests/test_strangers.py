@@ -14,10 +14,19 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, __version__, provided
+from rlcatalog import (
+    ActionDistSpec,
+    Match,
+    ModelSpec,
+    NoMatch,
+    PreprocessorSpec,
+    Rank,
+    __version__,
+    provided,
+    reporting,
+)
 from rlcatalog.config import read_config
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, OutrankedWarning, PluginError, PluginWarning
-from rlcatalog.plugins import reporting
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog
 
 HEALTHY = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from broken_plugins import Broken, install_parts, table
 
+from rlcatalog import reporting
 from rlcatalog.errors import PluginWarning
-from rlcatalog.plugins import reporting
 from rlcatalog_cli.printing import print_explanation, print_list
 from rlcatalog_testing import isolated_catalog
 
