@@ -13,6 +13,7 @@ import pytest
 from broken_plugins import Broken, install_parts, table
 
 from rlcatalog import reporting
+from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import PluginWarning
 from rlcatalog_cli.printing import print_explanation, print_list
 from rlcatalog_testing import isolated_catalog
@@ -30,6 +31,7 @@ TABLE = table()
 @pytest.fixture(autouse=True)
 def clean(monkeypatch):
     install_parts()
+    default_catalog()  # before nothing is found: it stays for the other tests of this process
     monkeypatch.setattr(reporting, "_SAID", set())
     monkeypatch.setattr("rlcatalog.catalog.registering.scan", lambda: ())  # for plugins that make catalogs
 
@@ -135,9 +137,6 @@ def test_broken_plugins_in_many_mixes(without, part):
 
 
 def test_a_plugin_that_asks_for_the_default_catalog_is_refused_where_there_is_one():
-    from rlcatalog.catalog import default_catalog
-
-    default_catalog()
     asks = next(one for one in TABLE if one.name.endswith("the default catalog"))
     with pytest.warns(PluginWarning, match="asks for a catalog while it is loaded"):
         catalog = isolated_catalog(asks.entry_point(0))
