@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 
 from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.config import keys_of
@@ -82,11 +83,26 @@ def data() -> dict[str, object]:
                 continue
             assert choice.component is not None
             provides[f"{kind}/{info.kind}"] = choice.component.distribution
-    box = SpaceInfo.read(gym.spaces.Box(-1, 1, (4,)))
-    trunk = catalog.slots.model(Request(box, box, values, None, (4,), 2), None, None)[0]["trunk"].component
-    assert trunk is not None
-    provides["model/fallback"] = trunk.distribution
+    provides |= model_entries(catalog)
     return {"distributions": distributions, "frameworks": list(FRAMEWORKS), "provides": dict(sorted(provides.items()))}
+
+
+def model_entries(catalog: Catalog) -> dict[str, str]:
+    """Return whose models fill a slot by themselves: by the number of axes of what they see, and for composites."""
+    vector, image = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Box(0, 255, (84, 84, 3), np.uint8)
+    samples = {
+        "trunk/1": vector,
+        "trunk/3": image,
+        "trunk/composite": gym.spaces.Dict({"eye": image, "self": vector}),
+        "head/composite": gym.spaces.Dict({"action_mask": gym.spaces.Box(0, 1, (2,)), "self": vector}),
+    }
+    found = {}
+    for entry, space in samples.items():
+        choices = catalog.resolve(space, gym.spaces.Discrete(2), {}, FRAMEWORKS[0]).choices
+        component = choices[entry.partition("/")[0]].component
+        assert component is not None
+        found[entry] = component.distribution
+    return found | {"model/fallback": found["trunk/1"]}
 
 
 def stub(framework: str) -> tuple[Path, str]:

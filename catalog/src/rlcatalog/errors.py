@@ -32,10 +32,6 @@ class PluginWarning(CatalogWarning):
     """A plugin could not be used; the others work."""
 
 
-class OutrankedWarning(PluginWarning):
-    """A plugin's part is chosen before one that the public index lists."""
-
-
 class UnreadKeysWarning(CatalogWarning):
     """Keys of the model config differ from their defaults, and no part that was chosen reads them.
 

@@ -1,4 +1,4 @@
-"""Warnings: about plugins, each once per process; and about what the user wrote, shown where the user's code is."""
+"""Warnings: about plugins, and about what the user wrote, shown where the user's code is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import sys
 import warnings
 
 from rlcatalog.errors import PluginWarning
-
-_SAID: set[tuple[str, ...]] = set()
 
 
 def tell(text: str, category: type[PluginWarning] = PluginWarning, stacklevel: int = 3) -> None:
@@ -19,19 +17,6 @@ def tell(text: str, category: type[PluginWarning] = PluginWarning, stacklevel: i
         warnings.warn(text, category, stacklevel=stacklevel)
     except category as warning:
         warnings.showwarning(warning, category, "rlcatalog", 0)
-
-
-def tell_once(text: str, about: tuple[str, ...], category: type[PluginWarning] = PluginWarning) -> None:
-    """Warn once per process of one thing.
-
-    Args:
-        text: The warning.
-        about: What it is about.
-        category: Its category.
-    """
-    if about not in _SAID:
-        _SAID.add(about)
-        tell(text, category, stacklevel=4)
 
 
 def warn_deprecated(text: str) -> None:

@@ -14,7 +14,6 @@ from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_r
 from rlcatalog.catalog.registering import Registrations
 from rlcatalog.choice import Explanation, Pins, Resolution
 from rlcatalog.choice.env_wrappers import check_wrapped, wrap
-from rlcatalog.choice.faults import is_repeated, say_when_found, without_faulty
 from rlcatalog.choice.selection import Verdict
 from rlcatalog.config import KernelConfig, keys_of
 from rlcatalog.config.flat import ReadOnlyConfig
@@ -44,7 +43,7 @@ class Catalog(Registrations):
     Args:
         entry_points: Entry points to load plugins from; those of the process when None, none when empty.
         environ: Environment variables that disable or allow plugins; the process's when None.
-        prefer: Distributions that win a tie or a clash of names, the most preferred first; beside those of
+        prefer: Distributions whose parts count as listed and win ties, the most preferred first; beside those of
             `RLCATALOG_PREFER_PLUGINS`.
 
     Raises:
@@ -68,7 +67,7 @@ class Catalog(Registrations):
         return sorted(self.registry.records, key=lambda r: (r.distribution, r.name))
 
     def components(self, kind: str | None = None) -> list[Component]:
-        """Return all components, shadowed ones included, sorted by kind and name."""
+        """Return all components, sorted by kind and name."""
         return [c for c in self.registry if kind in (None, c.kind)]
 
     # --- config ----------------------------------------------------------------------------------------------------
@@ -142,22 +141,13 @@ class Catalog(Registrations):
         def find() -> Resolution:
             found = find_resolution(self, obs_space, action_space, config, framework, None, defaults)
             if found.unread:
-                say_when_found(partial(say_unread, self, found))
+                say_unread(self, found)
             if found.unused_masks:
-                say_when_found(partial(say_unused_masks, found))
+                say_unused_masks(found)
             return found
 
         asked = config if defaults is None else (config, defaults)
-        return self._recall(("resolution", framework), (obs_space, action_space), asked, find)
-
-    def _recall(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any, find: Callable[[], T]) -> T:
-        """Return what a lookup finds, without the parts that turn out broken; from memory where it was asked before."""
-        if is_repeated():
-            return self._settled(find)
-        return self._cache.recall(what, spaces, config, lambda: self._settled(find))
-
-    def _settled(self, find: Callable[[], T]) -> T:
-        return without_faulty(find, strict=self.strict)
+        return self._cache.recall(("resolution", framework), (obs_space, action_space), asked, find)
 
     def explain(
         self,
@@ -171,7 +161,7 @@ class Catalog(Registrations):
         Keys that nothing reads stand in the explanation; there is no warning.
         """
         # Apart from what `resolve` remembers, which warns where it looks.
-        return self._recall(
+        return self._cache.recall(
             ("explanation", framework), (obs_space, action_space), config,
             lambda: find_resolution(self, obs_space, action_space, config, framework, None),
         ).explain()  # fmt: skip
@@ -189,8 +179,6 @@ class Catalog(Registrations):
     ) -> T:
         """Return what a function makes of what a lookup chooses; for `rlcatalog.build`.
 
-        Where the function finds a part broken, it is given the choice without that part.
-
         Args:
             make: The function.
             obs_space: See `resolve`, as the others.
@@ -205,7 +193,7 @@ class Catalog(Registrations):
         """
 
         def made(own: Mapping[str, Any] | None) -> T:
-            return self._settled(lambda: make(self._resolved(obs_space, action_space, config, framework, pins, own)))
+            return make(self._resolved(obs_space, action_space, config, framework, pins, own))
 
         return _unless_refused(made, defaults)
 
@@ -216,7 +204,8 @@ class Catalog(Registrations):
             ModelContractError: It is no environment.
         """
         if hasattr(env, "single_observation_space"):
-            check_wrapped(self.registry.active("env_wrapper"), env, self.parse_config(config).values)
+            values = self.parse_config(config).values
+            check_wrapped(self.slots.env_wrappers(values), env, values)
             return env.single_observation_space, env.single_action_space
         if isinstance(env, str):
             raise ModelContractError(f"env: expected an environment, found {env!r}. Make it: gymnasium.make({env!r}).")
@@ -260,7 +249,7 @@ class Catalog(Registrations):
         options = plain_values(options or {})  # its own: it may change them
         options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
         check = check or options.get("check_observations", "first")
-        return self._settled(lambda: self._preprocessor(info, options, check, pins))
+        return self._preprocessor(info, options, check, pins)
 
     def child_preprocessor(self, info: SpaceInfo, options: Mapping[str, Any], pins: Pins | None = None) -> Preprocessor:
         """Make the preprocessor of a child, with its parent's options; it leaves checking to the root."""
@@ -295,7 +284,7 @@ class Catalog(Registrations):
         Raises:
             UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
         """
-        return self._recall(
+        return self._cache.recall(
             ("action_dist", framework), (action_space,), (config, dist_type),
             lambda: find_action_dist(self, action_space, config, dist_type, framework),
         )  # fmt: skip
@@ -313,16 +302,12 @@ class Catalog(Registrations):
         kwargs: Mapping[str, Any] | None = None,
     ) -> ModelV2:
         """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
-
-        def build() -> ModelV2:
-            made_of = self._recall(
-                ("model", framework, num_outputs), (obs_space, action_space), (config, default_model),
-                lambda: find_model_parts(self, obs_space, action_space, num_outputs, config, framework, default_model),
-            )  # fmt: skip
-            return self.model(action_space=action_space, num_outputs=num_outputs, name=name, interface=interface,
-                              kwargs=kwargs, **made_of)  # fmt: skip
-
-        return self._settled(build)
+        made_of = self._cache.recall(
+            ("model", framework, num_outputs), (obs_space, action_space), (config, default_model),
+            lambda: find_model_parts(self, obs_space, action_space, num_outputs, config, framework, default_model),
+        )  # fmt: skip
+        return self.model(action_space=action_space, num_outputs=num_outputs, name=name, interface=interface,
+                          kwargs=kwargs, **made_of)  # fmt: skip
 
     def model(
         self,
@@ -366,7 +351,8 @@ class Catalog(Registrations):
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
     ) -> tuple[gymnasium.Env[Any, Any], list[Verdict]]:
         """Like `wrap_env`; returns the environment and what each installed wrapper said."""
-        return wrap(self.registry.active("env_wrapper"), env, self.parse_config(config).values)
+        values = self.parse_config(config).values
+        return wrap(self.slots.env_wrappers(values), env, values)
 
 
 def _unless_refused(find: Callable[[Mapping[str, Any] | None], T], defaults: Mapping[str, Any] | None) -> T:

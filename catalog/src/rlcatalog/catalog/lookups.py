@@ -63,7 +63,7 @@ def find_resolution(
     parts, unclaimed = slots.model(request, custom_model, pins)
     found = Resolution(
         request, parsed, framework, choices | parts, preprocessor, actions, catalog.config_keys, pins, key, unclaimed,
-        catalog.registry.active("env_wrapper"), steps,
+        catalog.slots.env_wrappers(parsed.values), steps,
         unused_masks(whole, action, values["action_mask_key"]) if key is None else (),
     )  # fmt: skip
     with noting_found() as inner:
@@ -87,7 +87,7 @@ def say_unread(catalog: Catalog, found: Resolution) -> None:
     """Warn, once for all of them, of the keys that nothing reads."""
     if not found.unread:
         return
-    parts = [c for c in catalog.components() if c.shadowed_by is None]
+    parts = catalog.components()
     notes = {}
     for key, condition in found.unread.items():
         readers = dict.fromkeys(c.name for c in parts if key in catalog.config_keys(c))

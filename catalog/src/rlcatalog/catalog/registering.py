@@ -22,11 +22,11 @@ from rlcatalog.choice.slots import Slots
 from rlcatalog.config import KernelConfig
 from rlcatalog.config.keys import default_of
 from rlcatalog.config.schema import Schema
-from rlcatalog.errors import DuplicateNameError, PluginWarning
+from rlcatalog.errors import DuplicateNameError
 from rlcatalog.plugins import Component
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import normalize, scan
-from rlcatalog.plugins.loading import is_strict, load_plugins
+from rlcatalog.plugins.loading import load_plugins
 from rlcatalog.plugins.registry import PluginRecord, Registry
 from rlcatalog.reporting import tell
 
@@ -42,7 +42,7 @@ class Registrations:
     Args:
         entry_points: Entry points to load plugins from; those of the process when None.
         environ: Environment variables that disable or allow plugins; the process's when None.
-        prefer: Distributions that win a tie or a clash of names.
+        prefer: Distributions whose parts count as listed and win ties.
     """
 
     def __init__(
@@ -53,7 +53,6 @@ class Registrations:
         environ = self.environ
         named = environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
         self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
-        self.strict = is_strict(environ)
         #: Held while the catalog changes; lookups go on beside it, with what was there before or after.
         self._changing = threading.RLock()
         self.registry = self._loaded()
@@ -74,13 +73,13 @@ class Registrations:
     def _loaded(self) -> Registry:
         """Return a registry of the plugins there are."""
         registry = Registry()
-        load_plugins(registry, self.entry_points, self.environ, self.prefer, _RESERVED, default_of)
+        load_plugins(registry, self.entry_points, self.environ, _RESERVED, default_of)
         return registry
 
     def refresh(self) -> list[PluginRecord]:
         """Find plugins that were installed since the catalog was made, and forget those that were removed.
 
-        What the program registered stays, with a warning where a plugin has the name now. A module that was imported
+        What the program registered stays. A module that was imported
         before is not imported anew: a plugin of another version than before needs another process. Parts that were
         built stay as they are.
 
@@ -110,38 +109,29 @@ class Registrations:
         """Register a component of the program once more, beside the plugins that are there now."""
         struct = old.config_paths.get(component.declaration.config or "")
         default = None if struct is None else old.config_defaults[struct]
-        what = f"{component.kind} {component.name!r}, which this program registered,"
-        rivals = [c for c in registry if (c.kind, c.name) == (component.kind, component.name)]
         try:
-            registry.add_in_process(component, True, struct, default, _RESERVED)
+            registry.add_in_process(component, struct, default, _RESERVED)
         except DuplicateNameError as error:  # one of its config keys is a plugin's now
-            tell(f"{what} is left out: {error}", PluginWarning)
-            return
-        if rivals and not component.kept_over_plugins:
-            tell(f"{what} stands before that of {rivals[0].provider}, which was installed since.", PluginWarning)
+            tell(f"{component.kind} {component.name!r}, which this program registered, is left out: {error}")
 
     # --- parts of the program --------------------------------------------------------------------------------------
 
-    def register(
-        self, component: Component | Declaration, *, override: bool = False, config: type | None = None
-    ) -> None:
-        """Register a component of this program; an earlier one of the same name is replaced.
+    def register(self, component: Component | Declaration, *, config: type | None = None) -> None:
+        """Register a component of this program; it stands before a plugin's, and replaces an earlier one.
 
         Args:
             component: A declaration, or what `in_process_model`, `in_process_dist` or `in_process_preprocessor` made.
-            override: Allow it to shadow a plugin's component of the same name.
             config: The struct that its declaration's `config` names, where no plugin brings it.
 
         Raises:
-            DuplicateNameError: The name is a plugin's and `override` is False, or a config key is another's.
+            DuplicateNameError: A config key is another's.
             DeclarationError: The struct's keys cannot be read, or the component names a key that nobody declares.
         """
         if isinstance(component, Declaration):
             component = Component(component, "", "")
-        component.kept_over_plugins = override
         default = None if config is None else default_of(config)
         with self._changing:
-            self.registry.add_in_process(component, override, config, default, _RESERVED)
+            self.registry.add_in_process(component, config, default, _RESERVED)
             self._schema = None
             self.slots = Slots(self.registry, self.prefer)
             # Last, and a new one: a lookup that began before this keeps what it finds in the old one.
@@ -152,7 +142,6 @@ class Registrations:
         name: str,
         cls: Any = None,
         *,
-        override: bool = False,
         slot: str | None = None,
         match: Callable[..., Any] | None = None,
         switch: str | None = None,
@@ -165,7 +154,6 @@ class Registrations:
         Args:
             name: The name.
             cls: The class; None to decorate it.
-            override: Allow it to shadow a plugin's model of the same name.
             slot: `"trunk"`, `"memory"` or `"head"`; what the class says when missing.
             match: Says whether, how well and why it fits a request; None: only chosen by name, or by its switch.
             switch: The config key that turns it on.
@@ -181,7 +169,7 @@ class Registrations:
             ... class Mine(TorchModelV2, nn.Module): ...
         """
         return self._registering(
-            in_process_model, name, cls, override, config, reads, slot=slot, match=match, switch=switch,
+            in_process_model, name, cls, config, reads, slot=slot, match=match, switch=switch,
             describe=describe,
         )  # fmt: skip
 
@@ -190,20 +178,18 @@ class Registrations:
         name: str,
         cls: Any = None,
         *,
-        override: bool = False,
         match: Callable[..., Any] | None = None,
         config: type | None = None,
         reads: tuple[str, ...] = (),
     ) -> Any:
         """Register a distribution class for `custom_action_dist`, or return a decorator; see `register_model`."""
-        return self._registering(in_process_dist, name, cls, override, config, reads, match=match)
+        return self._registering(in_process_dist, name, cls, config, reads, match=match)
 
     def register_preprocessor(
         self,
         name: str,
         cls: Any = None,
         *,
-        override: bool = False,
         match: Callable[..., Any] | None = None,
         kinds: tuple[str, ...] = (),
         config: type | None = None,
@@ -213,28 +199,24 @@ class Registrations:
 
         With `match`, or the `kinds` of space it takes, it is chosen for spaces inside a Dict or Tuple as well.
         """
-        return self._registering(
-            in_process_preprocessor, name, cls, override, config, reads, match=match, kinds=kinds or None
-        )
+        return self._registering(in_process_preprocessor, name, cls, config, reads, match=match, kinds=kinds or None)
 
     def register_filter(
         self,
         name: str,
         cls: Any = None,
         *,
-        override: bool = False,
         config: type | None = None,
         reads: tuple[str, ...] = (),
     ) -> Any:
         """Register a filter class for `observation_filter`, or return a decorator; see `register_model`."""
-        return self._registering(in_process_filter, name, cls, override, config, reads)
+        return self._registering(in_process_filter, name, cls, config, reads)
 
     def _registering(
         self,
         described: Callable[..., Component],
         name: str,
         cls: Any,
-        override: bool,
         config: type | None,
         reads: tuple[str, ...],
         **fields: Any,
@@ -242,7 +224,7 @@ class Registrations:
         def register(cls: C) -> C:
             path = None if config is None else path_of(config)
             component = described(cls, name, config=path, reads=reads, **fields)
-            self.register(component, override=override, config=config)
+            self.register(component, config=config)
             return cls
 
         return register if cls is None else register(cls)
@@ -295,5 +277,5 @@ def _restored(
         there = {(c.kind, c.name) for c in found.registry if c.in_process}
         for component, struct in registered:  # which may be more than came with an earlier pickle
             if (component.kind, component.name) not in there:
-                found.register(component, override=component.kept_over_plugins, config=struct)
+                found.register(component, config=struct)
     return found

@@ -1,20 +1,37 @@
-"""Selection for a slot: the highest rank wins, of a tie the listed part, a name in the config wins over ranks."""
+"""The rule of choice: who fills a slot.
+
+1. What the config names wins, by a name or by a switch that is on.
+2. What the running program registered with a match comes next, at any rank.
+3. Otherwise the listed parts are asked, and the best rank wins. Listed are the parts of the public index, and those of
+   preferred distributions, which win ties. A part for a class of its own package is asked with them.
+4. Only where none of them matches, and only in slots that cannot stay empty, other plugins' parts are asked.
+
+So installing a package never changes what a config builds. A part for a nearer class of the space comes before one of a
+better rank.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
-from rlcatalog.choice.faults import left_out, say
-from rlcatalog.errors import AmbiguousChoiceError, OutrankedWarning, PartError, reason, shown
-from rlcatalog.plugins import Component, Match, ModelSpec, NoMatch, Rank, Request
-from rlcatalog.reporting import tell_once
+from rlcatalog.errors import AmbiguousChoiceError, CatalogError, NoMatchError, raised_as, shown
+from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request
+from rlcatalog.plugins.declarations import PartSpec
+
+#: Slots that may stay empty.
+OPTIONAL = ("memory", "head", "env_wrapper")
+#: Slot → the config key that names its part.
+KEYS = {
+    "preprocessor": "custom_preprocessor", "filter": "observation_filter", "action_dist": "custom_action_dist",
+    **dict.fromkeys(("trunk", "memory", "head"), "custom_model"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one candidate said to a request; `rank` is None where it does not match."""
+    """What one candidate said to a request; `rank` is None where it does not match, or was not asked."""
 
     component: Component
     rank: Rank | None
@@ -29,13 +46,13 @@ class Choice:
         slot: Name of the slot.
         component: The chosen component, or None for a slot left empty.
         why: The reason.
-        verdicts: Every candidate, the chosen one first.
+        verdicts: Every candidate, the chosen one first; those that were not asked last.
     """
 
     slot: str
     component: Component | None
     why: str
-    verdicts: tuple[Verdict, ...] = field(default=())
+    verdicts: tuple[Verdict, ...] = ()
 
 
 def choose(
@@ -46,61 +63,136 @@ def choose(
     named: Component | None = None,
     prefer: Sequence[str] = (),
 ) -> Choice:
-    """Choose for one slot.
+    """Choose for one slot, by the rule above.
 
     Args:
-        slot: Name of the slot, for messages.
+        slot: Name of the slot.
         components: The candidates.
         request: What is asked.
-        named: The component that the config names; it wins whatever its rank.
-        prefer: Distributions that win a tie, the most preferred first.
+        named: The component that the config names.
+        prefer: Distributions that count as listed and win ties, the most preferred first.
 
     Raises:
-        AmbiguousChoiceError: Two candidates match equally well, and the public index lists neither or both; or the
-            config turns on two opt-in parts.
+        AmbiguousChoiceError: Two candidates match equally well, or two switches of a slot are on.
+        NoMatchError: A switch is on, and its part does not fit.
+        PartError: A candidate's match function raises, or returns something else.
     """
-    verdicts = [verdict(component, request) for component in components]
-    verdicts.sort(key=lambda v: (-(v.rank or 0), v.component.name, v.component.distribution))
+    candidates = list(components)
     if named is not None:
-        rest = tuple(v for v in verdicts if v.component is not named)
-        own = next((v for v in verdicts if v.component is named), None)
-        why = "named in the config"
-        return Choice(slot, named, why, (Verdict(named, own.rank if own else None, why), *rest))
-    matching = [v for v in verdicts if v.rank is not None]
-    if not matching:
-        return Choice(slot, None, "nothing matches", tuple(verdicts))
-    refuse_two_switched_on(slot, matching, request)
-    best = [v for v in matching if v.rank == matching[0].rank]
-    if len(best) > 1:
-        best = _preferred(best, prefer) or best
-    listed = [v for v in best if v.component.is_listed]
-    if len(listed) == 1 and not any(v.component.in_process for v in best):  # what a program registered, it meant
-        best = listed
-    if len(best) > 1:
-        assert best[0].rank is not None
-        raise tie(slot, best, request, best[0].rank)
-    chosen = best[0]
-    _say_outranked(slot, chosen, matching, prefer)
-    return Choice(slot, chosen.component, chosen.why, (chosen, *(v for v in verdicts if v is not chosen)))
+        return _named(slot, named, candidates, request)
+    if on := [c for c in candidates if _is_on(c, request)]:
+        return _switched_on(slot, on, candidates, request)
+    asked: list[Verdict] = []
+    for tier in _in_order(slot, candidates, request, prefer):
+        here = [verdict(c, request) for c in tier]
+        asked += here
+        if matching := [v for v in here if v.rank is not None]:
+            chosen = _best(slot, matching, request, prefer)
+            rest = [v for v in asked if v is not chosen]
+            rest.sort(key=lambda v: -(v.rank or 0))
+            return Choice(
+                slot, chosen.component, chosen.why, (chosen, *rest, *_unasked(slot, chosen, candidates, asked))
+            )
+    return Choice(slot, None, "nothing matches", (*asked, *_unasked(slot, None, candidates, asked)))
 
 
-def _say_outranked(slot: str, chosen: Verdict, matching: Sequence[Verdict], prefer: Sequence[str]) -> None:
-    """Warn, once, of a stranger's part that is chosen before a listed one; whoever prefers its plugin knows."""
-    winner = chosen.component
-    if not winner.is_strange or winner.distribution in prefer:
-        return
-    beaten = next((v.component for v in matching if v.component.is_listed), None)
-    if beaten is not None:
-        key = {"trunk": "custom_model", "action_dist": "custom_action_dist"}.get(slot)
-        back = f"Write {key}={beaten.name!r} into the config, or disable" if key else "Disable"
-        say(
-            f"{slot}: {winner.name!r} ({winner.provider}: {chosen.why}) is chosen before {beaten.name!r}"
-            f" ({beaten.provider}), for it ranks higher. {back} it with"
-            f" RLCATALOG_DISABLE_PLUGINS={winner.distribution}; RLCATALOG_PREFER_PLUGINS={winner.distribution} keeps it"
-            " without this warning.",
-            (slot, winner.address, beaten.address),
-            OutrankedWarning,
+def _in_order(
+    slot: str, candidates: Sequence[Component], request: Request, prefer: Sequence[str]
+) -> list[list[Component]]:
+    """Return the candidates in the order in which they are asked: the program's, the listed, in need all others."""
+    program, listed, others = list[Component](), list[Component](), list[Component]()
+    for c in candidates:
+        spec = c.declaration
+        # A part without a match waits for its name or its switch, and one of the program's for no class.
+        if spec.match is None and not getattr(spec, "kinds", ()):
+            continue
+        if c.in_process:
+            program.append(c)
+        elif c.is_listed or c.distribution in prefer or _is_at_home(c, request):
+            listed.append(c)
+        else:
+            others.append(c)
+    return [program, listed] if slot in OPTIONAL else [program, listed, others]
+
+
+def _best(slot: str, matching: Sequence[Verdict], request: Request, prefer: Sequence[str]) -> Verdict:
+    """Return the nearest of those who match, then the best rank, then the preferred one."""
+    nearest = min(_distance(v.component, request) for v in matching)
+    near = [v for v in matching if _distance(v.component, request) == nearest]
+    rank = max(v.rank or 0 for v in near)
+    best = [v for v in near if v.rank == rank]
+    for distribution in prefer if len(best) > 1 else ():
+        if preferred := [v for v in best if v.component.distribution == distribution]:
+            best = preferred
+            break
+    if len(best) > 1:
+        raise _tie(slot, best, request)
+    return best[0]
+
+
+def _distance(component: Component, request: Request) -> int:
+    """Return how many of the space's classes stand before one that a part is for; all of them where it names none."""
+    space = request.action if component.kind == "action_dist" and request.action is not None else request.obs
+    distance = getattr(component.declaration, "distance", None)
+    found = None if distance is None else distance(space)
+    return len(space.classes) if found is None else found
+
+
+def _is_at_home(component: Component, request: Request) -> bool:
+    """Whether a part is for a class of space that its own package defines."""
+    space = request.action if component.kind == "action_dist" and request.action is not None else request.obs
+    own = {target.partition(".")[0].partition(":")[0] for target in component.declaration.targets.values()}
+    kinds = getattr(component.declaration, "kinds", ())
+    return any(name in kinds and name.partition(".")[0] in own for name in space.classes)
+
+
+def _named(slot: str, component: Component, candidates: Iterable[Component], request: Request) -> Choice:
+    """Return the choice of the part that the config names; its match is asked for its rank alone."""
+    found = Verdict(component, verdict(component, request).rank, "named in the config")
+    return Choice(slot, component, found.why, (found, *_unasked(slot, found, candidates, [found])))
+
+
+def _is_on(component: Component, request: Request) -> bool:
+    return isinstance(component.declaration, PartSpec) and component.declaration.is_switched_on(request)
+
+
+def _switched_on(slot: str, on: Sequence[Component], candidates: Sequence[Component], request: Request) -> Choice:
+    """Return the choice of the part whose switch is on."""
+    if len(on) > 1:
+        raise _two_switches(slot, on)
+    found = verdict(on[0], request)
+    if found.rank is None:
+        switch = on[0].declaration.switch  # type: ignore[attr-defined]
+        raise NoMatchError(
+            f"{slot}: {switch}={shown(request.config.get(switch))} asks for {on[0].name!r} ({on[0].provider}), which"
+            f" does not fit: {found.why}. Leave {switch} out of the config."
         )
+    return Choice(slot, on[0], found.why, (found, *_unasked(slot, found, candidates, [found])))
+
+
+def _unasked(
+    slot: str, chosen: Verdict | None, candidates: Iterable[Component], asked: Sequence[Verdict]
+) -> list[Verdict]:
+    """Return why each of the other candidates was not asked, and how to name it."""
+    known = {id(v.component) for v in asked}
+    found = []
+    for c in candidates:
+        if id(c) in known:
+            continue
+        switch, key = getattr(c.declaration, "switch", None), KEYS.get(slot)
+        ways = [f"{switch}=True"] if switch else [f"{key}={c.address!r}"] if key else []
+        if c.is_strange and c.declaration.match is not None:
+            ways.append(f"RLCATALOG_PREFER_PLUGINS={c.distribution}")
+        if switch and c.declaration.match is None:
+            why = f"{switch} is not set"
+        elif c.declaration.match is None:
+            why = "only chosen by name"
+        elif chosen is None or slot in OPTIONAL:
+            why = "comes in by name or switch alone"
+        else:
+            why = f"not asked: {chosen.component.name!r} stands in front"
+        found.append(Verdict(c, None, f"{why}; to choose it: {' or '.join(ways)}" if ways and c.is_strange else why))
+    return found
 
 
 def repeat(slot: str, component: Component) -> Choice:
@@ -109,113 +201,57 @@ def repeat(slot: str, component: Component) -> Choice:
     return Choice(slot, component, why, (Verdict(component, None, why),))
 
 
-def _preferred(tied: list[Verdict], prefer: Sequence[str]) -> list[Verdict] | None:
-    for distribution in prefer:
-        found = [v for v in tied if v.component.distribution == distribution]
-        if found:
-            return found
-    return None
-
-
 def verdict(component: Component, request: Request) -> Verdict:
-    """Ask one candidate; a match function that fails does not take the lookup with it, and is reported."""
-    if (why := left_out(component)) is not None:
-        switch = getattr(component.declaration, "switch", None)
-        if switch is not None and request.config.get(switch):  # it was asked for; nothing else is what was asked
-            raise PartError(why, component)
-        return Verdict(component, None, why)
+    """Ask one candidate.
+
+    Raises:
+        PartError: Its match function raises, or returns something else.
+    """
     by_framework = component.declaration.targets_allowed is None
     if request.framework is not None and by_framework and request.framework not in component.frameworks:
         return Verdict(component, None, f"has no code for framework {request.framework!r}")
-    try:
-        asked = request if component.is_listed else replace(request)  # a stranger's own: frozen is not sealed
-        answer: Any = component.declaration.judge(asked)
-        if type(answer) is Match and type(answer.why) is str and answer.rank in tuple(Rank):
-            return Verdict(component, Rank(answer.rank), answer.why)
-        if type(answer) is NoMatch and type(answer.why) is str:
-            return Verdict(component, None, answer.why)
-        fault = f"its match function returned {shown(answer)} instead of Match or NoMatch"
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        fault = f"its match function raised {reason(error)}"
-    tell_once(
-        f"{component.kind} {component.name!r} ({component.provider}): {fault}; it counts as not matching.",
-        (component.kind, component.address, "match"),
-    )
-    return Verdict(component, None, fault)
+    with raised_as(lambda why: component.fault(f"its match function raised {why}."), CatalogError):
+        answer: Any = component.declaration.judge(request)
+    if type(answer) is Match and type(answer.why) is str and answer.rank in tuple(Rank):
+        return Verdict(component, Rank(answer.rank), answer.why)
+    if type(answer) is NoMatch and type(answer.why) is str:
+        return Verdict(component, None, answer.why)
+    raise component.fault(f"its match function returned {shown(answer)} instead of Match or NoMatch.")
 
 
-def refuse_two_switched_on(slot: str, matching: Iterable[Verdict], request: Request) -> None:
-    """Raise where the config turns on two opt-in parts of one slot: whichever were taken, the other was asked for, too.
-
-    Raises:
-        AmbiguousChoiceError: It does; the message names the switches.
-    """
-    found = [v for v in matching if _switch(v.component, request) is not None]
-    if len(found) < 2:
-        return
-    switches = list(dict.fromkeys(str(_switch(v.component, request)) for v in found))
-    names = " and ".join(f"{v.component.name!r} ({v.component.provider}: {v.why})" for v in found)
-    if len(switches) > 1:
-        way = f"Leave one of {' and '.join(switches)} out of the config"
-    else:
-        way = "; ".join(_about_plugins(found)) or "Give each a switch of its own"
-    raise AmbiguousChoiceError(f"{slot}: {names} are switched on at once, and there is one {slot}. {way}.")
+# --- errors ----------------------------------------------------------------------------------------------------------
 
 
-def tie(slot: str, best: Sequence[Verdict], request: Request, rank: Rank) -> AmbiguousChoiceError:
-    """Return the error for candidates that match equally well.
+def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
+    switches = list(dict.fromkeys(str(c.declaration.switch) for c in on))  # type: ignore[attr-defined]
+    names = " and ".join(f"{c.name!r} ({c.provider}: {c.declaration.switch} is set)" for c in on)  # type: ignore[attr-defined]
+    way = f"Leave one of {' and '.join(switches)} out of the config" if len(switches) > 1 else (
+        "; ".join(_about_plugins(on)) or "Give each a switch of its own")  # fmt: skip
+    return AmbiguousChoiceError(f"{slot}: {names} are switched on at once, and there is one {slot}. {way}.")
 
-    Args:
-        slot: Name of the slot.
-        best: The candidates.
-        request: What was asked.
-        rank: Their rank.
-    """
-    asked = request.action if slot == "action_dist" and request.action is not None else request.obs
+
+def _tie(slot: str, best: Sequence[Verdict], request: Request) -> AmbiguousChoiceError:
+    space = request.action if slot == "action_dist" and request.action is not None else request.obs
     names = " and ".join(f"{v.component.name!r} ({v.component.provider}: {v.why})" for v in best)
-    ways = [*_in_config(slot, best, request), *_about_plugins(best)]
+    ways = [*_in_config(slot, best, request), *_about_plugins([v.component for v in best])]
     out = f"Ways out: {', or '.join(ways)}." if ways else "Let one of them match with another rank."
-    return AmbiguousChoiceError(f"{slot}: {names} match {asked.describe()} equally well ({rank.name}). {out}")
-
-
-def _switch(component: Component, request: Request) -> str | None:
-    """Return the switch of an opt-in part that the config turns on, or None."""
-    declaration = component.declaration
-    on = isinstance(declaration, ModelSpec) and declaration.is_switched_on(request)
-    return declaration.switch if on else None  # type: ignore[attr-defined]
+    rank = Rank(best[0].rank or 0).name
+    return AmbiguousChoiceError(f"{slot}: {names} match {space.describe()} equally well ({rank}). {out}")
 
 
 def _in_config(slot: str, best: Sequence[Verdict], request: Request) -> list[str]:
-    """Return the ways to settle it in the config."""
-    name = best[0].component.address
-    ways: list[str] = []
-    if slot in ("trunk", "memory", "head"):
-        # A part of an observation is named by whoever asks for its net.
-        if request.obs.path == "obs" and request.config.get("custom_model") is None:
-            ways.append(f"name one in the config (custom_model={name!r})")
-        for switch in dict.fromkeys(_off(v.component, request) for v in best):
-            if switch is not None:
-                ways.append(f"set {switch}=False")
-    elif slot == "action_dist" and request.action is not None:
-        path = request.action.path
-        value = repr(name) if path == "action" else f"{{{path!r}: {name!r}}}"
-        ways.append(f"name one in the config (custom_action_dist={value})")
-    elif slot == "preprocessor" and request.obs.path == "obs":
-        ways.append(f"name one in the config (custom_preprocessor={name!r})")
-    return ways
+    """Return the way to settle a tie in the config; a part inside a space has no key of its own there."""
+    name, key = best[0].component.address, KEYS.get(slot)
+    if slot == "action_dist" and request.action is not None and request.action.path != "action":
+        return [f"name one in the config ({key}={{{request.action.path!r}: {name!r}}})"]
+    if slot != "action_dist" and (request.obs.path != "obs" or request.config.get(key or "") is not None):
+        return []
+    return [f"name one in the config ({key}={name!r})"]
 
 
-def _off(component: Component, request: Request) -> str | None:
-    """Return the switch that would turn a part off which matches without it, or None."""
-    switch = getattr(component.declaration, "switch", None)
-    return switch if switch is not None and request.config.get(switch) is None else _switch(component, request)
-
-
-def _about_plugins(best: Sequence[Verdict]) -> list[str]:
+def _about_plugins(best: Sequence[Component]) -> list[str]:
     """Return the ways to settle it by preferring or disabling a plugin; none where one plugin brings all of them."""
-    distributions = [v.component.distribution for v in best]
+    distributions = [c.distribution for c in best]
     single = [name for name in dict.fromkeys(distributions) if name and distributions.count(name) == 1]
     ways = [f"prefer one with RLCATALOG_PREFER_PLUGINS={single[0]}"] if single else []
     if len(best) == 2 and single:

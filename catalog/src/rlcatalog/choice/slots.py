@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +31,30 @@ class Slots:
 
     Args:
         registry: The components; make other Slots when they change.
-        prefer: Distributions that win a tie.
+        prefer: Distributions whose parts count as listed and win ties.
     """
 
     def __init__(self, registry: Registry, prefer: Sequence[str]) -> None:
         self.registry, self.prefer = registry, prefer
-        self._known_takers: dict[tuple[str, tuple[str, ...]], list[Component]] = {}
+        self._parts: dict[str, list[Component]] = {}
+        for component in registry:
+            self._parts.setdefault(slot_of(component), []).append(component)
+        self._known_takers: dict[tuple[str, ...], list[Component]] = {}
+        #: The distributions that are installed and could not be loaded: what they provide is no gap to be filled.
+        self._failed = {r.distribution for r in registry.records if r.status in ("failed", "incompatible")}
+
+    def env_wrappers(self, config: Mapping[str, Any]) -> list[Component]:
+        """Return the wrappers that are asked about an environment: the program's, the listed, and those switched on."""
+        return [
+            c for c in self._parts.get("env_wrapper", ())
+            if c.in_process or c.is_listed or c.distribution in self.prefer or c.declaration.is_on(config)  # type: ignore[attr-defined]
+        ]  # fmt: skip
+
+    def _refuse_failed(self, what: str, *entries: str) -> None:
+        """Raise where a listed part that could have been chosen is of a package that failed to load."""
+        for kind, _, name in (entry.partition("/") for entry in entries):
+            if (owner := public_index.provider_of(kind, name)) in self._failed:
+                self.registry.explain_missing(what, owner)
 
     def preprocessor(self, request: Request, pins: Pins | None) -> Choice:
         info = request.obs
@@ -49,8 +67,10 @@ class Slots:
                 warn_deprecated("custom_preprocessor is deprecated: use a gymnasium.ObservationWrapper.")
         if pins is not None and named is not None:
             return repeat("preprocessor", named)
-        # A child's choice is not explained: only those that may fit are asked.
-        found = self._takers(info) if info.path != "obs" else self.registry.active("preprocessor")
+        if named is None:
+            self._refuse_failed(f"{info.path}: the preprocessor for {info.describe()}", f"space/{info.kind}")
+        # A child's choice is not explained: only those that may fit are candidates.
+        found = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
         choice = choose("preprocessor", found, request, named=named, prefer=self.prefer)
         if choice.component is None:
             for leaf in info.walk():
@@ -77,14 +97,12 @@ class Slots:
 
     def _takers(self, info: SpaceInfo) -> list[Component]:
         """Return the preprocessors that may fit a space, from memory: a space has many children of few classes."""
-        key = (info.kind, info.classes)
-        if key not in self._known_takers:
-            self._known_takers[key] = [
-                c
-                for c in self.registry.active("preprocessor")
+        if info.classes not in self._known_takers:
+            self._known_takers[info.classes] = [
+                c for c in self._parts.get("preprocessor", ())
                 if isinstance(c.declaration, PreprocessorSpec) and c.declaration.takes(info)
-            ]
-        return self._known_takers[key]
+            ]  # fmt: skip
+        return self._known_takers[info.classes]
 
     def filter(self, request: Request, pins: Pins | None) -> Choice:
         if pins is not None and "filter" in pins.parts:
@@ -92,10 +110,13 @@ class Slots:
         name = request.config["observation_filter"]
         if name == "NoFilter":
             return Choice("filter", None, "observation_filter is 'NoFilter'")
-        return choose("filter", self.registry.active("filter"), request, named=self.registry.get("filter", name))
+        return choose("filter", self._parts["filter"], request, named=self.registry.get("filter", name))
 
     def action_dist(self, request: Request, named: Component | None, outer: Component | None = None) -> Choice:
-        found = [c for c in self.registry.active("action_dist") if c is not outer]
+        if named is None and request.action is not None:
+            info = request.action
+            self._refuse_failed(f"{info.path}: the distribution for {info.describe()}", f"action_space/{info.kind}")
+        found = [c for c in self._parts.get("action_dist", ()) if c is not outer]
         choice = choose("action_dist", found, request, named=named, prefer=self.prefer)
         if choice.component is None:
             assert request.action is not None
@@ -127,14 +148,16 @@ class Slots:
         named = custom if custom is not None and slot_of(custom) == slot else None
         if pins is not None and named is None:
             return Choice(slot, None, "empty when the policy was saved")
-        found = [c for c in self.registry.active("model") if slot_of(c) == slot]
-        return choose(slot, found, request, named=named, prefer=self.prefer)
+        if named is None:
+            self._refuse_failed(f"the {slot}", *_index_entries(slot, request))
+        return choose(slot, self._parts.get(slot, ()), request, named=named, prefer=self.prefer)
 
     def trunk(self, request: Request, name: str | None) -> Component:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
         named = self.named("model", name, None)
-        found = [c for c in self.registry.active("model") if slot_of(c) == "trunk"]
-        chosen = choose("trunk", found, request, named=named, prefer=self.prefer)
+        if named is None:
+            self._refuse_failed(f"{request.obs.path}: the trunk", *_index_entries("trunk", request))
+        chosen = choose("trunk", self._parts.get("trunk", ()), request, named=named, prefer=self.prefer)
         if chosen.component is None:
             reasons = "; ".join(f"{v.component.name}: {v.why}" for v in chosen.verdicts) or "none installed"
             raise NoMatchError(f"{request.obs.path}: no installed model fits {request.obs.describe()} ({reasons}).")
@@ -172,7 +195,7 @@ def unclaimed_by(head: Component | None, request: Request) -> Unclaimed | None:
     """Return what a head leaves of an observation, or None where that is all of it."""
     if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
         return None
-    claimed = head.ask("claims", replace(request), returns=lambda answer: _claimed(answer, request))
+    claimed = head.ask("claims", request, returns=lambda answer: _claimed(answer, request))
     # A mask is no part of what is encoded, but the observation is a Dict because of it: one entry is seen as itself.
     hidden = request.mask_key is not None and mask_entry(request.obs, request.mask_key) is None
     alone = hidden and len(request.obs.keys) == 1
@@ -187,9 +210,14 @@ def unclaimed_by(head: Component | None, request: Request) -> Unclaimed | None:
 
 
 def slot_of(component: Component) -> str:
-    """Return the slot a model component belongs into."""
-    assert isinstance(component.declaration, ModelSpec)
-    return component.declaration.slot
+    """Return the slot a component belongs into: a model's own, else its kind."""
+    return component.declaration.slot if isinstance(component.declaration, ModelSpec) else component.kind
+
+
+def _index_entries(slot: str, request: Request) -> list[str]:
+    """Return the entries of the public index for the listed models that could fill a slot: by the shape, by parts."""
+    shape = [] if request.encoded_shape is None else [f"{slot}/{len(request.encoded_shape)}"]
+    return [*shape, f"{slot}/composite"] if request.obs.is_composite else shape
 
 
 def _claimed(answer: Any, request: Request) -> tuple[str, ...]:

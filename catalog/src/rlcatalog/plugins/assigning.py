@@ -30,13 +30,13 @@ def assign(registry: Registry, loaded: Sequence[tuple[PluginRecord, Loaded]], ow
     settled = settle([c for c in parts.left() if c.declaration.extends is None], owners)
     parts.take(settled)
     registry.add_components(settled)
-    registry.add_configs(parts.structs(), [found for _, found in loaded], owners)
+    registry.add_configs(parts.structs(), [found for _, found in loaded])
     for key, distributions in registry.contested_keys.items():
         contest = DuplicateNameError(registry.key_contest(key))
         for record, _ in loaded:
             if record.distribution in distributions:
                 record.note(contest)
-    parts.extend(registry, owners)
+    parts.extend(registry)
     parts.fail_empty()
     for component in entered:
         if parts.record_of[id(component)].status != "loaded":
@@ -136,7 +136,7 @@ class _Parts:
             if c.declaration.config is not None and c.declaration.extends is None
         }
 
-    def extend(self, registry: Registry, owners: Owners) -> None:
+    def extend(self, registry: Registry) -> None:
         """Give components the code that other packages bring for them; two that bring the same cancel each other."""
         victims = {(c.kind, c.address): c for c in registry}
         brought: dict[tuple[str, str, str], list[Component]] = defaultdict(list)
@@ -148,7 +148,7 @@ class _Parts:
             if victim is None:
                 continue
             distributions = {c.distribution for c in rivals}
-            keeper = next(iter(distributions)) if len(distributions) == 1 else owners.preferred(distributions)
+            keeper = next(iter(distributions)) if len(distributions) == 1 else None
             if framework in victim.declaration.targets:
                 keeper = victim.distribution
             for c in rivals:

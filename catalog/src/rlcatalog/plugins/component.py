@@ -23,19 +23,15 @@ class Component:
         declaration: What the plugin said about it.
         distribution: Distribution that provides it; empty for one registered in process.
         version: That distribution's version.
-        shadowed_by: Distribution of the component that overrides this one, or None.
         objects: Classes by framework, for a component registered in process.
         extensions: Framework → the component of another package that brings the code for it.
-        kept_over_plugins: Whether one of the running program may shadow a plugin's of the same name.
     """
 
     declaration: Declaration
     distribution: str
     version: str
-    shadowed_by: str | None = None
     objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
     extensions: dict[str, Component] = field(default_factory=dict, repr=False)
-    kept_over_plugins: bool = field(default=False, repr=False)
 
     @property
     def kind(self) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlcatalog.errors import DeclarationError, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.discovery import normalize
+from rlcatalog.spaces.info import KINDS
 
 if TYPE_CHECKING:
     from rlcatalog.plugins.request import Request
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
 _SUFFIX = re.compile(r"\.[A-Za-z0-9_.\-]+\Z")
-_VICTIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*/[A-Za-z_][A-Za-z0-9_.\-]*\Z")
+_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*/[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 
 
 class Rank(IntEnum):
@@ -88,7 +89,6 @@ class Declaration:
             package's. Keys that nobody declares are refused when the plugin is loaded.
         ignores: The config keys, among those it reads, that have no effect for a request: key → what it takes, such as
             `"preprocessor_pref='rllib'"`. Those that no other part reads are reported. None: it reads them all.
-        overrides: `"distribution/name"` of the component this one replaces under the same name, or None.
         extends: `"distribution/name"` of the component that this one's targets are added to, for frameworks that it has
             no code for, or None; nothing else of this declaration is then read.
         examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the conformance kit, or None:
@@ -110,7 +110,6 @@ class Declaration:
     config: str | None = None
     reads: tuple[str, ...] = ()
     ignores: Callable[[Request], Mapping[str, str]] | None = None
-    overrides: str | None = None
     extends: str | None = None
     examples: str | None = None
 
@@ -141,8 +140,7 @@ class Declaration:
             function = getattr(self, field)
             if function is not None and not callable(function):
                 raise DeclarationError(f"{where}: {field} must be a function, found {shown(function)}.")
-        for field in ("overrides", "extends"):
-            self._check_victim(field, where)
+        self._check_extended(where)
 
     @property
     def served(self) -> tuple[str, ...]:
@@ -158,19 +156,17 @@ class Declaration:
         if not isinstance(names, tuple) or not all(type(name) is str for name in names):
             raise DeclarationError(f"{where}: {field} must be a tuple of text, found {shown(names)}.")
 
-    def _check_victim(self, field: str, where: str) -> None:
-        named = getattr(self, field)
-        if named is None:
+    def _check_extended(self, where: str) -> None:
+        if self.extends is None:
             return
-        if not (type(named) is str and _VICTIM.match(named)):
-            raise DeclarationError(f"{where}: {field} must be 'distribution/name', found {shown(named)}.")
-        distribution, _, victim = named.partition("/")
-        object.__setattr__(self, field, f"{normalize(distribution)}/{victim}")
-        if victim != self.name:
-            kind = "override" if field == "overrides" else "extension"
+        if not (type(self.extends) is str and _ADDRESS.match(self.extends)):
+            raise DeclarationError(f"{where}: extends must be 'distribution/name', found {shown(self.extends)}.")
+        distribution, _, name = self.extends.partition("/")
+        object.__setattr__(self, "extends", f"{normalize(distribution)}/{name}")
+        if name != self.name:
             raise DeclarationError(
-                f"{where}: an {kind} answers to its victim's name; found {field}={named!r}."
-                f" Name this component {victim!r}, or drop the {kind}."
+                f"{where}: an extension has the name of what it extends; found extends={self.extends!r}."
+                f" Name this component {name!r}."
             )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Declaration:
@@ -195,7 +191,62 @@ def _made(kind: type[Declaration], values: dict[str, Any]) -> Declaration:
 
 
 @dataclass(frozen=True)
-class PreprocessorSpec(Declaration):
+class PartSpec(Declaration):
+    """What the declarations of a slot's parts have in common.
+
+    Attributes:
+        switch: The config key that turns the part on, or None. On means neither None nor False. Without a `match` the
+            part fits where it is on, as `SPECIFIC`, and nowhere else.
+    """
+
+    switch: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.switch is not None and (type(self.switch) is not str or not self.switch):
+            raise DeclarationError(
+                f"{type(self).__name__}({self.name!r}): switch must be the name of a config key, found"
+                f" {shown(self.switch)}."
+            )
+
+    @property
+    def named_keys(self) -> tuple[str, ...]:
+        return self.reads if self.switch is None or self.switch in self.reads else (*self.reads, self.switch)
+
+    def is_on(self, config: Mapping[str, Any]) -> bool:
+        """Whether a config turns the part on."""
+        value = None if self.switch is None else config.get(self.switch)
+        return value is not None and value is not False
+
+    def is_switched_on(self, request: Request) -> bool:
+        """Whether a request's config turns the part on."""
+        return self.is_on(request.config)
+
+    def judge(self, request: Request) -> Match | NoMatch:
+        if self.match is not None or self.switch is None:
+            return super().judge(request)
+        if self.is_switched_on(request):
+            return Match(Rank.SPECIFIC, f"{self.switch} is set")
+        return NoMatch(f"{self.switch} is not set")
+
+
+class _ForClasses:
+    """Mixin of declarations that are for some classes of spaces."""
+
+    kinds: tuple[str, ...] = ()
+
+    def distance(self, info: SpaceInfo) -> int | None:
+        """Return how many of a space's classes stand before one that this part is for; None where it is for none."""
+        found = (i for i, name in enumerate(info.classes) if name in self.kinds or KINDS.get(name) in self.kinds)
+        return len(info.classes) if not self.kinds else next(found, None)
+
+    def takes(self, info: SpaceInfo) -> bool:
+        """Whether the space is of a kind this part may fit."""
+        return self.distance(info) is not None
+
+
+@dataclass(frozen=True)
+class PreprocessorSpec(PartSpec, _ForClasses):
     """A `Preprocessor` class: the codec of one or a few kinds of space.
 
     Attributes:
@@ -212,20 +263,16 @@ class PreprocessorSpec(Declaration):
         super().__post_init__()
         self._check_names("kinds", f"PreprocessorSpec({self.name!r})")
 
-    def takes(self, info: SpaceInfo) -> bool:
-        """Whether the space is of a kind this codec may fit."""
-        return not self.kinds or info.kind in self.kinds or any(name in self.kinds for name in info.classes)
-
     def judge(self, request: Request) -> Match | NoMatch:
         if not self.takes(request.obs):
             return NoMatch(f"takes {' or '.join(self.kinds)}, not {request.obs.kind}")
-        if self.kinds and self.match is None:
+        if self.kinds and self.match is None and self.switch is None:
             return Match(Rank.GENERIC, f"the space is a {request.obs.kind}")
         return super().judge(request)
 
 
 @dataclass(frozen=True)
-class FilterSpec(Declaration):
+class FilterSpec(PartSpec):
     """A `Filter` class, a stateful stage between preprocessor and model; chosen by `observation_filter`."""
 
     kind: ClassVar[str] = "filter"
@@ -233,7 +280,7 @@ class FilterSpec(Declaration):
 
 
 @dataclass(frozen=True)
-class EnvWrapperSpec(Declaration):
+class EnvWrapperSpec(PartSpec):
     """A function `wrap(env, config) -> env`; `match` sees the environment as `request.env`."""
 
     kind: ClassVar[str] = "env_wrapper"
@@ -241,13 +288,11 @@ class EnvWrapperSpec(Declaration):
 
 
 @dataclass(frozen=True)
-class ModelSpec(Declaration):
+class ModelSpec(PartSpec):
     """A model class.
 
     Attributes:
         slot: `"trunk"`, `"memory"` or `"head"`; a memory and a head are built around the trunk.
-        switch: The config key that turns an opt-in part on, or None. Without a `match` the part fits where the key is
-            true, as `SPECIFIC`, and nowhere else. Two parts of one slot that are switched on at once are an error.
         claims: For a head: the keys of a Dict observation that it reads itself, for a request. Trunk and memory are
             chosen for what remains, and see no more.
         describe: The stages and their shapes for a request, without a framework; None for "known after build".
@@ -259,7 +304,6 @@ class ModelSpec(Declaration):
     functions = ("match", "ignores", "claims", "describe", "pinned_keys")
 
     slot: str = "trunk"
-    switch: str | None = None
     claims: Callable[[Request], Sequence[str]] | None = None
     describe: Callable[[Request], Sequence[Stage]] | None = None
     pinned_keys: Callable[[Request], Mapping[str, Any]] | None = None
@@ -270,29 +314,10 @@ class ModelSpec(Declaration):
             raise DeclarationError(
                 f"ModelSpec({self.name!r}): slot must be trunk, memory or head, found {shown(self.slot)}."
             )
-        if self.switch is not None and (type(self.switch) is not str or not self.switch):
-            raise DeclarationError(
-                f"ModelSpec({self.name!r}): switch must be the name of a config key, found {shown(self.switch)}."
-            )
-
-    @property
-    def named_keys(self) -> tuple[str, ...]:
-        return self.reads if self.switch is None or self.switch in self.reads else (*self.reads, self.switch)
-
-    def is_switched_on(self, request: Request) -> bool:
-        """Whether the part is an opt-in one and the config turns it on."""
-        return self.switch is not None and bool(request.config.get(self.switch))
-
-    def judge(self, request: Request) -> Match | NoMatch:
-        if self.match is not None or self.switch is None:
-            return super().judge(request)
-        if self.is_switched_on(request):
-            return Match(Rank.SPECIFIC, f"{self.switch} is set")
-        return NoMatch(f"{self.switch} is not set")
 
 
 @dataclass(frozen=True)
-class ActionDistSpec(Declaration):
+class ActionDistSpec(PartSpec, _ForClasses):
     """An action-distribution class.
 
     Attributes:
@@ -302,6 +327,7 @@ class ActionDistSpec(Declaration):
             size is the sum of theirs.
         wraps_default: Whether it is built around the distribution that the catalog would choose without it; `size`
             is then given that one's as a third argument.
+        kinds: The qualified names of the space classes it is for. Empty: `match` is asked about every space.
     """
 
     kind: ClassVar[str] = "action_dist"
@@ -309,6 +335,7 @@ class ActionDistSpec(Declaration):
     composite: bool = False
     wraps_default: bool = False
     size: Callable[..., int] | None = None
+    kinds: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -316,6 +343,14 @@ class ActionDistSpec(Declaration):
             raise DeclarationError(
                 f"ActionDistSpec({self.name!r}): size must be a function of the action SpaceInfo and the config."
             )
+        self._check_names("kinds", f"ActionDistSpec({self.name!r})")
+
+    def judge(self, request: Request) -> Match | NoMatch:
+        if request.action is not None and not self.takes(request.action):
+            return NoMatch(f"takes {' or '.join(self.kinds)}, not {request.action.kind}")
+        if self.kinds and self.match is None and self.switch is None:
+            return Match(Rank.GENERIC, "the space is of its class")
+        return super().judge(request)
 
 
 @dataclass(frozen=True)

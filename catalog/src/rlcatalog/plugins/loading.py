@@ -10,7 +10,7 @@ import importlib
 import inspect
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import cache
 from types import ModuleType
@@ -76,7 +76,6 @@ def load_plugins(
     registry: Registry,
     entry_points: Iterable[Any],
     environ: Mapping[str, str],
-    prefer: Sequence[str],
     reserved: Mapping[str, str],
     default_of: Callable[[type], Any],
 ) -> None:
@@ -86,7 +85,6 @@ def load_plugins(
         registry: Where the components and records go.
         entry_points: The entry points.
         environ: Environment variables that disable or allow plugins.
-        prefer: Distributions that keep a name which several claim and none owns.
         reserved: Config keys that no plugin may own, with their owner.
         default_of: Makes a config struct of its defaults, or raises where its keys cannot be read.
 
@@ -98,13 +96,12 @@ def load_plugins(
     listed = candidates(entry_points)
     ended = [load(candidate, environ, __version__, default_of) for candidate in listed]
     registry.records += [record for record, _ in ended]
-    owners = Owners({candidate.distribution for candidate in listed}, reserved, prefer)
+    owners = Owners({candidate.distribution for candidate in listed}, reserved)
     assign(registry, [(record, found) for record, found in ended if found is not None], owners)
     strict = is_strict(environ)
     for record in registry.records:
         for problem in [record.exception] if record.exception is not None else record.problems:
             _report(record, problem, strict)
-    registry.mark_shadowed()
 
 
 def load_indexed(kind: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Registry of who provides which name: conflicts, overrides, in-process registration, provenance."""
+"""Registry of who provides which name: conflicts, in-process registration, provenance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import normalize
-from rlcatalog.plugins.names import Owners, Settled, contest, settle_keys
+from rlcatalog.plugins.names import Settled, contest, settle_keys
 
 #: Who owns what the running program registered.
 THIS_PROCESS = "this process"
@@ -34,9 +34,10 @@ class Registry:
     """All components of one catalog, by kind and name."""
 
     def __init__(self) -> None:
-        self._active: dict[tuple[str, str], Component] = {}
+        self._names: dict[tuple[str, str], Component] = {}
         self._contested: dict[tuple[str, str], list[Component]] = {}
-        self._shadowed: list[Component] = []
+        #: What the running program registered; it is replaced, never changed: another thread may be going over it.
+        self._own: dict[tuple[str, str], Component] = {}
         self.config_classes: dict[type, str] = {}
         self.config_defaults: dict[type, Any] = {}
         self.config_paths: dict[str, type] = {}
@@ -50,43 +51,39 @@ class Registry:
 
     def add_components(self, settled: Settled) -> None:
         """Add the components of plugins under the names they were given."""
-        self._active.update(settled.active)
+        self._names.update(settled.names)
         self._contested.update(settled.contested)
-        self._shadowed += settled.shadowed
 
-    def add_configs(self, structs: Mapping[type, str], loaded: Iterable[Loaded], owners: Owners) -> None:
+    def add_configs(self, structs: Mapping[type, str], loaded: Iterable[Loaded]) -> None:
         """Add the config structs of plugins.
 
         Args:
             structs: Config struct → distribution.
             loaded: What the plugins declared.
-            owners: Who is preferred where several claim a key that belongs to nobody.
         """
         self.config_classes.update(structs)
         for found in loaded:
             self.config_paths |= {path: struct for path, struct in found.config_classes.items() if struct in structs}
             self.config_defaults |= {s: found.config_defaults[s] for s in found.config_classes.values() if s in structs}
-        self.key_names, self.contested_keys = settle_keys(structs, owners)
+        self.key_names, self.contested_keys = settle_keys(structs)
 
     def add_in_process(
         self,
         component: Component,
-        override: bool,
         struct: type | None = None,
         default: Any = None,
         reserved: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Add a component of the running program; it replaces an earlier one of the program's own.
+        """Add a component of the running program; it comes before a plugin's, and replaces an earlier one.
 
         Args:
             component: The component.
-            override: Allow it to shadow a plugin's component of the same name.
             struct: The struct with its config keys, which its declaration names, or None.
             default: That struct, made of its defaults.
             reserved: Config keys that belong to others, with their owner.
 
         Raises:
-            DuplicateNameError: The name is a plugin's and `override` is False, or a config key is another's.
+            DuplicateNameError: A config key is another's.
             DeclarationError: It names a config key that nobody declares.
         """
         check_frameworks(component)
@@ -106,18 +103,7 @@ class Registry:
         for name in component.declaration.named_keys:
             if name not in known and public_index.provider_of("config", name) is None:
                 raise unknown_key(component, name, known)
-        old = [c for c in (*self._contested.get(key, ()), self._active.get(key)) if c is not None and not c.in_process]
-        if old and not override:
-            raise DuplicateNameError(
-                f"{component.kind} {component.name!r} is provided by {' and '.join(c.provider for c in old)}."
-                " Register yours under another name, or pass override=True to shadow it."
-            )
-        for shadowed in old:
-            shadowed.shadowed_by = THIS_PROCESS
-        # New ones: another thread may be going over the old.
-        self._shadowed = [*self._shadowed, *old]
-        self._contested = {name: claims for name, claims in self._contested.items() if name != key}
-        self._active = {**self._active, key: component}
+        self._own = {**self._own, key: component}
         self.config_classes = {s: owner for s, owner in self.config_classes.items() if s in structs}
         self.config_paths = {path: s for path, s in self.config_paths.items() if s in structs}
         if struct is not None:
@@ -127,7 +113,7 @@ class Registry:
 
     def _structs_without(self, key: tuple[str, str]) -> dict[type, str | None]:
         """Return config struct → import path, but for those of the program that only a component has."""
-        others = {c.declaration.config for k, c in self._active.items() if k != key and c.in_process}
+        others = {c.declaration.config for k, c in self._own.items() if k != key}
         paths = {struct: path for path, struct in self.config_paths.items()}
         return {
             struct: paths.get(struct)
@@ -139,30 +125,26 @@ class Registry:
         """Say who claims a config key that belongs to nobody, and the ways out."""
         who = self.contested_keys[key]
         full = " or ".join(repr(f"{distribution}/{key}") for distribution in who)
-        return (
-            f"config key {key!r} is claimed by {' and '.join(who)} and belongs to none of them. Say {full}; put one"
-            f" first with RLCATALOG_PREFER_PLUGINS={who[0]}, or disable one with RLCATALOG_DISABLE_PLUGINS={who[-1]}."
-        )
+        return f"config key {key!r} is claimed by {' and '.join(who)} and belongs to none of them. Say {full}."
 
     # --- asking ----------------------------------------------------------------------------------------------------
 
     def active(self, kind: str) -> list[Component]:
-        """Return the components of a kind that lookups see, sorted by name."""
-        found = [c for key, c in self._active.items() if key[0] == kind]
-        found += [c for key, claims in self._contested.items() if key[0] == kind for c in claims]
-        return sorted(found, key=lambda c: (c.name, c.distribution))
+        """Return the components of a kind, sorted by name."""
+        return [c for c in self if c.kind == kind]
 
     def name_of(self, component: Component) -> str:
         """Return the name by which `get` finds a component: its own, or its address where that one is not clear."""
-        return component.name if self._active.get((component.kind, component.name)) is component else component.address
+        key = component.kind, component.name
+        return component.name if component is self._own.get(key, self._names.get(key)) else component.address
 
     def __iter__(self) -> Iterator[Component]:
         contested = (component for claims in self._contested.values() for component in claims)
-        everything = [*self._active.values(), *contested, *self._shadowed]
+        everything = [*self._names.values(), *contested, *self._own.values()]
         return iter(sorted(everything, key=lambda c: (c.kind, c.name, c.distribution)))
 
     def get(self, kind: str, name: str, distribution: str | None = None) -> Component:
-        """Return a component by name, or by `distribution` and name even where it is shadowed.
+        """Return a component by name, or by `distribution` and name.
 
         Raises:
             MissingPluginError: The name is known, its package is not usable here.
@@ -174,9 +156,9 @@ class Registry:
             distribution, _, name = name.partition("/")
         distribution = normalize(distribution) if distribution is not None else None
         if distribution is None:
-            if claims := self._contested.get((kind, name)):
+            found = self._own.get((kind, name), self._names.get((kind, name)))
+            if found is None and (claims := self._contested.get((kind, name))):
                 raise AmbiguousChoiceError(contest(kind, name, claims))
-            found = self._active.get((kind, name))
         else:
             found = next((c for c in self if (c.kind, c.name, c.distribution) == (kind, name, distribution)), None)
         if found is not None:
@@ -198,23 +180,13 @@ class Registry:
         record = next((r for r in self.records if r.distribution == distribution), None)
         if record is None:
             raise MissingPluginError(f"{what} {public_index.how_to_get(distribution)}")
-        if record.status not in ("loaded", "shadowed"):
+        if record.status != "loaded":
             raise MissingPluginError(
                 f"{what} is provided by {distribution} {record.version}, which is {record.status}: {record.error}"
             )
 
-    def mark_shadowed(self) -> None:
-        """Give plugins all of whose components are overridden the status `"shadowed"`."""
-        live = {c.distribution for c in self if c.shadowed_by is None}
-        for record in self.records:
-            victims = [c for c in self._shadowed if c.distribution == record.distribution]
-            if record.status == "loaded" and victims and record.distribution not in live:
-                record.status = "shadowed"
-                by = f"overridden by {', '.join(sorted({str(c.shadowed_by) for c in victims}))}"
-                record.error = by if record.error is None else f"{by}; {record.error}"
-
     def names(self, kinds: Iterable[str]) -> list[str]:
-        """Return the names by which `get` finds the components of the given kinds that lookups see."""
+        """Return the names by which `get` finds the components of the given kinds."""
         return sorted(self.name_of(c) for kind in kinds for c in self.active(kind))
 
 
@@ -249,7 +221,7 @@ class PluginRecord:
         name: Entry-point name.
         distribution: Distribution that provides it.
         version: That distribution's version.
-        status: `"loaded"`, `"disabled"`, `"incompatible"`, `"failed"` or `"shadowed"` (all it provides is overridden).
+        status: `"loaded"`, `"disabled"`, `"incompatible"` or `"failed"`.
         error: Why it is not loaded, or what of it is left out, as text; None when all is well.
         exception: The exception behind `error` where it failed.
         problems: What is wrong with it, one by one, where it is loaded.

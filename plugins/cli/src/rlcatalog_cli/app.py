@@ -40,7 +40,7 @@ def list_parts(
     """List the plugins and what they provide."""
     with aside():
         catalog = catalog_of_survivors() if isolate else default_catalog()
-    components = [c for c in catalog.components(kind) if c.shadowed_by is None]
+    components = catalog.components(kind)
     if kind is not None and not components:
         kinds = sorted({c.kind for c in catalog.components()})
         if kind not in kinds:

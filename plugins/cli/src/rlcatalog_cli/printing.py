@@ -24,7 +24,7 @@ from rlcatalog.plugins import Component
 _PLUGIN = ("plugin", "distribution", "version", "status")
 #: Characters that a column of prose keeps, however narrow the terminal is.
 _LEAST = 24
-_COLOURS = {"loaded": "green", "shadowed": "yellow", "disabled": "yellow"}
+_COLOURS = {"loaded": "green", "disabled": "yellow"}
 
 
 def escape(text: str) -> str:

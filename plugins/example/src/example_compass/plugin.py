@@ -1,22 +1,8 @@
-"""Declarations of the plugin: a preprocessor, a model of its own, and an override."""
+"""Declarations of the plugin: a preprocessor and two models."""
 
 from __future__ import annotations
 
-from rlcatalog import Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, Request, Stage, hookimpl
-
-
-def match_compass(request: Request) -> Match | NoMatch:
-    """The codec is for our own kind of space alone."""
-    if request.obs.is_a("example_compass.spaces.Compass"):
-        return Match(Rank.SPECIFIC, "the space is a Compass")
-    return NoMatch("takes Compass spaces only")
-
-
-def match_vector(request: Request) -> Match | NoMatch:
-    """The override fits where fcnet fits best: vectors."""
-    if request.encoded_shape is None or len(request.encoded_shape) > 2:
-        return NoMatch("takes vectors only")
-    return Match(Rank.GENERIC, "the encoded observation is a vector")
+from rlcatalog import ModelSpec, PreprocessorSpec, Request, Stage, hookimpl
 
 
 def describe_glu(request: Request) -> list[Stage]:
@@ -33,7 +19,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             name="compass",
             targets={"numpy": "example_compass.preprocessor:CompassPreprocessor"},
             summary="Compass: cosine and sine of the heading",
-            match=match_compass,
+            kinds=("example_compass.spaces.Compass",),
             examples="example_compass.examples:examples",
         )
     ]
@@ -50,13 +36,10 @@ def rlcatalog_models() -> list[ModelSpec]:
             describe=describe_glu,
             config="example_compass.config:CompassConfig",
         ),
-        # An override answers to its victim's name and names the victim.
         ModelSpec(
-            name="fcnet",
-            overrides="rlcatalog-fcnet/fcnet",
+            name="example_compass_normalized",
             targets={"torch": "example_compass.torch:NormalizedNetwork", "tf": "example_compass.tf:NormalizedNetwork"},
             summary="fully connected layers, each followed by layer normalisation",
-            match=match_vector,
             reads=("fcnet_hiddens", "fcnet_activation"),
         ),
     ]

@@ -219,7 +219,7 @@ def check_owners(kind: str, name: str) -> None:
         )
     part = KINDS[kind]
     plugins = {normalize(point.dist.name) for point in scan() if point.dist is not None}
-    owners = Owners([*plugins, own], dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog"), ())
+    owners = Owners([*plugins, own], dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog"))
     declared = [(part.component, f"{name}{part.suffix}" if part.suffix else package)]
     declared += [("config", f"{package}_{key.name}") for key in part.keys]
     for what, wanted in declared:

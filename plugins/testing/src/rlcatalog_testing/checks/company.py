@@ -21,10 +21,10 @@ REFUSALS = (ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError)
 
 
 def _others(part: Part, slot: str) -> Iterator[Component]:
-    """Yield the installed models of a slot that have code for the part's framework, those shadowed left out."""
+    """Yield the installed models of a slot that have code for the part's framework."""
     for component in part.catalog.components("model"):
         serves = part.framework is None or part.framework in component.frameworks
-        if component is not part.component and component.shadowed_by is None and serves and kind_of(component) == slot:
+        if component is not part.component and serves and kind_of(component) == slot:
             yield component
 
 

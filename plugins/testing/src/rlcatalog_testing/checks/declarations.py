@@ -9,18 +9,17 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from rlcatalog import Match, NoMatch
 from rlcatalog.catalog import Catalog
 from rlcatalog.config import keys_of
-from rlcatalog.errors import AmbiguousChoiceError, CatalogError, reason, shown
+from rlcatalog.errors import CatalogError, reason, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.internals import Candidate, candidates, public_index
 from rlcatalog.plugins import Component, Request
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
-from rlcatalog_testing.examples import ACTIONS, OBSERVATIONS, STANDARD, kind_of, parts_in, quiet
+from rlcatalog_testing.examples import ACTIONS, OBSERVATIONS, kind_of
 from rlcatalog_testing.plugins import PluginEntryPoint
 
 EVERY = (
@@ -40,10 +39,6 @@ def _is_asked(part: Part) -> bool:
     functions = {"size", *part.component.declaration.functions}
     declared = any(getattr(part.component.declaration, name, None) is not None for name in functions)
     return declared and kind_of(part.component) in CHOSEN
-
-
-def _is_no_default(part: Part) -> bool:
-    return not part.component.is_listed and part.component.declaration.overrides is None
 
 
 @check(*EVERY, hint="write one line for `rlcatalog list`", every_framework=False)
@@ -134,7 +129,7 @@ def keys_are_described(part: Part) -> None:
 def names_are_its_own(part: Part) -> None:
     """Names and config keys begin with the package's name, or the public index gives them to it."""
     component, declaration = part.component, part.component.declaration
-    names = [] if declaration.overrides or declaration.extends else [(component.kind, component.name)]
+    names = [] if declaration.extends else [(component.kind, component.name)]
     struct = part.catalog.registry.config_paths.get(declaration.config or "")
     names += [("config", key.name) for key in keys_of(struct, "")] if struct is not None else []
     own = _words(component.distribution)
@@ -248,56 +243,6 @@ def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
         yield encoded
         yield replace(encoded, num_outputs=None)
         yield replace(encoded, trunk_width=6)
-
-
-@check(
-    *CHOSEN,
-    hint="match FALLBACK or behind a switch of your own, or let users name it; a part that is meant to take a default's"
-    " place declares overrides",
-    every_framework=False,
-    where=_is_no_default,
-)
-def changes_no_default(part: Part) -> None:
-    """Installing it changes no choice, and causes no tie, for any standard space."""
-    component = part.component
-    without = _without(part.catalog, component.distribution)
-    for example in STANDARD:
-        before, after = _chosen(without, example), _chosen(part.catalog, example)
-        if isinstance(before, CatalogError):
-            continue  # nothing was chosen before
-        require(
-            not (isinstance(after, AmbiguousChoiceError) and repr(component.name) in str(after)),
-            f"{example}: it ties: {after}",
-        )
-        if isinstance(after, CatalogError):
-            continue
-        replaced = [c.name for c in before if kind_of(c) == kind_of(component)]
-        require(component not in after, f"{example}: it is chosen instead of {', '.join(replaced) or 'nothing'}")
-
-
-_WITHOUT: WeakKeyDictionary[Catalog, dict[str, Catalog]] = WeakKeyDictionary()
-
-
-def _without(catalog: Catalog, distribution: str) -> Catalog:
-    """Return a catalog like one, but for a distribution."""
-    known = _WITHOUT.setdefault(catalog, {})
-    if distribution not in known:
-        disabled = ",".join(filter(None, [catalog.environ.get("RLCATALOG_DISABLE_PLUGINS"), distribution]))
-        with quiet():
-            known[distribution] = Catalog(
-                catalog.entry_points,
-                environ={**catalog.environ, "RLCATALOG_DISABLE_PLUGINS": disabled},
-                prefer=catalog.prefer,
-            )
-    return known[distribution]
-
-
-def _chosen(catalog: Catalog, example: Any) -> list[Component] | CatalogError:
-    try:
-        with quiet():
-            return list(parts_in(catalog.resolve(example.obs, example.action)))
-    except CatalogError as error:
-        return error
 
 
 def _candidate(part: Part) -> Candidate:
