@@ -427,5 +427,5 @@ def test_old_signatures_stay():
     found.register_model("a", Net)
     found.register_preprocessor("b", rlcatalog.Preprocessor)
     found.register_action_dist("c", rlcatalog.ActionDistribution)
-    found.register(PreprocessorSpec("d", {"numpy": "m:C"}, ""), override=True)
+    found.register(PreprocessorSpec("d", {"numpy": "m:C"}, ""))
     assert [c.name for c in found.components()] == ["c", "a", "b", "d"]

@@ -46,11 +46,11 @@ from rlcatalog.frameworks import default_framework, framework_name, frameworks, 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 
 
-def model(name, overrides=None, rank=None, **more):
+def model(name, rank=None, **more):
     """Declare a model; with a rank it matches everything."""
     match = None if rank is None else (lambda request: Match(rank, f"{name} takes it"))
     targets = more.pop("targets", {"torch": f"{name}_parts:Net"})
-    return ModelSpec(name, targets, f"the model {name}", match=match, overrides=overrides, **more)
+    return ModelSpec(name, targets, f"the model {name}", match=match, **more)
 
 
 @pytest.fixture
@@ -78,99 +78,9 @@ def statuses(catalog):
 # --- overrides -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("victim", "overrider"), [("a-victim", "b-over"), ("z-victim", "b-over")])
-def test_an_override_wins_whether_its_victim_was_loaded_before_or_after(catalog_of, victim, overrider):
-    catalog = catalog_of({victim: [model("net"), model("other")], overrider: [model("net", f"{victim}/net")]})
-    assert who(catalog) == overrider
-    assert who(catalog, "other") == victim
-    assert statuses(catalog) == {victim: "loaded", overrider: "loaded"}
-    assert catalog.registry.names(["model"]) == ["net", "other"]
-
-
-@pytest.mark.parametrize("victim", ["a-victim", "z-victim"])
-def test_a_shadowed_component_is_still_there_under_its_full_name(catalog_of, victim):
-    catalog = catalog_of({victim: [model("net"), model("other")], "b-over": [model("net", f"{victim}/net")]})
-    shadowed = catalog.registry.get("model", f"{victim}/net")
-    assert (shadowed.distribution, shadowed.shadowed_by) == (victim, "b-over")
-    assert catalog.registry.get("model", "net", victim) is shadowed
-    listed = [(c.name, c.distribution, c.shadowed_by) for c in catalog.components("model")]
-    assert sorted(listed) == sorted([("net", "b-over", None), ("net", victim, "b-over"), ("other", victim, None)])
-
-
-@pytest.mark.parametrize("victim", ["a-victim", "z-victim"])
-def test_a_plugin_all_of_whose_components_are_overridden_is_shadowed(catalog_of, victim):
-    catalog = catalog_of({victim: [model("net")], "b-over": [model("net", f"{victim}/net")]})
-    assert statuses(catalog) == {victim: "shadowed", "b-over": "loaded"}
-    record = next(r for r in catalog.plugins if r.distribution == victim)
-    assert record.error == "overridden by b-over"
-    assert catalog.registry.get("model", f"{victim}/net").distribution == victim
-
-
 def test_the_full_name_takes_any_spelling_of_the_distribution(catalog_of):
     catalog = catalog_of({"some-dist": [model("net")]})
     assert catalog.registry.get("model", "Some_Dist/net").distribution == "some-dist"
-
-
-@pytest.mark.parametrize("spelling", ["a_victim/net", "A-Victim/net", "a.victim/net"])
-def test_an_override_may_spell_its_victim_differently(catalog_of, spelling):
-    catalog = catalog_of({"a-victim": [model("net")], "b-over": [model("net", spelling)]})
-    assert statuses(catalog) == {"a-victim": "shadowed", "b-over": "loaded"}
-
-
-@pytest.mark.parametrize("first", ["b-one", "c-two"])
-@pytest.mark.parametrize("victim", ["a-victim", "z-victim"])
-def test_two_overriders_of_one_victim_cancel_and_a_preference_settles_it(catalog_of, victim, first):
-    plugins = {
-        victim: [model("net")],
-        "b-one": [model("net", f"{victim}/net")],
-        "c-two": [model("net", f"{victim}/net")],
-    }
-    with pytest.warns(PluginWarning) as caught:
-        catalog = catalog_of(plugins)
-    assert who(catalog) == victim
-    assert [catalog.registry.get("model", f"{name}/net").distribution for name in plugins] == list(plugins)
-    assert statuses(catalog) == {victim: "loaded", "b-one": "shadowed", "c-two": "shadowed"}
-    assert len(caught) == 2
-    for warning, name in zip(caught, ("b-one", "c-two"), strict=True):
-        message = str(warning.message)
-        assert f"of {name} 1.0 is loaded, but" in message
-        assert f"b-one/net and c-two/net both override {victim}/net, which stays in its place" in message
-        assert "RLCATALOG_PREFER_PLUGINS=b-one" in message
-        assert "RLCATALOG_DISABLE_PLUGINS=c-two" in message
-    catalog = catalog_of(plugins, prefer=[first])
-    loser = {"b-one": "c-two", "c-two": "b-one"}[first]
-    assert who(catalog) == first
-    assert statuses(catalog) == {victim: "shadowed", first: "loaded", loser: "shadowed"}
-
-
-def test_an_override_of_an_absent_victim_provides_the_name_and_is_reported(catalog_of):
-    with pytest.warns(PluginWarning, match="model 'net' overrides a-victim/net, and nothing installed provides that"):
-        catalog = catalog_of({"b-over": [model("net", "a-victim/net")]})
-    assert who(catalog) == "b-over"
-    assert statuses(catalog) == {"b-over": "loaded"}
-
-
-def test_an_override_takes_the_name_from_its_victim_only(catalog_of):
-    with pytest.warns(PluginWarning):
-        catalog = catalog_of({"a-third": [model("net")], "b-over": [model("net", "a-victim/net")]})
-    with pytest.raises(AmbiguousChoiceError, match="a-third/net and b-over/net"):
-        who(catalog)
-
-
-@pytest.mark.parametrize("names", list(itertools.permutations(["aa", "bb", "cc"])))
-def test_an_override_of_an_override_is_refused_and_the_message_says_who_overrides_whom(catalog_of, names):
-    victim, first, second = names
-    plugins = {
-        victim: [model("net")],
-        first: [model("net", f"{victim}/net")],
-        second: [model("net", f"{first}/net")],
-    }
-    with pytest.warns(PluginWarning) as caught:
-        catalog = catalog_of(plugins)
-    (message,) = [str(w.message) for w in caught]
-    assert "both override" not in message  # they do not
-    assert f"{second}/net overrides {first}/net, {first}/net overrides {victim}/net" in message
-    assert who(catalog) == first
 
 
 def test_components_of_different_kinds_may_share_a_name(entry_point, plugin):
@@ -181,13 +91,6 @@ def test_components_of_different_kinds_may_share_a_name(entry_point, plugin):
     ]
     catalog = Catalog(points, environ={})
     assert (who(catalog), who(catalog, kind="action_dist")) == ("a", "b")
-
-
-def test_an_override_must_carry_its_victims_name():
-    with pytest.raises(DeclarationError, match=r"answers to its victim's name.*Name this component 'fcnet'"):
-        model("mynet", "rlcatalog-fcnet/fcnet")
-    with pytest.raises(DeclarationError, match="overrides must be 'distribution/name', found 'fcnet'"):
-        model("fcnet", "fcnet")
 
 
 # --- one name, two providers -----------------------------------------------------------------------------------------
@@ -225,7 +128,7 @@ def test_a_name_that_several_claim_and_none_owns_means_nothing_alone(catalog_of,
     ]  # fmt: skip
     with pytest.raises(DuplicateNameError, match=r"provided by a-first 1\.0 and b-second 1\.0 and c-third 1\.0"):
         catalog.register_model("net", TorchNet)
-    catalog.register_model("net", TorchNet, override=True)
+    catalog.register_model("net", TorchNet)
     assert catalog.registry.get("model", "net").in_process
 
 
@@ -295,14 +198,6 @@ def test_a_disabled_owner_keeps_its_name(catalog_of):
     with pytest.warns(PluginWarning, match="of zeta 1.0 is failed: .*'acme_net' belongs to acme"):
         catalog = catalog_of(plugins, environ={"RLCATALOG_DISABLE_PLUGINS": "acme"})
     assert catalog.components() == []
-
-
-def test_an_override_of_the_owner_takes_its_name_and_one_of_somebody_else_does_not(catalog_of):
-    plugins = {"rlcatalog-fcnet": [model("fcnet")], "acme": [model("fcnet", "rlcatalog-fcnet/fcnet")]}
-    assert who(catalog_of(plugins), "fcnet") == "acme"
-    with pytest.warns(PluginWarning, match="'fcnet' belongs to rlcatalog-fcnet"):
-        catalog = catalog_of(plugins | {"acme": [model("fcnet", "nobody/fcnet")]})
-    assert who(catalog, "fcnet") == "rlcatalog-fcnet"
 
 
 def test_a_command_called_like_the_kernels_is_lost(entry_point, plugin):
@@ -414,16 +309,6 @@ def test_a_programs_registration_does_not_take_a_plugins_name_unasked(catalog_of
     assert "model 'net' is provided by dist-one 1.0" in str(raised.value)
     assert "under another name, or pass override=True" in str(raised.value)
     assert who(catalog) == "dist-one"
-
-
-def test_with_override_it_does_and_the_plugins_part_keeps_its_full_name(catalog_of):
-    catalog = catalog_of({"dist-one": [model("net")]})
-    catalog.register_model("net", TorchNet, override=True)
-    assert catalog.registry.get("model", "net").in_process
-    shadowed = catalog.registry.get("model", "dist-one/net")
-    assert (shadowed.distribution, shadowed.shadowed_by) == ("dist-one", "this process")
-    catalog.register_model("net", OtherTorchNet)  # one's own again: no override needed
-    assert catalog.registry.get("model", "net").load("torch") is OtherTorchNet
 
 
 def test_one_catalogs_registrations_are_not_anothers():

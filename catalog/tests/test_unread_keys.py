@@ -176,17 +176,6 @@ def test_a_distribution_of_a_part_of_the_action_reads_too(catalog):
     assert unread(catalog, BOX, config, TWO) == ["gaussian_log_std_min"]
 
 
-def test_an_override_that_ignores_a_key_does_not_read_it(acme):
-    def match(request):
-        return Match(Rank.GENERIC, "a vector")
-
-    catalog = acme(ModelSpec("fcnet", {"torch": "m:C"}, "made up", match=match, overrides="rlcatalog-fcnet/fcnet",
-                             reads=("fcnet_hiddens",)))  # fmt: skip
-    config = {"vf_share_layers": False, "fcnet_hiddens": [4], "fcnet_activation": "relu"}
-    assert unread(catalog, BOX, config) == ["vf_share_layers", "fcnet_activation"]
-    assert unread(isolated_catalog(*PARTS), BOX, config) == []
-
-
 def test_a_key_of_an_environment_wrapper_was_read_before(acme):
     wrapper = EnvWrapperSpec("acme_wrapper", {"numpy": "m:f"}, "", match=lambda r: NoMatch("no"),
                              config="made_up_acme:AcmeConfig")  # fmt: skip

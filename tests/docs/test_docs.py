@@ -232,7 +232,7 @@ def test_statuses_and_variables_are_those_of_the_code():
     statuses = rows(text.partition("## Plugin statuses")[2].partition("\n## ")[0])
     folder = ROOT / "catalog/src/rlcatalog/plugins"
     source = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
-    assert {quoted(row[0])[0] for row in statuses} == {"loaded", "shadowed", "disabled", "incompatible", "failed"}
+    assert {quoted(row[0])[0] for row in statuses} == {"loaded", "disabled", "incompatible", "failed"}
     assert all(f'"{quoted(row[0])[0]}"' in source for row in statuses)
     variables = {quoted(row[0])[0] for row in rows(text.partition("## Environment variables")[2])}
     sources = (ROOT / "catalog/src/rlcatalog").rglob("*.py")

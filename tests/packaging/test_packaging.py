@@ -562,7 +562,7 @@ def test_a_package_works_alone_beside_the_kernel(alone, distribution):
     plugins = [name for name in beside(distribution) if name != "rlcatalog"]
     assert [name for name, *_ in report["plugins"]] == sorted(plugins)
     for name, status, error in report["plugins"]:
-        assert status in ("loaded", "shadowed"), (name, error)
+        assert status == "loaded", (name, error)
     assert sorted(report["worked"] + report["imported"]) == sorted(report["components"])
     if distribution == "rlcatalog":
         assert report["components"] == []
@@ -581,7 +581,7 @@ def test_without_a_framework_a_package_names_the_extra(environment, bare, distri
     needed = needed_by(distribution)
     made = environment(*needed, without=("torch", "tensorflow"))
     report = made.probe(WITHOUT_FRAMEWORKS, bare, distribution=distribution)
-    assert set(report["statuses"]) <= {"loaded", "shadowed"}
+    assert set(report["statuses"]) <= {"loaded"}
     said = report["said"]
     for framework in FRAMEWORKS:
         assert f"pip install 'rlcatalog[{framework}]'" in said.pop(framework)
@@ -705,7 +705,7 @@ print(json.dumps(found))
 """
 
 
-#: Ours, without the outsider's example, which overrides one of them.
+#: Ours, without the outsider's example.
 OURS = [name for name in PLUGINS if name.startswith("rlcatalog-")]
 
 

@@ -186,7 +186,6 @@ DECLARATIONS: dict[str, Callable[[str], Any]] = {
     **{f"targets {k}": lambda w, v=v: [ModelSpec(f"{w}_net", v, "")] for k, v in ANSWERS.items()},
     **{f"reads {k}": lambda w, v=v: [model(w, reads=v)] for k, v in ANSWERS.items()},
     **{f"config {k}": lambda w, v=v: [model(w, config=v)] for k, v in ANSWERS.items() if v is not None},
-    **{f"overrides {k}": lambda w, v=v: [model(w, overrides=v)] for k, v in ANSWERS.items() if v is not None},
     **{f"slot {k}": lambda w, v=v: [model(w, slot=v)] for k, v in ANSWERS.items()},
     **{f"describe {k}": lambda w, v=v: [model(w, describe=v)] for k, v in ANSWERS.items()
        if v is not None and k != "class"},
@@ -314,8 +313,6 @@ def _unequal(word: str) -> Any:
 
 GREEDY: dict[str, Callable[[str], Any]] = {
     "fcnet": lambda w: plugin_of(rlcatalog_models=[model(w, name="fcnet", match=fits), model(w)]),
-    "fcnet, of nobody": lambda w: plugin_of(rlcatalog_models=[
-        model(w, name="fcnet", overrides="nobody/fcnet", match=fits)]),
     "fcnet_hiddens": lambda w: plugin_of(rlcatalog_models=[
         model(w, config="broken_plugins:GreedyConfig", match=fits), model(w, name=f"{w}_other")]),
     "train": lambda w: plugin_of(rlcatalog_commands=[CommandSpec("train", {"cli": "m:f"}, "")]),

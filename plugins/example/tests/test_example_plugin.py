@@ -49,23 +49,6 @@ def test_own_model_by_name(framework):
     np.testing.assert_allclose(step.value, (features @ weights["value.weight"].T)[:, 0], atol=1e-5)
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_override_takes_the_place_of_fcnet(framework):
-    found = catalog()
-    box = gym.spaces.Box(-1, 1, (4,))
-    policy = rlcatalog.build(box, ACTIONS, {"fcnet_hiddens": [16]}, framework, catalog=found)
-    assert type(policy.model).__name__ == "NormalizedNetwork"
-    assert policy.act(np.zeros((2, 4), np.float32)).dist_inputs.shape == (2, 3)
-    victim = found.registry.get("model", "rlcatalog-fcnet/fcnet")
-    assert victim.shadowed_by == "example-compass"
-
-
-def test_override_can_be_disabled():
-    found = catalog({"RLCATALOG_DISABLE_PLUGINS": "example-compass"})
-    policy = rlcatalog.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS, catalog=found)
-    assert type(policy.model).__name__ == "FullyConnectedNetwork"
-
-
 def test_own_space_alone_and_nested():
     from example_compass.spaces import Compass
 

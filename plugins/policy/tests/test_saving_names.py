@@ -123,7 +123,7 @@ def test_a_class_registered_under_a_plugins_name_does_not_slip_in(directory):
     policy = rlcatalog.build(BOX, TWO, {}, catalog=catalog_of())
     policy.save(directory)
     today = catalog_of()
-    today.register_model("fcnet", Impostor, override=True)
+    today.register_model("fcnet", Impostor)
     assert type(loading.load(directory, catalog=today).model) is FullyConnectedNetwork
 
 

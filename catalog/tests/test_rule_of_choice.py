@@ -1,0 +1,257 @@
+"""The rule of choice: a name or a switch, the program's parts, the listed ones, and in need all others."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import gymnasium as gym
+import msgspec
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
+
+from rlcatalog import (
+    ActionDistSpec,
+    Catalog,
+    EnvWrapperSpec,
+    Match,
+    ModelSpec,
+    NoMatch,
+    PreprocessorSpec,
+    Rank,
+)
+from rlcatalog.errors import AmbiguousChoiceError, MissingPluginError, NoMatchError, PartError
+from rlcatalog.plugins.discovery import scan
+from rlcatalog_testing import PluginEntryPoint, plugin_of
+
+VECTOR, IMAGE, CHOICE = Box(-1, 1, (4,), np.float32), Box(0, 255, (84, 84, 3), np.uint8), Discrete(3)
+NET = {"torch": "made_up:Net"}
+CODEC = {"numpy": "rlcatalog_preprocessors.arrays:NoPreprocessor"}
+
+
+class Angle(Box):
+    """A subclass of Box, as a user's program defines one."""
+
+
+def takes_all(request):
+    return Match(Rank.SPECIFIC, "takes anything")
+
+
+def raises(request):
+    raise ValueError("boom")
+
+
+def plugin(distribution, **hooks):
+    return PluginEntryPoint(plugin_of(**{f"rlcatalog_{name}": specs for name, specs in hooks.items()}), distribution)
+
+
+def catalog_with(*plugins, **options):
+    return Catalog((*scan(), *plugins), environ=options.pop("environ", {}), **options)
+
+
+def chosen(catalog, obs=VECTOR, action=CHOICE, config=None, slot="model", framework="torch"):
+    found = catalog.explain(obs, action, config, framework).as_dict()[slot]
+    return found["chosen"] and f"{found['distribution']}/{found['chosen']}"
+
+
+@pytest.fixture
+def switch(monkeypatch):
+    """The key `acme_on` in a config struct that declarations can name."""
+    module = types.ModuleType("acme_config")
+    module.Keys = msgspec.defstruct("Keys", [("acme_on", float | bool, False)], frozen=True, kw_only=True)
+    monkeypatch.setitem(sys.modules, "acme_config", module)
+    return {"switch": "acme_on", "config": "acme_config:Keys"}
+
+
+# --- what is installed beside the listed parts -----------------------------------------------------------------------
+
+
+def test_a_part_that_takes_anything_is_not_asked_where_a_listed_one_fits():
+    greedy = plugin(
+        "acme",
+        models=[ModelSpec(f"acme_{slot}", NET, "", slot=slot, match=takes_all) for slot in ("trunk", "memory", "head")],
+        action_dists=[ActionDistSpec("acme_dist", NET, "", match=takes_all, size=lambda action, config: 4)],
+        preprocessors=[PreprocessorSpec("acme_codec", CODEC, "", match=takes_all)],
+    )
+    bare, full = catalog_with(), catalog_with(greedy)
+    for slot in ("preprocessor", "model", "memory", "head", "action_dist"):
+        for obs in (VECTOR, IMAGE, Dict({"a": VECTOR, "b": Discrete(2)})):
+            assert chosen(full, obs, slot=slot) == chosen(bare, obs, slot=slot)
+
+
+def test_what_was_not_asked_is_explained_with_the_way_to_it():
+    catalog = catalog_with(plugin("acme", models=[ModelSpec("acme_net", NET, "", match=raises)]))
+    candidates = catalog.explain(VECTOR, CHOICE, {}, "torch").as_dict()["model"]["candidates"]
+    (mine,) = [part for part in candidates if part["name"] == "acme_net"]
+    assert mine["rank"] is None
+    assert mine["reason"] == (
+        "not asked: 'fcnet' stands in front; to choose it: custom_model='acme/acme_net' or RLCATALOG_PREFER_PLUGINS=acme"
+    )
+
+
+def test_a_part_fills_a_gap():
+    video = Box(0, 1, (4, 8, 8, 3), np.float32)
+    assert chosen(catalog_with(), video) == "rlcatalog-fcnet/fcnet"
+    greedy = plugin("acme", models=[ModelSpec("acme_net", NET, "", match=takes_all)])
+    without = {"RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"}
+    assert chosen(catalog_with(greedy, environ=without)) == "acme/acme_net"
+
+
+def test_a_part_that_raises_in_a_gap_is_an_error_that_names_its_plugin():
+    bad = plugin("acme", models=[ModelSpec("acme_net", NET, "", match=raises)])
+    without = {"RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"}
+    with pytest.raises(PartError, match=r"'acme_net' \(acme .*\): its match function raised ValueError: boom"):
+        chosen(catalog_with(bad, environ=without))
+    with pytest.raises(PartError, match="acme_net"):
+        chosen(catalog_with(bad), config={"custom_model": "acme_net"})
+
+
+def test_strangers_that_match_alike_in_a_gap_are_an_error():
+    two = [plugin(name, models=[ModelSpec(f"{name}_net", NET, "", match=takes_all)]) for name in ("acme", "emca")]
+    without = {"RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"}
+    with pytest.raises(AmbiguousChoiceError, match="custom_model='acme/acme_net'"):
+        chosen(catalog_with(*two, environ=without))
+    assert chosen(catalog_with(*two, environ=without, prefer=["emca"])) == "emca/emca_net"
+
+
+# --- preferred packages ----------------------------------------------------------------------------------------------
+
+
+def test_a_preferred_part_counts_as_listed_and_wins_ties():
+    generic = plugin(
+        "acme", models=[ModelSpec("acme_net", NET, "", match=lambda request: Match(Rank.GENERIC, "a vector"))]
+    )
+    assert chosen(catalog_with(generic)) == "rlcatalog-fcnet/fcnet"
+    assert chosen(catalog_with(generic, prefer=["acme"])) == "acme/acme_net"
+    assert chosen(catalog_with(prefer=["rlcatalog-fcnet"]), IMAGE) == "rlcatalog-visionnet/visionnet"
+
+
+# --- switches --------------------------------------------------------------------------------------------------------
+
+
+def test_a_switch_counts_as_a_name_in_every_slot(switch):
+    acme = plugin(
+        "acme",
+        models=[ModelSpec("acme_head", NET, "", slot="head", **switch), ModelSpec("acme_net", NET, "", **switch)],
+        action_dists=[ActionDistSpec("acme_dist", NET, "", size=lambda action, config: 4, **switch)],
+        preprocessors=[PreprocessorSpec("acme_codec", CODEC, "", **switch)],
+        env_wrappers=[EnvWrapperSpec("acme_wrapper", {"numpy": "gymnasium.wrappers:FlattenObservation"}, "", **switch)],
+    )
+    catalog = catalog_with(acme)
+    for slot, name in (("head", "head"), ("model", "net"), ("action_dist", "dist"), ("preprocessor", "codec")):
+        assert chosen(catalog, config={"acme_on": True}, slot=slot) == f"acme/acme_{name}"
+        assert chosen(catalog, config={"acme_on": False}, slot=slot) == chosen(catalog_with(), slot=slot)
+    env = gym.make("CartPole-v1")
+    applied = [v.component.name for v in catalog.explain_wrapping(env, {"acme_on": True})[1] if v.rank is not None]
+    assert applied == ["acme_wrapper"]
+    assert catalog.explain_wrapping(env)[1] == catalog_with().explain_wrapping(env)[1]
+
+
+def test_a_switch_of_zero_is_on(switch):
+    catalog = catalog_with(plugin("acme", models=[ModelSpec("acme_head", NET, "", slot="head", **switch)]))
+    assert chosen(catalog, config={"acme_on": 0.0}, slot="head") == "acme/acme_head"
+
+
+def test_a_switch_that_cannot_be_served_is_an_error(switch):
+    acme = plugin("acme", models=[ModelSpec("acme_head", NET, "", slot="head", **switch)])
+    with pytest.raises(NoMatchError, match=r"acme_on=True asks for 'acme_head' .* has no code for framework 'tf'"):
+        chosen(catalog_with(acme), config={"acme_on": True}, slot="head", framework="tf")
+    picky = plugin(
+        "acme", models=[ModelSpec("acme_head", NET, "", slot="head", match=lambda r: NoMatch("too small"), **switch)]
+    )
+    with pytest.raises(NoMatchError, match="too small. Leave acme_on out of the config"):
+        chosen(catalog_with(picky), config={"acme_on": True}, slot="head")
+
+
+# --- the running program ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", Rank)
+def test_what_the_program_registered_with_a_match_comes_first_at_any_rank(rank):
+    catalog = catalog_with()
+    catalog.register(ModelSpec("mine", NET, "", match=lambda request: Match(rank, "the program's")))
+    assert chosen(catalog) == "/mine"
+    catalog.register(ModelSpec("mine", NET, ""))
+    assert chosen(catalog) == "rlcatalog-fcnet/fcnet"
+
+
+def test_a_registered_part_has_its_name_before_a_plugins():
+    catalog = catalog_with()
+    catalog.register(ModelSpec("fcnet", NET, ""))
+    assert chosen(catalog, config={"custom_model": "fcnet"}) == "/fcnet"
+    assert chosen(catalog, config={"custom_model": "rlcatalog-fcnet/fcnet"}) == "rlcatalog-fcnet/fcnet"
+
+
+# --- classes of spaces -----------------------------------------------------------------------------------------------
+
+
+def test_only_the_package_that_defines_a_class_brings_a_nearer_codec(monkeypatch):
+    module = types.ModuleType("acme_spaces")
+    module.Angle = type("Angle", (Box,), {"__module__": "acme_spaces"})
+    module.Codec = type("Codec", (), {})
+    monkeypatch.setitem(sys.modules, "acme_spaces", module)
+    space = module.Angle(-1, 1, (2,), np.float32)
+    kinds = ("acme_spaces.Angle",)
+    home = PreprocessorSpec("acme_angle", {"numpy": "acme_spaces:Codec"}, "", kinds=kinds)
+    third = PreprocessorSpec("emca_angle", CODEC, "", kinds=kinds)
+
+    def codec(*plugins, **options):
+        catalog = catalog_with(*plugins, **options)
+        verdicts = catalog.slots.preprocessor(request_for(space), None)
+        return verdicts.component.address
+
+    from rlcatalog import Request, SpaceInfo
+
+    def request_for(space):
+        return Request(SpaceInfo.read(space))
+
+    assert codec() == "rlcatalog-preprocessors/none"
+    assert codec(plugin("emca", preprocessors=[third])) == "rlcatalog-preprocessors/none"
+    assert codec(plugin("emca", preprocessors=[third]), prefer=["emca"]) == "emca/emca_angle"
+    assert codec(plugin("acme", preprocessors=[home])) == "acme/acme_angle"
+
+
+def test_a_distribution_is_for_a_class_of_its_package(monkeypatch):
+    module = types.ModuleType("acme_spaces")
+    module.Angle = type("Angle", (Box,), {"__module__": "acme_spaces"})
+    monkeypatch.setitem(sys.modules, "acme_spaces", module)
+    space = module.Angle(-1, 1, (2,), np.float32)
+    spec = ActionDistSpec(
+        "acme_angle", {"torch": "acme_spaces:Dist"}, "", size=lambda action, config: 4, kinds=("acme_spaces.Angle",)
+    )
+    assert chosen(catalog_with(), action=space, slot="action_dist") == "rlcatalog-gaussian/diag_gaussian"
+    found = catalog_with(plugin("acme", action_dists=[spec]))
+    assert chosen(found, action=space, slot="action_dist") == "acme/acme_angle"
+    assert chosen(found, action=Box(-1, 1, (2,)), slot="action_dist") == "rlcatalog-gaussian/diag_gaussian"
+
+
+# --- listed packages that failed -------------------------------------------------------------------------------------
+
+
+def broken(distribution):
+    entry_points = [point for point in scan() if point.dist.name != distribution]
+    return Catalog((*entry_points, PluginEntryPoint("no_such_module_at_all", distribution)), environ={})
+
+
+def test_a_listed_package_that_fails_is_an_error_where_it_could_have_been_chosen():
+    with pytest.warns(match="no_such_module_at_all"):
+        vision = broken("rlcatalog-visionnet")
+    assert chosen(vision) == "rlcatalog-fcnet/fcnet"
+    with pytest.raises(MissingPluginError, match="rlcatalog-visionnet .* which is failed"):
+        chosen(vision, IMAGE)
+    assert chosen(vision, IMAGE, config={"custom_model": "fcnet"}) == "rlcatalog-fcnet/fcnet"
+    with pytest.warns(match="no_such_module_at_all"):
+        lstm = broken("rlcatalog-lstm")
+    assert chosen(lstm, IMAGE) == "rlcatalog-visionnet/visionnet"
+    with pytest.raises(Exception, match="rlcatalog-lstm .* which is failed"):
+        chosen(lstm, config={"use_lstm": True})
+
+
+def test_composites_choose_their_parts_by_the_same_rule():
+    greedy = plugin(
+        "acme", action_dists=[ActionDistSpec("acme_dist", NET, "", match=takes_all, size=lambda action, config: 4)]
+    )
+    space = Tuple([CHOICE, Box(-1, 1, (2,))])
+    found = catalog_with(greedy).explain(VECTOR, space, {}, "torch").as_dict()["action_parts"]
+    assert [part["chosen"] for part in found] == ["categorical", "diag_gaussian"]
