@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from rlcatalog import Catalog, SpaceInfo
-from rlcatalog.config import keys_of
+from rlcatalog.config import KernelConfig, keys_of
 from rlcatalog.errors import CatalogError
 from rlcatalog.plugins import Request
 from rlcatalog.plugins.discovery import scan
@@ -69,7 +69,7 @@ def data() -> dict[str, object]:
         if component.declaration.suffix:
             provides[f"suffix/{component.declaration.suffix}"] = component.distribution
     provides |= {f"command/{name}": "rlcatalog-cli" for name in OWN_COMMANDS}
-    for struct, owner in catalog.registry.config_classes.items():
+    for struct, owner in {KernelConfig: "rlcatalog", **catalog.registry.config_classes}.items():
         provides |= {f"config/{key.name}": owner for key in keys_of(struct, owner)}
     values = catalog.schema.defaults()
     for space in sample_spaces():

@@ -27,7 +27,7 @@ from rlcatalog import (
     Request,
     SpaceInfo,
 )
-from rlcatalog.errors import CatalogError, PluginError, PluginWarning
+from rlcatalog.errors import CatalogError, PartError, PluginError, PluginWarning
 
 GOOD = """
 from rlcatalog import Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, hookimpl
@@ -145,29 +145,9 @@ BROKEN = {
         status="incompatible",
         requires=("rlcatalog >=> 1",),
     ),
-    "taken-name": Case(
-        hook('return [ModelSpec("a_alpha_net", {"torch": "m:C"}, "")]'),
-        (
-            "DuplicateNameError: model 'a_alpha_net' belongs to a-alpha, and broken-taken-name has another one",
-            "Begin its name with 'broken_taken_name', or let it declare overrides='a-alpha/a_alpha_net'",
-        ),
-    ),
     "same-name-twice": Case(
         hook('return [ModelSpec("net", {"torch": "m:C"}, ""), ModelSpec("net", {"tf": "m:C"}, "")]'),
         ("DuplicateNameError: broken-same-name-twice declares model 'net' twice",),
-    ),
-    "taken-key": Case(
-        models(', config="broken_taken_key_config:Config"'),
-        (
-            "DuplicateNameError: config key 'a_alpha_size' belongs to a-alpha, and broken-taken-key has another one",
-            "Begin its name with 'broken_taken_key'.",
-        ),
-        config=CONFIG.format(key="a_alpha_size"),
-    ),
-    "kernel-key": Case(
-        models(', config="broken_kernel_key_config:Config"'),
-        ("config key 'max_seq_len' belongs to rlcatalog, and broken-kernel-key has another one",),
-        config=CONFIG.format(key="max_seq_len"),
     ),
     "config-syntax": Case(
         models(', config="broken_config_syntax_config:Config"'), ("SyntaxError",), config="class Config(:\n"
@@ -191,7 +171,7 @@ def write(tmp_path, install):
 
     def make(names, folder=tmp_path):
         for number, name in enumerate(["alpha", "omega"], 3):
-            module = f"{name[0]}_{name}"
+            module = name
             extra = {f"{module}_config": CONFIG.format(key=f"{name}_size")}
             source = GOOD.format(name=name, module=module, number=number)
             install(folder, module.replace("_", "-"), source, extra=extra)
@@ -237,8 +217,8 @@ def check_good(catalog):
 def test_one_broken_plugin_leaves_the_others_working(write, installed, name):
     catalog, messages = load(installed(write([name])), 1)
     records = {r.distribution: r for r in catalog.plugins}
-    assert list(records) == ["a-alpha", f"broken-{name}", "o-omega"]
-    assert records["a-alpha"].status == records["o-omega"].status == "loaded"
+    assert list(records) == ["alpha", f"broken-{name}", "omega"]
+    assert records["alpha"].status == records["omega"].status == "loaded"
     check_report(name, records[f"broken-{name}"], messages)
     check_good(catalog)
 
@@ -247,7 +227,7 @@ def test_all_broken_at_once(write, installed):
     catalog, messages = load(installed(write(BROKEN)), len(BROKEN))
     records = {r.distribution: r for r in catalog.plugins}
     assert len(records) == len(BROKEN) + 2
-    assert [name for name, record in records.items() if record.status == "loaded"] == ["a-alpha", "o-omega"]
+    assert [name for name, record in records.items() if record.status == "loaded"] == ["alpha", "omega"]
     for name in BROKEN:
         check_report(name, records[f"broken-{name}"], messages)
     check_good(catalog)
@@ -289,13 +269,13 @@ def test_a_plugin_that_fails_halfway_leaves_nothing_behind(install, installed, t
     [
         {"RLCATALOG_DISABLE_PLUGINS": "broken-import-error,broken_system_exit"},
         {"RLCATALOG_DISABLE_PLUGINS": " Broken.Import.Error , BROKEN-SYSTEM-EXIT "},
-        {"RLCATALOG_LOAD_PLUGINS": "a-alpha, o_omega"},
+        {"RLCATALOG_LOAD_PLUGINS": "alpha, omega"},
     ],
 )
 def test_plugins_left_out_are_never_imported(write, installed, environ):
     catalog = Catalog(installed(write(["import-error", "system-exit"])), environ=environ)
     check_good(catalog)
-    assert "a_alpha" in sys.modules
+    assert "alpha" in sys.modules
     variable, value = next(iter(environ.items()))
     for name in ("broken-import-error", "broken-system-exit"):
         (record,) = [r for r in catalog.plugins if r.distribution == name]
@@ -308,14 +288,14 @@ def test_plugins_left_out_are_never_imported(write, installed, environ):
     [
         {"RLCATALOG_DISABLE_PLUGINS": "*"},
         {"RLCATALOG_LOAD_PLUGINS": ""},
-        {"RLCATALOG_DISABLE_PLUGINS": "a-alpha,o_omega"},  # a distribution and an entry point
+        {"RLCATALOG_DISABLE_PLUGINS": "alpha,omega"},  # a distribution and an entry point
     ],
 )
 def test_healthy_plugins_left_out_are_never_imported_either(write, installed, environ):
     catalog = Catalog(installed(write([])), environ=environ)
     assert [r.status for r in catalog.plugins] == ["disabled", "disabled"]
     assert catalog.components() == []
-    assert not {"a_alpha", "a_alpha_config", "o_omega"} & set(sys.modules)
+    assert not {"alpha", "alpha_config", "omega"} & set(sys.modules)
 
 
 def test_the_lists_take_entry_point_names_too(tmp_path, install, installed):
@@ -343,7 +323,7 @@ MATCHERS = {
 
 
 @pytest.mark.parametrize("name", MATCHERS)
-def test_a_match_function_that_fails_is_a_candidate_that_does_not_match(write, install, installed, name):
+def test_a_match_function_that_fails_is_an_error_that_names_its_plugin(write, install, installed, name):
     body, reason = MATCHERS[name]
     source = (
         "from rlcatalog import Match, PreprocessorSpec, hookimpl\n\ndef match(request):\n    {}\n\n@hookimpl\n"
@@ -353,12 +333,9 @@ def test_a_match_function_that_fails_is_a_candidate_that_does_not_match(write, i
     install(folder, "broken-match", source.format(body))
     catalog = Catalog(installed(folder), environ={})
     info = SpaceInfo.read(gym.spaces.Box(-1, 1, (3, 2), np.float32))
-    choice = catalog.slots.preprocessor(Request(info), None)
-    assert choice.component is not None
-    assert choice.component.name == "alpha_codec"
-    (verdict,) = [v for v in choice.verdicts if v.component.name == "bad"]
-    assert verdict.rank is None
-    assert reason in verdict.why
+    with pytest.raises(PartError) as raised:
+        catalog.slots.preprocessor(Request(info), None)
+    assert str(raised.value).startswith(f"preprocessor 'bad' (broken-match 1.0): {reason}")
 
 
 FUNCTIONS = {
@@ -394,13 +371,14 @@ def test_a_function_of_the_chosen_part_that_fails_names_the_part_and_its_plugin(
 
 
 @pytest.mark.parametrize("name", MATCHERS)
-def test_a_wrappers_match_function_that_fails_leaves_the_environment_alone(entry_point, plugin, name):
+def test_a_wrappers_match_function_that_fails_is_an_error_where_it_is_asked(entry_point, plugin, name):
     namespace = {"Match": Match}
     exec(f"def match(request):\n    {MATCHERS[name][0]}", namespace)
     spec = EnvWrapperSpec("wrapper", {"numpy": "a_module_nobody_has:wrap"}, "", match=namespace["match"])
-    catalog = Catalog([entry_point("some-dist", plugin(rlcatalog_env_wrappers=[spec]))], environ={})
-    env = gym.make("CartPole-v1")
-    assert catalog.wrap_env(env) is env
+    point, env = entry_point("some-dist", plugin(rlcatalog_env_wrappers=[spec])), gym.make("CartPole-v1")
+    assert Catalog([point], environ={}).wrap_env(env) is env
+    with pytest.raises(PartError, match=r"env_wrapper 'wrapper' \(some-dist 1\.0\): its match function"):
+        Catalog([point], environ={}, prefer=["some-dist"]).wrap_env(env)
 
 
 # --- real processes --------------------------------------------------------------------------------------------------
@@ -408,7 +386,7 @@ def test_a_wrappers_match_function_that_fails_leaves_the_environment_alone(entry
 #: How a real command line ends up with a plugin: these are worth a process, the others behave the same.
 REAL = [
     "syntax-error", "import-error", "system-exit", "argument", "misspelt", "unmarked", "returns-text", "returns-none",
-    "too-new", "taken-name", "taken-key", "kernel-key", "config-syntax",
+    "too-new", "config-syntax",
 ]  # fmt: skip
 
 
@@ -469,7 +447,7 @@ def test_the_command_line_with_broken_plugins(two_layouts, seeds):
         assert other.stdout == first.stdout
     listing = json.loads(first.stdout)
     plugins = {plugin["distribution"]: plugin for plugin in listing["plugins"]}
-    assert plugins["a-alpha"]["status"] == plugins["o-omega"]["status"] == "loaded"
+    assert plugins["alpha"]["status"] == plugins["omega"]["status"] == "loaded"
     for name in REAL:
         case, plugin = BROKEN[name], plugins[f"broken-{name}"]
         assert set(plugin) == {"name", "distribution", "version", "status", "error"}
@@ -480,7 +458,7 @@ def test_the_command_line_with_broken_plugins(two_layouts, seeds):
     assert {"alpha", "omega", "alpha_codec", "omega_codec"} <= names
     assert not any(part["distribution"].startswith("broken-") for part in listing["components"])
     entry = next(part for part in listing["components"] if part["name"] == "alpha")
-    assert entry == {"kind": "model", "name": "alpha", "distribution": "a-alpha", "version": "1.0",
+    assert entry == {"kind": "model", "name": "alpha", "distribution": "alpha", "version": "1.0",
                      "frameworks": ["torch"], "summary": "a model"}  # fmt: skip
 
     answer = explained.result()

@@ -193,11 +193,11 @@ DECLARATIONS = {
 
 @pytest.fixture
 def catalog_with(entry_point, plugin, targets):
-    """Make a catalog of plugins that implement one hook each."""
+    """Make a catalog of plugins that implement one hook each; a plugin is called like its part."""
 
-    def make(*hooks):
-        points = [entry_point(f"only-{hook}", plugin(**{hook: [DECLARATIONS[hook]]})) for hook in hooks]
-        return Catalog(points, environ={"RLCATALOG_STRICT_PLUGINS": "1"})
+    def make(*hooks, prefer=()):
+        points = [entry_point(DECLARATIONS[hook].name, plugin(**{hook: [DECLARATIONS[hook]]})) for hook in hooks]
+        return Catalog(points, environ={"RLCATALOG_STRICT_PLUGINS": "1"}, prefer=prefer)
 
     return make
 
@@ -214,7 +214,7 @@ def test_a_plugin_may_implement_one_hook_only(catalog_with, hook):
     (component,) = catalog.components()
     assert component.declaration is declared
     assert (component.kind, component.name, component.version) == (declared.kind, declared.name, "1.0")
-    assert component.distribution == f"only-{hook}".replace("_", "-")
+    assert component.distribution == declared.name
     assert catalog.registry.get(declared.kind, declared.name) is component
     assert [r.status for r in catalog.plugins] == ["loaded"]
 
@@ -236,7 +236,7 @@ PARTS = ("rlcatalog_preprocessors", "rlcatalog_models", "rlcatalog_action_dists"
 def test_a_declared_model_and_distribution_are_chosen(catalog_with):
     found = catalog_with(*PARTS).explain(BOX, DISCRETE).as_dict()
     assert (found["model"]["chosen"], found["model"]["reason"]) == ("net", "fits everything")
-    assert found["model"]["distribution"] == "only-rlcatalog-models"
+    assert found["model"]["distribution"] == "net"
     assert found["action_dist"]["chosen"] == "dist"
     shapes = [(stage["stage"], stage["shape"]) for stage in found["shapes"]]
     assert shapes[1:5] == [
@@ -263,7 +263,7 @@ def test_a_declared_filter_is_chosen_by_name(catalog_with):
 
 
 def test_a_declared_wrapper_wraps_the_environments_it_matches(catalog_with):
-    catalog = catalog_with("rlcatalog_env_wrappers")
+    catalog = catalog_with("rlcatalog_env_wrappers", prefer=["clip"])
     env = gym.make("CartPole-v1")
     wrapped = catalog.wrap_env(env, {"max_seq_len": 5})
     assert isinstance(wrapped, Clipped)
@@ -271,7 +271,8 @@ def test_a_declared_wrapper_wraps_the_environments_it_matches(catalog_with):
     assert wrapped.seen_max_seq_len == 5
     other = gym.make("MountainCar-v0")
     assert catalog.wrap_env(other) is other
-    assert Catalog([], environ={}).wrap_env(env) is env
+    for others in (Catalog([], environ={}), catalog_with("rlcatalog_env_wrappers")):  # which it waits in, unasked
+        assert others.wrap_env(env) is env
 
 
 def test_a_declared_command_is_listed_and_loaded(catalog_with):
@@ -284,7 +285,7 @@ def test_a_declared_command_runs(tmp_path, install):
     source = (
         "from rlcatalog import CommandSpec, hookimpl\n\n\ndef greet(name: str, loud: bool = False) -> None:\n"
         '    print(f"hello {name}".upper() if loud else f"hello {name}")\n\n\n@hookimpl\ndef rlcatalog_commands():\n'
-        '    return [CommandSpec("greet-someone", {"cli": "polite_plugin:greet"}, "says hello to someone")]\n'
+        '    return [CommandSpec("polite-plugin-greet", {"cli": "polite_plugin:greet"}, "says hello to someone")]\n'
     )
     install(tmp_path, "polite-plugin", source)
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
@@ -295,11 +296,11 @@ def test_a_declared_command_runs(tmp_path, install):
             env=clean | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
 
-    greeted = run("greet-someone", "Ada", "--loud")
+    greeted = run("polite-plugin-greet", "Ada", "--loud")
     assert (greeted.returncode, greeted.stdout) == (0, "HELLO ADA\n"), greeted.stderr
     overview = run("--help")
-    assert "greet-someone" in overview.stdout
+    assert "polite-plugin-greet" in overview.stdout
     assert "says hello to someone" in overview.stdout
     listing = run("list", "--kind", "command", "--json")
     names = {part["name"]: part["frameworks"] for part in json.loads(listing.stdout)["components"]}
-    assert names["greet-someone"] == ["cli"]
+    assert names["polite-plugin-greet"] == ["cli"]

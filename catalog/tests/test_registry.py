@@ -1,4 +1,4 @@
-"""Who provides which name: overrides, registration in process, preferences, and what the errors say."""
+"""Who provides which name: addresses, names alone, registration in process, and what the errors say."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from rlcatalog import (
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     CatalogError,
-    DeclarationError,
     DuplicateNameError,
     MissingFrameworkError,
     MissingPluginError,
@@ -42,6 +41,7 @@ from rlcatalog.errors import (
     UnknownNameError,
 )
 from rlcatalog.frameworks import default_framework, framework_name, frameworks, require_framework, table
+from rlcatalog.plugins.names import may_claim
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 
@@ -75,7 +75,7 @@ def statuses(catalog):
     return {record.distribution: record.status for record in catalog.plugins}
 
 
-# --- overrides -------------------------------------------------------------------------------------------------------
+# --- addresses -------------------------------------------------------------------------------------------------------
 
 
 def test_the_full_name_takes_any_spelling_of_the_distribution(catalog_of):
@@ -85,128 +85,78 @@ def test_the_full_name_takes_any_spelling_of_the_distribution(catalog_of):
 
 def test_components_of_different_kinds_may_share_a_name(entry_point, plugin):
     dist = ActionDistSpec("net", {"torch": "m:C"}, "", size=lambda space, config: 1)
-    points = [
-        entry_point("a", plugin(rlcatalog_models=[model("net")])),
-        entry_point("b", plugin(rlcatalog_action_dists=[dist])),
-    ]
-    catalog = Catalog(points, environ={})
-    assert (who(catalog), who(catalog, kind="action_dist")) == ("a", "b")
+    made = plugin(rlcatalog_models=[model("net")], rlcatalog_action_dists=[dist])
+    catalog = Catalog([entry_point("net", made)], environ={})
+    assert who(catalog) == who(catalog, kind="action_dist") == "net"
 
 
-# --- one name, two providers -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("prefer", ["b-second", "B_Second", " b.second "])
-@pytest.mark.parametrize("where", ["argument", "environment"])
-def test_a_preference_decides_who_keeps_a_name(catalog_of, prefer, where):
-    plugins = {"a-first": [model("net")], "b-second": [model("net")]}
-    by_hand = {"prefer": [prefer]} if where == "argument" else {"environ": {"RLCATALOG_PREFER_PLUGINS": f"x,{prefer}"}}
-    catalog = catalog_of(plugins, **by_hand)
-    assert who(catalog) == "b-second"
-    assert who(catalog, "a-first/net") == "a-first"
-    assert statuses(catalog) == {"a-first": "shadowed", "b-second": "loaded"}
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(["a-first", "b-second", "c-third"])))
-def test_a_name_that_several_claim_and_none_owns_means_nothing_alone(catalog_of, order):
-    plugins = {name: [model("net"), model(name.replace("-", "_"))] for name in order}
-    with pytest.warns(PluginWarning) as caught:
-        catalog = catalog_of(plugins)
-    assert len(caught) == 3
+@pytest.mark.parametrize("order", list(itertools.permutations(["acme", "acme-net", "zeta"])))
+def test_a_name_that_two_may_claim_is_an_error_with_both_addresses(catalog_of, order):
+    catalog = catalog_of({name: [model("acme_net_small"), model(name.replace("-", "_"))] for name in order})
     with pytest.raises(AmbiguousChoiceError) as raised:
-        who(catalog)
+        who(catalog, "acme_net_small")
     assert str(raised.value) == (
-        "model 'net' is claimed by a-first/net and b-second/net and c-third/net and belongs to none of them. Say"
-        " a-first/net or b-second/net or c-third/net; put one first with RLCATALOG_PREFER_PLUGINS=a-first, or disable"
-        " one with RLCATALOG_DISABLE_PLUGINS=c-third."
+        "model 'acme_net_small' means nothing alone. Say 'acme/acme_net_small' or 'acme-net/acme_net_small'."
     )
     for name in order:
-        assert who(catalog, f"{name}/net") == who(catalog, name.replace("-", "_")) == name
+        assert who(catalog, f"{name}/acme_net_small") == who(catalog, name.replace("-", "_")) == name
     assert set(statuses(catalog).values()) == {"loaded"}
     assert catalog.registry.names(["model"]) == [
-        "a-first/net", "a_first", "b-second/net", "b_second", "c-third/net", "c_third",
+        "acme", "acme-net/acme_net_small", "acme/acme_net_small", "acme_net", "zeta", "zeta/acme_net_small",
     ]  # fmt: skip
-    with pytest.raises(DuplicateNameError, match=r"provided by a-first 1\.0 and b-second 1\.0 and c-third 1\.0"):
-        catalog.register_model("net", TorchNet)
-    catalog.register_model("net", TorchNet)
-    assert catalog.registry.get("model", "net").in_process
+    catalog.register_model("acme_net_small", TorchNet)
+    assert catalog.registry.get("model", "acme_net_small").in_process
 
 
-def test_disabling_one_of_two_providers_settles_a_clash(catalog_of):
-    plugins = {"a-first": [model("net")], "b-second": [model("net")]}
-    catalog = catalog_of(plugins, environ={"RLCATALOG_DISABLE_PLUGINS": "a-first", "RLCATALOG_STRICT_PLUGINS": "1"})
-    assert who(catalog) == "b-second"
+def test_a_name_that_begins_with_another_word_is_said_with_its_distribution(catalog_of):
+    for plugins in ({"acme": [model("net")]}, {"acme": [model("net")], "zeta": [model("net")]}):
+        catalog = catalog_of(plugins)
+        ways = " or ".join(f"'{name}/net'" for name in plugins)
+        with pytest.raises(UnknownNameError, match=rf"^model 'net' means nothing alone\. Say {ways}\.$"):
+            who(catalog)
+        assert who(catalog, "acme/net") == "acme"
 
 
-def test_the_argument_counts_more_than_the_environment(catalog_of):
-    plugins = {name: [model("net")] for name in ("a", "b", "c")}
-    catalog = catalog_of(plugins, prefer=["c"], environ={"RLCATALOG_PREFER_PLUGINS": "b"})
-    assert who(catalog) == "c"
-    assert catalog.prefer == ("c", "b")
-
-
-# --- owners ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("thief", ["aa-x", "zz-x"])
-@pytest.mark.parametrize("prefer", [(), ("aa-x", "zz-x")])
+@pytest.mark.parametrize("name", ["thief", "aa-thief", "zz-thief"])
 @pytest.mark.parametrize("installed", [True, False])
-def test_a_listed_name_is_its_owners_and_the_thief_loses_that_part_alone(catalog_of, thief, prefer, installed):
-    plugins = {thief: [model("fcnet"), model("other")]} | ({"rlcatalog-fcnet": [model("fcnet")]} if installed else {})
-    with pytest.warns(PluginWarning, match=f"of {thief} 1.0 is loaded, but .*'fcnet' belongs to rlcatalog-fcnet"):
-        catalog = catalog_of(plugins, prefer=prefer)
-    assert who(catalog, "other") == thief
-    if installed:
-        assert who(catalog, "fcnet") == "rlcatalog-fcnet"
-    else:
-        with pytest.raises(MissingPluginError, match="pip install rlcatalog-fcnet"):
-            who(catalog, "fcnet")
-    with pytest.raises(UnknownNameError):
-        who(catalog, f"{thief}/fcnet")
+def test_a_listed_name_is_its_owners_and_another_part_called_so_has_its_address(catalog_of, name, installed):
+    plugins = {name: [model("fcnet")]} | ({"rlcatalog-fcnet": [model("fcnet")]} if installed else {})
+    for options in ({}, {"prefer": [name]}):
+        catalog = catalog_of(plugins, **options)
+        assert who(catalog, f"{name}/fcnet") == name
+        if installed:
+            assert who(catalog, "fcnet") == "rlcatalog-fcnet"
+        else:
+            with pytest.raises(MissingPluginError, match="pip install rlcatalog-fcnet"):
+                who(catalog, "fcnet")
 
 
 @pytest.mark.parametrize(
-    ("name", "owner"),
+    ("kind", "name", "distribution", "may"),
     [
-        ("acme_resnet", "acme-resnet"),
-        ("acme_resnet_50", "acme-resnet"),
-        ("Acme-ResNet.deep", "acme-resnet"),
-        ("acme_resnets", "acme"),
-        ("acme_x", "acme"),
-        ("acme", "acme"),
-        ("acmenet", None),
-        ("resnet_acme", None),
+        ("model", "acme_resnet", "acme-resnet", True),
+        ("model", "acme_resnet_50", "acme-resnet", True),
+        ("model", "Acme-ResNet.deep", "acme-resnet", True),
+        ("model", "acme_resnets", "acme-resnet", False),
+        ("model", "acme_resnets", "acme", True),
+        ("model", "acme", "acme", True),
+        ("model", "acmenet", "acme", False),
+        ("model", "fcnet", "fcnet", False),
+        ("model", "fcnet", "rlcatalog-fcnet", True),
+        ("config", "max_seq_len", "max", False),
+        ("command", "list", "list", False),
+        ("suffix", ".acme", "acme", True),
+        ("suffix", ".onnx", "onnx", False),
     ],
 )
-def test_an_unlisted_name_is_that_of_the_longest_distribution_it_begins_with(catalog_of, name, owner):
-    distributions = ("acme", "acme-resnet", "other")
-    with pytest.warns(PluginWarning):
-        catalog = catalog_of(
-            {d: [model(name, targets={"torch": "m:C"}), model(f"free_{d[-1]}")] for d in distributions}
-        )
-    assert set(statuses(catalog).values()) == {"loaded"}
-    if owner is not None:
-        assert who(catalog, name) == owner
-        assert [c.distribution for c in catalog.components("model") if c.name == name] == [owner]
-    else:
-        with pytest.raises(AmbiguousChoiceError):
-            who(catalog, name)
+def test_whose_a_name_is(kind, name, distribution, may):
+    assert may_claim(kind, name, distribution) is may
 
 
-def test_a_disabled_owner_keeps_its_name(catalog_of):
-    plugins = {"acme": [model("acme_net")], "zeta": [model("acme_net")]}
-    with pytest.warns(PluginWarning, match="of zeta 1.0 is failed: .*'acme_net' belongs to acme"):
-        catalog = catalog_of(plugins, environ={"RLCATALOG_DISABLE_PLUGINS": "acme"})
-    assert catalog.components() == []
-
-
-def test_a_command_called_like_the_kernels_is_lost(entry_point, plugin):
+def test_a_command_called_like_a_listed_one_has_its_address(entry_point, plugin):
     specs = [CommandSpec(name, {"cli": "m:f"}, "") for name in ("list", "explain", "acme_sail")]
-    with pytest.warns(PluginWarning) as caught:
-        catalog = Catalog([entry_point("acme", plugin(rlcatalog_commands=specs))], environ={})
-    for name, warning in zip(("explain", "list"), caught, strict=True):
-        assert f"command {name!r} belongs to rlcatalog" in str(warning.message)
-    assert catalog.registry.names(["command"]) == ["acme_sail"]
+    catalog = Catalog([entry_point("acme", plugin(rlcatalog_commands=specs))], environ={})
+    assert catalog.registry.names(["command"]) == ["acme/explain", "acme/list", "acme_sail"]
 
 
 # --- ties ------------------------------------------------------------------------------------------------------------
@@ -219,23 +169,23 @@ def trunk(catalog):
 
 
 def test_a_tie_names_both_and_the_ways_out(catalog_of):
-    catalog = catalog_of({"dist-one": [model("one", rank=Rank.GENERIC)], "dist-two": [model("two", rank=Rank.GENERIC)]})
+    catalog = catalog_of({"one": [model("one", rank=Rank.GENERIC)], "two": [model("two", rank=Rank.GENERIC)]})
     with pytest.raises(AmbiguousChoiceError) as raised:
         trunk(catalog)
     message = str(raised.value)
-    assert message.startswith("trunk: 'one' (dist-one 1.0: one takes it) and 'two' (dist-two 1.0: two takes it) match ")
+    assert message.startswith("trunk: 'one' (one 1.0: one takes it) and 'two' (two 1.0: two takes it) match ")
     for part in (
         "equally well (GENERIC)",
         "name one in the config",
-        "RLCATALOG_PREFER_PLUGINS=dist-one",
-        "RLCATALOG_DISABLE_PLUGINS=dist-two",
+        "RLCATALOG_PREFER_PLUGINS=one",
+        "RLCATALOG_DISABLE_PLUGINS=two",
     ):
         assert part in message
 
 
 @pytest.mark.parametrize("variable", ["RLCATALOG_PREFER_PLUGINS", "RLCATALOG_DISABLE_PLUGINS"])
 def test_the_ways_out_that_a_tie_names_work(catalog_of, variable):
-    plugins = {"dist-one": [model("one", rank=Rank.GENERIC)], "dist-two": [model("two", rank=Rank.GENERIC)]}
+    plugins = {"one": [model("one", rank=Rank.GENERIC)], "two": [model("two", rank=Rank.GENERIC)]}
     with pytest.raises(AmbiguousChoiceError) as raised:
         trunk(catalog_of(plugins))
     way = str(raised.value).partition(f"{variable}=")[2].partition(".")[0].partition(",")[0].split()[0]
@@ -244,9 +194,9 @@ def test_the_ways_out_that_a_tie_names_work(catalog_of, variable):
     assert choice.component.name == "one"
 
 
-@pytest.mark.parametrize(("prefer", "name"), [("dist-one", "one"), ("dist_two", "two")])
+@pytest.mark.parametrize(("prefer", "name"), [("one", "one"), (" Two", "two")])
 def test_a_preference_settles_a_tie(catalog_of, prefer, name):
-    plugins = {"dist-one": [model("one", rank=Rank.GENERIC)], "dist-two": [model("two", rank=Rank.GENERIC)]}
+    plugins = {"one": [model("one", rank=Rank.GENERIC)], "two": [model("two", rank=Rank.GENERIC)]}
     for catalog in (
         catalog_of(plugins, prefer=[prefer]),
         catalog_of(plugins, environ={"RLCATALOG_PREFER_PLUGINS": prefer}),
@@ -258,24 +208,24 @@ def test_a_preference_settles_a_tie(catalog_of, prefer, name):
 
 
 def test_a_preference_does_not_beat_a_better_rank(catalog_of):
-    plugins = {"dist-one": [model("one", rank=Rank.SPECIFIC)], "dist-two": [model("two", rank=Rank.GENERIC)]}
-    choice = trunk(catalog_of(plugins, prefer=["dist-two"]))
+    plugins = {"one": [model("one", rank=Rank.SPECIFIC)], "two": [model("two", rank=Rank.GENERIC)]}
+    choice = trunk(catalog_of(plugins, prefer=["two", "one"]))
     assert choice.component is not None
     assert choice.component.name == "one"
     assert [(v.component.name, v.rank) for v in choice.verdicts] == [("one", Rank.SPECIFIC), ("two", Rank.GENERIC)]
 
+    assert trunk(catalog_of(plugins, prefer=["two"])).component.name == "two"  # the other is not asked
 
-def test_a_tie_with_a_registration_of_the_program_names_ways_out_that_exist(catalog_of):
-    catalog = catalog_of({"dist-one": [model("one", rank=Rank.GENERIC)]})
-    for name in ("another", "zet"):
-        catalog.register(model(name, rank=Rank.GENERIC))
-        with pytest.raises(AmbiguousChoiceError) as raised:
-            trunk(catalog)
-        message = str(raised.value)
-        assert "registered in process" in message
-        assert "name one in the config" in message
-        for variable in ("RLCATALOG_PREFER_PLUGINS=", "RLCATALOG_DISABLE_PLUGINS="):
-            assert variable not in message or f"{variable}dist-one" in message
+
+def test_two_registrations_of_the_program_that_tie_are_told_apart_by_name(catalog_of):
+    catalog = catalog_of({"one": [model("one", rank=Rank.SPECIFIC)]})
+    catalog.register(model("mine", rank=Rank.FALLBACK))
+    assert trunk(catalog).component.name == "mine"
+    catalog.register(model("other", rank=Rank.FALLBACK))
+    with pytest.raises(AmbiguousChoiceError) as raised:
+        trunk(catalog)
+    assert "registered in process" in str(raised.value)
+    assert str(raised.value).endswith("Ways out: name one in the config (custom_model='mine').")
 
 
 # --- registering in process ------------------------------------------------------------------------------------------
@@ -300,15 +250,6 @@ def test_a_program_may_replace_its_own_registration():
     assert component.in_process
     assert component.provider == "registered in process"
     assert component.declaration.summary == "Another one."
-
-
-def test_a_programs_registration_does_not_take_a_plugins_name_unasked(catalog_of):
-    catalog = catalog_of({"dist-one": [model("net")]})
-    with pytest.raises(DuplicateNameError) as raised:
-        catalog.register_model("net", TorchNet)
-    assert "model 'net' is provided by dist-one 1.0" in str(raised.value)
-    assert "under another name, or pass override=True" in str(raised.value)
-    assert who(catalog) == "dist-one"
 
 
 def test_one_catalogs_registrations_are_not_anothers():
@@ -387,18 +328,18 @@ def test_a_registration_is_seen_by_lookups_that_were_answered_before(entry_point
 
 
 def test_an_unknown_name_suggests_the_nearest_and_lists_what_exists(catalog_of):
-    catalog = catalog_of({"dist-one": [model("transformer"), model("convnet")]})
+    catalog = catalog_of({"net": [model("net_transformer"), model("net_conv")]})
     with pytest.raises(UnknownNameError) as raised:
-        catalog.registry.get("model", "transfromer")
+        catalog.registry.get("model", "net_transfromer")
     assert str(raised.value) == (
-        "Unknown model 'transfromer'. Did you mean 'transformer'? Known: convnet, transformer."
+        "Unknown model 'net_transfromer'. Did you mean 'net_transformer'? Known: net_conv, net_transformer."
     )
     assert isinstance(raised.value, KeyError)
 
 
 def test_an_unknown_name_without_a_near_one(catalog_of):
     with pytest.raises(UnknownNameError, match=r"^Unknown model 'xyz'\. Known: net\.$"):
-        catalog_of({"dist-one": [model("net")]}).registry.get("model", "xyz")
+        catalog_of({"net": [model("net")]}).registry.get("model", "xyz")
 
 
 def test_an_unknown_name_where_nothing_is_installed():
@@ -449,7 +390,7 @@ def test_a_part_whose_package_failed_says_why(entry_point):
 
 def test_a_part_that_a_loaded_package_does_not_have_is_unknown(catalog_of):
     with pytest.raises(UnknownNameError, match="Known: net"):
-        catalog_of({"dist-one": [model("net")]}).registry.get("model", "dist-one/other")
+        catalog_of({"net": [model("net")]}).registry.get("model", "net/other")
 
 
 def test_the_errors_are_caught_as_what_a_caller_expects():
@@ -551,8 +492,8 @@ def test_a_framework_that_is_not_installed_names_the_extra(not_installed, framew
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_a_part_names_its_own_packages_extra(catalog_of, not_installed, framework):
     not_installed("torch", "tensorflow")
-    catalog = catalog_of({"dist-one": [model("net", targets={"torch": "m:C", "tf": "m:D"})]})
-    with pytest.raises(MissingFrameworkError, match=rf"pip install 'dist-one\[{framework}\]'"):
+    catalog = catalog_of({"net": [model("net", targets={"torch": "m:C", "tf": "m:D"})]})
+    with pytest.raises(MissingFrameworkError, match=rf"pip install 'net\[{framework}\]'"):
         catalog.registry.get("model", "net").load(framework)
     catalog.register_model("mine", TorchNet)
     with pytest.raises(MissingFrameworkError, match=r"pip install 'rlcatalog\[torch\]'"):
@@ -560,10 +501,10 @@ def test_a_part_names_its_own_packages_extra(catalog_of, not_installed, framewor
 
 
 def test_a_part_without_code_for_a_framework_says_which_it_has(catalog_of):
-    catalog = catalog_of({"dist-one": [model("net")]})
+    catalog = catalog_of({"net": [model("net")]})
     with pytest.raises(NotServedError) as raised:
         catalog.registry.get("model", "net").load("tf")
-    assert str(raised.value) == "model 'net' (dist-one 1.0) has no code for framework='tf'; it serves: torch."
+    assert str(raised.value) == "model 'net' (net 1.0) has no code for framework='tf'; it serves: torch."
 
 
 # --- targets ---------------------------------------------------------------------------------------------------------

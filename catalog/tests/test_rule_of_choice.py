@@ -20,6 +20,8 @@ from rlcatalog import (
     NoMatch,
     PreprocessorSpec,
     Rank,
+    Request,
+    SpaceInfo,
 )
 from rlcatalog.errors import AmbiguousChoiceError, MissingPluginError, NoMatchError, PartError
 from rlcatalog.plugins.discovery import scan
@@ -60,6 +62,7 @@ def switch(monkeypatch):
     """The key `acme_on` in a config struct that declarations can name."""
     module = types.ModuleType("acme_config")
     module.Keys = msgspec.defstruct("Keys", [("acme_on", float | bool, False)], frozen=True, kw_only=True)
+    module.wrap = lambda env, config: gym.wrappers.FlattenObservation(env)
     monkeypatch.setitem(sys.modules, "acme_config", module)
     return {"switch": "acme_on", "config": "acme_config:Keys"}
 
@@ -86,7 +89,8 @@ def test_what_was_not_asked_is_explained_with_the_way_to_it():
     (mine,) = [part for part in candidates if part["name"] == "acme_net"]
     assert mine["rank"] is None
     assert mine["reason"] == (
-        "not asked: 'fcnet' stands in front; to choose it: custom_model='acme/acme_net' or RLCATALOG_PREFER_PLUGINS=acme"
+        "not asked: 'fcnet' stands in front; to choose it: custom_model='acme/acme_net'"
+        " or RLCATALOG_PREFER_PLUGINS=acme"
     )
 
 
@@ -136,7 +140,7 @@ def test_a_switch_counts_as_a_name_in_every_slot(switch):
         models=[ModelSpec("acme_head", NET, "", slot="head", **switch), ModelSpec("acme_net", NET, "", **switch)],
         action_dists=[ActionDistSpec("acme_dist", NET, "", size=lambda action, config: 4, **switch)],
         preprocessors=[PreprocessorSpec("acme_codec", CODEC, "", **switch)],
-        env_wrappers=[EnvWrapperSpec("acme_wrapper", {"numpy": "gymnasium.wrappers:FlattenObservation"}, "", **switch)],
+        env_wrappers=[EnvWrapperSpec("acme_wrapper", {"numpy": "acme_config:wrap"}, "", **switch)],
     )
     catalog = catalog_with(acme)
     for slot, name in (("head", "head"), ("model", "net"), ("action_dist", "dist"), ("preprocessor", "codec")):
@@ -160,7 +164,7 @@ def test_a_switch_that_cannot_be_served_is_an_error(switch):
     picky = plugin(
         "acme", models=[ModelSpec("acme_head", NET, "", slot="head", match=lambda r: NoMatch("too small"), **switch)]
     )
-    with pytest.raises(NoMatchError, match="too small. Leave acme_on out of the config"):
+    with pytest.raises(NoMatchError, match=r"too small\. Leave acme_on out of the config"):
         chosen(catalog_with(picky), config={"acme_on": True}, slot="head")
 
 
@@ -198,13 +202,7 @@ def test_only_the_package_that_defines_a_class_brings_a_nearer_codec(monkeypatch
 
     def codec(*plugins, **options):
         catalog = catalog_with(*plugins, **options)
-        verdicts = catalog.slots.preprocessor(request_for(space), None)
-        return verdicts.component.address
-
-    from rlcatalog import Request, SpaceInfo
-
-    def request_for(space):
-        return Request(SpaceInfo.read(space))
+        return catalog.slots.preprocessor(Request(SpaceInfo.read(space)), None).component.address
 
     assert codec() == "rlcatalog-preprocessors/none"
     assert codec(plugin("emca", preprocessors=[third])) == "rlcatalog-preprocessors/none"
@@ -238,13 +236,13 @@ def test_a_listed_package_that_fails_is_an_error_where_it_could_have_been_chosen
     with pytest.warns(match="no_such_module_at_all"):
         vision = broken("rlcatalog-visionnet")
     assert chosen(vision) == "rlcatalog-fcnet/fcnet"
-    with pytest.raises(MissingPluginError, match="rlcatalog-visionnet .* which is failed"):
+    with pytest.raises(MissingPluginError, match=r"rlcatalog-visionnet .* which is failed"):
         chosen(vision, IMAGE)
     assert chosen(vision, IMAGE, config={"custom_model": "fcnet"}) == "rlcatalog-fcnet/fcnet"
     with pytest.warns(match="no_such_module_at_all"):
         lstm = broken("rlcatalog-lstm")
     assert chosen(lstm, IMAGE) == "rlcatalog-visionnet/visionnet"
-    with pytest.raises(Exception, match="rlcatalog-lstm .* which is failed"):
+    with pytest.raises(Exception, match=r"rlcatalog-lstm .* which is failed"):
         chosen(lstm, config={"use_lstm": True})
 
 

@@ -1,4 +1,4 @@
-"""Whose a name is and what a rank may do, in lookups; requests that cannot be changed; plugins in real processes."""
+"""Broken parts and config keys of plugins in lookups; requests that cannot be changed; plugins in real processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import warnings
+from dataclasses import replace
 
 import gymnasium as gym
 import msgspec
@@ -14,31 +14,17 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import (
-    ActionDistSpec,
-    Match,
-    ModelSpec,
-    NoMatch,
-    PreprocessorSpec,
-    Rank,
-    __version__,
-    provided,
-    reporting,
-)
+from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, provided
 from rlcatalog.config import read_config
-from rlcatalog.errors import AmbiguousChoiceError, ConfigError, OutrankedWarning, PluginError, PluginWarning
+from rlcatalog.errors import AmbiguousChoiceError, ConfigError, PluginError
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog
 
 HEALTHY = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
 BOX, DISCRETE = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
 
 
-@pytest.fixture(autouse=True)
-def nothing_said(monkeypatch):
-    monkeypatch.setattr(reporting, "_SAID", set())
-
-
 def net(name, rank, **more):
+    """Declare a model that fits everything."""
     return ModelSpec(name, {"torch": "m:C"}, "", match=lambda request: Match(rank, "fits"), **more)
 
 
@@ -46,63 +32,22 @@ def chosen(catalog, slot="trunk", config=None):
     return catalog.resolve(BOX, DISCRETE, config, "torch").choices[slot]
 
 
-# --- ranks -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stranger", ["aa-net", "zz-net"])
-def test_a_tie_goes_to_the_listed_part_and_shows_the_other(plugin, stranger):
-    point = PluginEntryPoint(plugin(rlcatalog_models=[net("tied", Rank.GENERIC)]), stranger)
-    choice = chosen(isolated_catalog(*HEALTHY, point))
-    assert choice.component.name == "fcnet"
-    assert [(v.component.name, v.rank) for v in choice.verdicts[:2]] == [("fcnet", 2), ("tied", 2)]
-    assert chosen(isolated_catalog(*HEALTHY, point, prefer=[stranger])).component.name == "tied"
-
-
-def test_whoever_outranks_a_listed_part_is_named_once_with_the_way_back(plugin):
-    point = PluginEntryPoint(plugin(rlcatalog_models=[net("better", Rank.SPECIFIC)]), "acme")
-    with pytest.warns(OutrankedWarning) as caught:
-        assert chosen(isolated_catalog(*HEALTHY, point)).component.name == "better"
-    assert [str(w.message) for w in caught] == [
-        f"trunk: 'better' (acme 1.0: fits) is chosen before 'fcnet' (rlcatalog-fcnet {__version__}), for it ranks"
-        " higher. Write custom_model='fcnet' into the config, or disable it with RLCATALOG_DISABLE_PLUGINS=acme;"
-        " RLCATALOG_PREFER_PLUGINS=acme keeps it without this warning."
-    ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        catalog = isolated_catalog(*HEALTHY, point)
-        assert chosen(catalog).component.name == "better"
-        assert chosen(catalog, config={"custom_model": "fcnet"}).component.name == "fcnet"
-    reporting._SAID.clear()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        chosen(isolated_catalog(*HEALTHY, point, prefer=["acme"]))
-
-
-def test_two_strangers_that_tie_are_an_error_even_before_a_listed_part(plugin):
-    points = [PluginEntryPoint(plugin(rlcatalog_models=[net(name, Rank.SPECIFIC)]), name) for name in ("aa", "bb")]
-    with pytest.raises(AmbiguousChoiceError, match=r"'aa' .* and 'bb' "):
-        chosen(isolated_catalog(*HEALTHY, *points))
-
-
-# --- a part that turns out broken ------------------------------------------------------------------------------------
+# --- a part that is broken -------------------------------------------------------------------------------------------
 
 
 def fail(*arguments):
     raise SystemExit("no licence")
 
 
-def test_a_part_chosen_by_rank_that_is_broken_is_left_out_and_a_named_one_raises(plugin):
-    point = PluginEntryPoint(plugin(rlcatalog_models=[net("better", Rank.SPECIFIC, describe=fail)]), "acme")
-    catalog = isolated_catalog(*HEALTHY, point)
-    text = r"model 'better' \(acme 1\.0\): its describe function raised SystemExit: no licence"
-    with pytest.warns(PluginWarning, match=f"{text}.* The lookup goes on without it"):
-        choice = chosen(catalog)
-    assert choice.component.name == "fcnet"
-    assert any(v.component.name == "better" and "left out: " in v.why for v in choice.verdicts)
+def test_a_part_that_is_broken_is_an_error_where_it_is_chosen_and_nowhere_else(plugin):
+    spec = net("acme_net", Rank.SPECIFIC, describe=fail)
+    point = PluginEntryPoint(plugin(rlcatalog_models=[spec]), "acme")
+    text = r"model 'acme_net' \(acme 1\.0\): its describe function raised SystemExit: no licence"
+    assert chosen(isolated_catalog(*HEALTHY, point)).component.name == "fcnet"
     with pytest.raises(PluginError, match=text):
-        chosen(catalog, config={"custom_model": "better"})
+        chosen(isolated_catalog(*HEALTHY, point), config={"custom_model": "acme_net"})
     with pytest.raises(PluginError, match=text):
-        chosen(isolated_catalog(*HEALTHY, point, environ={"RLCATALOG_STRICT_PLUGINS": "1"}))
+        chosen(isolated_catalog(*HEALTHY, point, prefer=["acme"]))
 
 
 def test_a_broken_part_is_raised_where_nothing_else_fits(plugin):
@@ -112,7 +57,7 @@ def test_a_broken_part_is_raised_where_nothing_else_fits(plugin):
         chosen(catalog)
 
 
-def test_a_model_that_cannot_be_built_is_left_out_of_the_build(plugin, module):
+def test_a_model_that_cannot_be_built_ends_the_build(plugin, module):
     pytest.importorskip("torch")
     from rlcatalog_torch import TorchModelV2
 
@@ -122,14 +67,11 @@ def test_a_model_that_cannot_be_built_is_left_out_of_the_build(plugin, module):
 
     module(Net=Net)
     for target, says in (("Net", "Net cannot be built: RuntimeError: no driver"), ("Missing", "cannot be imported")):
-        targets = {"torch": f"made_up_parts:{target}"}
-        better = ModelSpec("better", targets, "", match=lambda request: Match(Rank.SPECIFIC, "x"))
-        catalog = isolated_catalog(*HEALTHY, PluginEntryPoint(plugin(rlcatalog_models=[better]), "acme"))
-        with pytest.warns(PluginWarning, match=says):
-            policy = rlcatalog.build(BOX, DISCRETE, framework="torch", catalog=catalog)
-        assert policy.resolution.component("trunk").name == "fcnet"
+        spec = net("acme_net", Rank.SPECIFIC)
+        spec = replace(spec, targets={"torch": f"made_up_parts:{target}"})
+        catalog = isolated_catalog(*HEALTHY, PluginEntryPoint(plugin(rlcatalog_models=[spec]), "acme"))
         with pytest.raises(PluginError, match=says):
-            rlcatalog.build(BOX, DISCRETE, {"custom_model": "better"}, framework="torch", catalog=catalog)
+            rlcatalog.build(BOX, DISCRETE, {"custom_model": "acme_net"}, framework="torch", catalog=catalog)
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -153,7 +95,8 @@ def test_a_request_cannot_be_changed_by_those_who_are_asked(plugin):
         return NoMatch("was here")
 
     point = PluginEntryPoint(plugin(rlcatalog_models=[ModelSpec("acme", {"torch": "m:C"}, "", match=match)]), "acme")
-    found = isolated_catalog(*HEALTHY, point).resolve(BOX, DISCRETE, {"fcnet_hiddens": [64, 64]}, "torch")
+    catalog = isolated_catalog(*HEALTHY, point, prefer=["acme"])
+    found = catalog.resolve(BOX, DISCRETE, {"fcnet_hiddens": [64, 64]}, "torch")
     assert seen == [[64, 64]]
     assert found.config.values["fcnet_hiddens"] == found.config.fresh()["fcnet_hiddens"] == [64, 64]
     assert read_config(found.config.fresh(), FcnetConfig).fcnet_hiddens == [64, 64]
@@ -170,39 +113,35 @@ class First(msgspec.Struct, frozen=True):
 
 class Second(msgspec.Struct, frozen=True):
     size: str = "two"
+    max_seq_len: int = 3
+    second_depth: int = 4
 
 
 @pytest.fixture
-def contested(plugin, module):
+def two_sizes(plugin, module):
     module(First=First, Second=Second)
-
-    def make(**settings):
-        specs = {name: ModelSpec(f"{name}_net", {"torch": "m:C"}, "", config=f"made_up_parts:{struct}")
-                 for name, struct in (("first", "First"), ("second", "Second"))}  # fmt: skip
-        points = [PluginEntryPoint(plugin(rlcatalog_models=[spec]), name) for name, spec in specs.items()]
-        return isolated_catalog(*HEALTHY, *points, **settings)
-
-    return make
+    specs = {name: ModelSpec(f"{name}_net", {"torch": "m:C"}, "", config=f"made_up_parts:{struct}")
+             for name, struct in (("first", "First"), ("second", "Second"))}  # fmt: skip
+    points = [PluginEntryPoint(plugin(rlcatalog_models=[spec]), name) for name, spec in specs.items()]
+    return isolated_catalog(*HEALTHY, *points)
 
 
-def test_a_key_that_two_claim_means_nothing_alone_and_all_else_goes_on(contested):
-    with pytest.warns(PluginWarning, match="config key 'size' is claimed by first and second"):
-        catalog = contested()
-    with pytest.raises(ConfigError, match="Say 'first/size' or 'second/size'"):
-        catalog.parse_config({"size": 3})
-    values = catalog.parse_config({"first/size": 3, "second/size": "four"}).values
+def test_a_key_that_does_not_begin_with_its_plugins_name_is_said_with_it(two_sizes):
+    with pytest.raises(ConfigError, match=r"'size' means nothing alone\. Say 'first/size' or 'second/size'"):
+        two_sizes.parse_config({"size": 3})
+    values = two_sizes.parse_config({"first/size": 3, "second/size": "four", "second_depth": 9}).values
     assert (read_config(values, First).size, read_config(values, Second).size) == (3, "four")
-    assert (values["first/size"], values["second/size"]) == (3, "four")
-    fresh = catalog.parse_config(None).fresh()
+    assert (values["first/size"], values["second/size"], values["second_depth"]) == (3, "four", 9)
+    fresh = two_sizes.parse_config(None).fresh()
     fresh["second/size"] = "five"
     assert (read_config(fresh, First).size, read_config(fresh, Second).size) == (1, "five")
-    assert chosen(catalog).component.name == "fcnet"
-    assert catalog.config_keys(catalog.registry.get("model", "first_net")) == ["first/size"]
+    assert chosen(two_sizes).component.name == "fcnet"
+    assert two_sizes.config_keys(two_sizes.registry.get("model", "first_net")) == ["first/size"]
 
 
-def test_whoever_is_preferred_has_the_key(contested):
-    values = contested(prefer=["second"]).parse_config({"size": "x"}).values
-    assert (read_config(values, First).size, read_config(values, Second).size) == (1, "x")
+def test_a_key_of_the_kernels_is_the_kernels(two_sizes):
+    values = two_sizes.parse_config({"max_seq_len": 7, "second/max_seq_len": 8}).values
+    assert (values["max_seq_len"], read_config(values, Second).max_seq_len) == (7, 8)
 
 
 # --- classes by name -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 import rlcatalog
 from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, Request, SpaceInfo
-from rlcatalog.errors import AmbiguousChoiceError, PartError, PluginWarning
+from rlcatalog.errors import AmbiguousChoiceError, PartError
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
@@ -58,23 +58,22 @@ def slot(catalog, config, name="memory", obs=BOX, action=TWO):
 
 
 def test_a_part_with_a_switch_fits_where_it_is_on(catalog_of):
-    catalog = catalog_of({"acme": ([memory("acme", "acme_gru", "use_acme")], "use_acme")})
-    off, on = slot(catalog, {}), slot(catalog, {"use_acme": True})
+    catalog = catalog_of({"acme": ([memory("acme", "acme_gru", "acme_on")], "acme_on")})
+    off, on = slot(catalog, {}), slot(catalog, {"acme_on": True})
     assert (off["chosen"], on["chosen"]) == (None, "acme_gru")
     assert on["candidates"][0] == {
-        "name": "acme_gru", "distribution": "acme", "version": "1.0", "rank": "SPECIFIC", "reason": "use_acme is set",
+        "name": "acme_gru", "distribution": "acme", "version": "1.0", "rank": "SPECIFIC", "reason": "acme_on is set",
     }  # fmt: skip
     refused = next(c for c in off["candidates"] if c["name"] == "acme_gru")
-    assert (refused["rank"], refused["reason"]) == (None, "use_acme is not set")
-    assert "use_acme" in on["config_keys"]
+    assert (refused["rank"], refused["reason"]) == (None, "acme_on is not set; to choose it: acme_on=True")
+    assert "acme_on" in on["config_keys"]
 
 
 def test_a_part_that_is_switched_on_and_cannot_be_built_is_not_left_out(catalog_of):
     for fields in ({}, {"match": lambda request: Match(Rank.SPECIFIC, "always")}):
-        catalog = catalog_of({"acme": ([memory("acme", "acme_gru", "use_acme", **fields)], "use_acme")})
+        catalog = catalog_of({"acme": ([memory("acme", "acme_gru", "acme_on", **fields)], "acme_on")})
         with pytest.raises(PartError, match=r"model 'acme_gru' \(acme 1\.0\).*'made_up_acme:Memory'"):
-            rlcatalog.build(BOX, TWO, {"use_acme": True}, "torch", catalog=catalog)
-    with pytest.warns(PluginWarning, match="goes on without it"):  # it came of itself
+            rlcatalog.build(BOX, TWO, {"acme_on": True}, "torch", catalog=catalog)
         assert not rlcatalog.build(BOX, TWO, {}, "torch", catalog=catalog).memory
 
 
@@ -82,7 +81,7 @@ def test_a_match_function_decides_beside_a_switch():
     def match(request):
         return Match(Rank.GENERIC, "even so")
 
-    part = memory("acme", "gru", "use_acme", match=match)
+    part = memory("acme", "gru", "acme_on", match=match)
     assert part.judge(Request(SpaceInfo.read(BOX))) == Match(Rank.GENERIC, "even so")
 
 
@@ -100,19 +99,19 @@ def test_the_built_in_opt_in_parts_say_their_switch(name, switch):
 
 
 MEMORIES = {
-    "acme": ([memory("acme", "acme_gru", "use_acme")], "use_acme"),
-    "zeta": ([memory("zeta", "zeta_gru", "use_zeta", match=lambda r: Match(Rank.GENERIC, "any time"))], "use_zeta"),
+    "acme": ([memory("acme", "acme_gru", "acme_on")], "acme_on"),
+    "zeta": ([memory("zeta", "zeta_gru", "zeta_on", match=lambda r: Match(Rank.GENERIC, "any time"))], "zeta_on"),
 }
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("use_lstm", "use_attention"), ("use_lstm", "use_acme"), ("use_acme", "use_zeta"), ("use_zeta", "use_attention")],
+    [("use_lstm", "use_attention"), ("use_lstm", "acme_on"), ("acme_on", "zeta_on"), ("zeta_on", "use_attention")],
 )
 @pytest.mark.parametrize("prefer", [[], ["acme"]], ids=["", "preferred"])
 def test_two_memories_switched_on_at_once_name_both_switches(catalog_of, first, second, prefer):
     """Listed or not, preferred or not, of one rank or of two: both were asked for."""
-    plugins = {name: MEMORIES[name] for name in MEMORIES if f"use_{name}" in (first, second)}
+    plugins = {name: MEMORIES[name] for name in MEMORIES if f"{name}_on" in (first, second)}
     catalog = catalog_of(plugins, prefer=prefer)
     with pytest.raises(AmbiguousChoiceError) as raised:
         catalog.explain(BOX, TWO, {first: True, second: True}, "torch")
@@ -133,10 +132,10 @@ def test_two_heads_switched_on_at_once_are_an_error_too(catalog_of):
 
 
 def test_two_memories_of_one_switch_need_a_switch_each(catalog_of):
-    both = [memory("acme", name, "use_acme") for name in ("acme_one", "acme_two")]
-    catalog = catalog_of({"acme": (both, "use_acme")})
+    both = [memory("acme", name, "acme_on") for name in ("acme_one", "acme_two")]
+    catalog = catalog_of({"acme": (both, "acme_on")})
     with pytest.raises(AmbiguousChoiceError, match=r"one memory\. Give each a switch of its own\.$"):
-        catalog.explain(BOX, TWO, {"use_acme": True}, "torch")
+        catalog.explain(BOX, TWO, {"acme_on": True}, "torch")
 
 
 def test_one_that_is_named_leaves_the_other_its_switch_for_nothing(catalog_of):
@@ -144,7 +143,12 @@ def test_one_that_is_named_leaves_the_other_its_switch_for_nothing(catalog_of):
     assert (found["chosen"], found["reason"]) == ("lstm", "named in the config")
 
 
-# --- ties ------------------------------------------------------------------------------------------------------------
+# --- ties, where no listed part fits ---------------------------------------------------------------------------------
+
+#: Without a distribution for a Box, without a trunk, without a codec of any kind.
+NO_GAUSSIAN, NO_FCNET, NO_CODECS = (
+    tuple(part for part in PARTS if part != f"rlcatalog-{name}") for name in ("gaussian", "fcnet", "preprocessors")
+)
 
 
 def always(request):
@@ -163,7 +167,7 @@ def on_boxes(request):
 
 def test_a_tie_of_distributions_names_the_action_and_the_ways_out_work(catalog_of):
     plugins = {name: ({"rlcatalog_action_dists": [dist(f"{name}_dist")]},) for name in ("one", "two")}
-    catalog = catalog_of(plugins)
+    catalog = catalog_of(plugins, parts=NO_GAUSSIAN)
     push = gym.spaces.Box(-2, 2, (7,), np.float32)
     with pytest.raises(AmbiguousChoiceError) as raised:
         catalog.explain(BOX, push, {}, "torch")
@@ -172,18 +176,27 @@ def test_a_tie_of_distributions_names_the_action_and_the_ways_out_work(catalog_o
     assert SpaceInfo.read(BOX).describe() not in message
     assert "(custom_action_dist='one/one_dist'), or prefer one with RLCATALOG_PREFER_PLUGINS=one," in message
     assert "or disable one with RLCATALOG_DISABLE_PLUGINS=two." in message
-    with pytest.warns(rlcatalog.errors.OutrankedWarning):  # it ranks before the built-in one, and is not preferred
-        found = slot(catalog_of(plugins, environ={"RLCATALOG_DISABLE_PLUGINS": "two"}), {}, "action_dist", BOX, push)
+    found = slot(
+        catalog_of(plugins, parts=NO_GAUSSIAN, environ={"RLCATALOG_DISABLE_PLUGINS": "two"}),
+        {},
+        "action_dist",
+        BOX,
+        push,
+    )
     assert found["chosen"] == "one_dist"
     for options in ({"environ": {"RLCATALOG_PREFER_PLUGINS": "one"}}, {"prefer": ["one"]}):
-        assert slot(catalog_of(plugins, **options), {}, "action_dist", BOX, push)["chosen"] == "one_dist"
+        assert (
+            slot(catalog_of(plugins, parts=NO_GAUSSIAN, **options), {}, "action_dist", BOX, push)["chosen"]
+            == "one_dist"
+        )
     named = {"custom_action_dist": "one/one_dist"}
     assert slot(catalog, named, "action_dist", BOX, push)["chosen"] == "one_dist"
 
 
 def test_a_tie_for_a_part_of_the_action_names_the_part(catalog_of):
     plugins = {name: ({"rlcatalog_action_dists": [dist(f"{name}_dist")]},) for name in ("one", "two")}
-    catalog, push = catalog_of(plugins), gym.spaces.Dict({"push": gym.spaces.Box(-2, 2, (7,), np.float32), "go": TWO})
+    catalog = catalog_of(plugins, parts=NO_GAUSSIAN)
+    push = gym.spaces.Dict({"push": gym.spaces.Box(-2, 2, (7,), np.float32), "go": TWO})
     with pytest.raises(AmbiguousChoiceError) as raised:
         catalog.explain(BOX, push, {}, "torch")
     assert "match Box(7,) float32 equally well" in str(raised.value)
@@ -198,7 +211,7 @@ def trunk(distribution, name=None):
 
 
 def test_two_of_one_plugin_are_not_told_apart_by_preferring_it(catalog_of):
-    catalog = catalog_of({"acme": ([trunk("acme", "acme_a"), trunk("acme", "acme_b")],)})
+    catalog = catalog_of({"acme": ([trunk("acme", "acme_a"), trunk("acme", "acme_b")],)}, parts=NO_FCNET)
     with pytest.raises(AmbiguousChoiceError) as raised:
         catalog.explain(BOX, TWO, {}, "torch")
     assert str(raised.value).endswith("Ways out: name one in the config (custom_model='acme/acme_a').")
@@ -207,31 +220,23 @@ def test_two_of_one_plugin_are_not_told_apart_by_preferring_it(catalog_of):
 
 def test_what_is_named_already_is_no_way_out(catalog_of):
     """Where `custom_model` names the trunk, it cannot name the memory as well."""
-    loose = [memory(name, f"{name}_gru", None, match=always, config=None) for name in ("one", "two")]
-    catalog = catalog_of({name: ([part],) for name, part in zip(("one", "two"), loose, strict=True)})
-    with pytest.raises(AmbiguousChoiceError) as raised:
+    loose = [memory("acme", f"acme_{name}", None, match=always, config=None) for name in ("one", "two")]
+    catalog = catalog_of({"acme": (loose,)}, prefer=["acme"])
+    with pytest.raises(AmbiguousChoiceError, match=r"Let one of them match with another rank\.$"):
         catalog.explain(BOX, TWO, {"custom_model": "fcnet"}, "torch")
-    assert "custom_model" not in str(raised.value).partition("Ways out")[2]
-    assert "RLCATALOG_PREFER_PLUGINS=one" in str(raised.value)
-    with pytest.raises(AmbiguousChoiceError, match="custom_model='one/one_gru'"):
+    with pytest.raises(AmbiguousChoiceError, match="custom_model='acme/acme_one'"):
         catalog.explain(BOX, TWO, {}, "torch")
-    assert slot(catalog, {"custom_model": "one/one_gru"})["chosen"] == "one_gru"
-
-
-def test_a_switch_is_a_way_out_where_a_part_fits_by_itself(catalog_of):
-    """The parametric head fits by what the observation holds: False keeps it out, and the message says so."""
-    catalog = catalog_of({})
-    catalog.register(ModelSpec("mine", {"torch": "m:C"}, "", slot="head", match=always))
-    listed = gym.spaces.Dict({"avail_actions": gym.spaces.Box(-1, 1, (2, 3), np.float32), "x": BOX})
-    with pytest.raises(AmbiguousChoiceError) as raised:
-        catalog.explain(listed, TWO, {}, "torch")
-    assert ", or set use_parametric=False, or " in str(raised.value)
-    assert slot(catalog, {"use_parametric": False}, "head", listed)["chosen"] == "mine"
+    assert slot(catalog, {"custom_model": "acme/acme_one"})["chosen"] == "acme_one"
 
 
 def test_a_tie_of_codecs_inside_a_space_cannot_be_named(catalog_of):
-    codecs = [PreprocessorSpec(n, {"numpy": "m:C"}, "", match=always, kinds=("box",)) for n in ("acme_x", "acme_y")]
-    catalog = catalog_of({"acme": ({"rlcatalog_preprocessors": codecs},)})
+    codecs = [
+        PreprocessorSpec(
+            n, {"numpy": "rlcatalog_preprocessors.arrays:NoPreprocessor"}, "", match=always, kinds=("box",)
+        )
+        for n in ("acme_x", "acme_y")
+    ]
+    catalog = catalog_of({"acme": ({"rlcatalog_preprocessors": codecs},)}, parts=NO_CODECS)
     with pytest.raises(AmbiguousChoiceError, match=r"\(custom_preprocessor='acme/acme_x'\)\.$"):
         catalog.explain(BOX, TWO, {}, "torch")
     with pytest.raises(AmbiguousChoiceError, match=r"Let one of them match with another rank\.$"):

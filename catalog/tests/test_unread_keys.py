@@ -14,7 +14,7 @@ import pytest
 import rlcatalog
 from rlcatalog import Catalog, EnvWrapperSpec, Match, ModelSpec, NoMatch, Rank, Stage
 from rlcatalog.config import KernelConfig
-from rlcatalog.errors import CatalogWarning, DeclarationError, PluginWarning, UnreadKeysWarning
+from rlcatalog.errors import DeclarationError, PluginWarning, UnreadKeysWarning
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
@@ -179,8 +179,10 @@ def test_a_distribution_of_a_part_of_the_action_reads_too(catalog):
 def test_a_key_of_an_environment_wrapper_was_read_before(acme):
     wrapper = EnvWrapperSpec("acme_wrapper", {"numpy": "m:f"}, "", match=lambda r: NoMatch("no"),
                              config="made_up_acme:AcmeConfig")  # fmt: skip
-    assert unread(acme(rlcatalog_env_wrappers=[wrapper]), BOX, {"acme_width": 4}) == []
-    assert unread(acme(spec()), BOX, {"acme_width": 4}) == ["acme_width"]
+    asked = acme(rlcatalog_env_wrappers=[wrapper], environ={"RLCATALOG_PREFER_PLUGINS": "acme"})
+    assert unread(asked, BOX, {"acme_width": 4}) == []
+    for catalog in (acme(rlcatalog_env_wrappers=[wrapper]), acme(spec())):
+        assert unread(catalog, BOX, {"acme_width": 4}) == ["acme_width"]
 
 
 def test_a_custom_class_of_rllibs_form_reads_everything():
@@ -252,13 +254,6 @@ def test_a_lookup_that_fails_says_nothing(catalog):
         warnings.simplefilter("error")
         with pytest.raises(rlcatalog.errors.ConfigError, match="free_log_std trains the second half"):
             catalog.resolve(BOX, gym.spaces.Discrete(3), {"free_log_std": True, "conv_filters": "nature"}, "torch")
-
-
-def test_a_lookup_that_leaves_out_a_broken_part_warns_once(acme):
-    catalog = acme(spec("acme_broken", match=lambda r: Match(Rank.SPECIFIC, "fits")))  # its module has no such class
-    with pytest.warns(CatalogWarning) as caught:
-        rlcatalog.build(BOX, TWO, {"conv_filters": "nature"}, "torch", catalog=catalog)
-    assert sorted(w.category.__name__ for w in caught) == ["PluginWarning", "UnreadKeysWarning"]
 
 
 def test_what_the_parts_of_an_observation_were_found_for_is_told_by_whoever_asks(acme):

@@ -64,7 +64,8 @@ def catalog(module, entry_point, plugin):
             for f in functions
         ]
         points = [point for point in scan() if point.name in OWN]
-        return Catalog([*points, entry_point("acme", plugin(rlcatalog_env_wrappers=specs))], environ={})
+        points.append(entry_point("acme", plugin(rlcatalog_env_wrappers=specs)))
+        return Catalog(points, environ={}, prefer=["acme"])
 
     return make
 
@@ -97,7 +98,7 @@ def test_a_wrapper_is_asked_with_both_spaces_of_the_environment(entry_point, plu
     spec = EnvWrapperSpec(
         "watcher", {"numpy": "made_up_parts:watcher"}, "", match=lambda r: seen.append(r) or NoMatch("no")
     )
-    catalog = Catalog([entry_point("acme", plugin(rlcatalog_env_wrappers=[spec]))], environ={})
+    catalog = Catalog([entry_point("acme", plugin(rlcatalog_env_wrappers=[spec]))], environ={}, prefer=["acme"])
     for name in ("CartPole-v1", "Pendulum-v1"):
         catalog.wrap_env(gym.make(name))
     assert [(r.obs.shape, r.action.kind, r.action.shape) for r in seen] == [((4,), "discrete", ()), ((3,), "box", (1,))]

@@ -38,7 +38,7 @@ def greedy(rank: Rank, word: str) -> PluginEntryPoint:
     def match(request: rlcatalog.Request) -> Match:
         return Match(rank, "takes anything")
 
-    target = {name: f"{word}_parts:Part" for name in frameworks()}
+    target = dict.fromkeys(frameworks(), f"{word}_parts:Part")
     plugin = plugin_of(
         rlcatalog_models=[
             ModelSpec(f"{word}_{slot}", target, "", slot=slot, match=match) for slot in ("trunk", "memory", "head")

@@ -31,7 +31,7 @@ FAULTS = {
     "Outsiders come in by the rooms' doors": (
         "rlcatalog_fcnet/config.py", "from rlcatalog.config.schema import Key"),
     "The kernel's internals are the library packages' alone": (
-        "rlcatalog_lstm/config.py", "from rlcatalog.internals import Owners"),
+        "rlcatalog_lstm/config.py", "from rlcatalog.internals import may_claim"),
     "PyTorch is imported by files and folders called torch alone": (
         "rlcatalog_fcnet/config.py", "def net():\n    import torch.nn"),
     "TensorFlow is imported by files and folders called tf alone": (

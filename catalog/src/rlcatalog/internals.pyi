@@ -32,7 +32,7 @@ from .plugins.discovery import (
     normalize as normalize,
     scan as scan,
 )
-from .plugins.names import Owners as Owners
+from .plugins.names import may_claim as may_claim
 from .plugins.registry import PluginRecord as PluginRecord
 from .spaces.action_codecs import codec_class as codec_class
 from .spaces.as_json import MOST_ENTRIES as MOST_ENTRIES, space_from_json as space_from_json

@@ -19,7 +19,6 @@ from rlcatalog.choice.in_process import (
     path_of,
 )
 from rlcatalog.choice.slots import Slots
-from rlcatalog.config import KernelConfig
 from rlcatalog.config.keys import default_of
 from rlcatalog.config.schema import Schema
 from rlcatalog.errors import DuplicateNameError
@@ -31,9 +30,6 @@ from rlcatalog.plugins.registry import PluginRecord, Registry
 from rlcatalog.reporting import tell
 
 C = TypeVar("C", bound=type)
-
-#: The kernel's own config keys, which nobody else may have.
-_RESERVED = dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog")
 
 
 class Registrations:
@@ -73,7 +69,7 @@ class Registrations:
     def _loaded(self) -> Registry:
         """Return a registry of the plugins there are."""
         registry = Registry()
-        load_plugins(registry, self.entry_points, self.environ, _RESERVED, default_of)
+        load_plugins(registry, self.entry_points, self.environ, default_of)
         return registry
 
     def refresh(self) -> list[PluginRecord]:
@@ -110,7 +106,7 @@ class Registrations:
         struct = old.config_paths.get(component.declaration.config or "")
         default = None if struct is None else old.config_defaults[struct]
         try:
-            registry.add_in_process(component, struct, default, _RESERVED)
+            registry.add_in_process(component, struct, default)
         except DuplicateNameError as error:  # one of its config keys is a plugin's now
             tell(f"{component.kind} {component.name!r}, which this program registered, is left out: {error}")
 
@@ -131,7 +127,7 @@ class Registrations:
             component = Component(component, "", "")
         default = None if config is None else default_of(config)
         with self._changing:
-            self.registry.add_in_process(component, config, default, _RESERVED)
+            self.registry.add_in_process(component, config, default)
             self._schema = None
             self.slots = Slots(self.registry, self.prefer)
             # Last, and a new one: a lookup that began before this keeps what it finds in the old one.

@@ -110,7 +110,7 @@ class Slots:
         name = request.config["observation_filter"]
         if name == "NoFilter":
             return Choice("filter", None, "observation_filter is 'NoFilter'")
-        return choose("filter", self._parts["filter"], request, named=self.registry.get("filter", name))
+        return choose("filter", self._parts.get("filter", ()), request, named=self.registry.get("filter", name))
 
     def action_dist(self, request: Request, named: Component | None, outer: Component | None = None) -> Choice:
         if named is None and request.action is not None:

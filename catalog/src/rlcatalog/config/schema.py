@@ -26,6 +26,7 @@ from rlcatalog.errors import (
     shown,
 )
 from rlcatalog.plugins import public_index
+from rlcatalog.plugins.names import ways_to_say
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import warn_deprecated
 
@@ -120,8 +121,8 @@ class Schema:
             )
         if key in self.keys:
             return (key,), value
-        if key in self._registry.contested_keys:
-            raise ConfigError(f"model {self._registry.key_contest(key)}")
+        if key in self._registry.homeless_keys:
+            raise ConfigError(ways_to_say("model config key", key, self._registry.homeless_keys[key]))
         if asks_nothing(key, value):  # also of packages that are not installed: RLlib hands whole dictionaries about
             return (), value
         if key in ALIASES:

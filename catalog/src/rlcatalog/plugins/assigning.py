@@ -6,18 +6,20 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from rlcatalog.errors import CatalogError, DuplicateNameError
+from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
-from rlcatalog.plugins.names import Owners, Settled, settle, settle_entries
+from rlcatalog.plugins.names import losers, may_claim
 from rlcatalog.plugins.process_wide import ProcessWideSpec
 from rlcatalog.plugins.registry import Loaded, PluginRecord, Registry, check_frameworks, unknown_key
 
 
-def assign(registry: Registry, loaded: Sequence[tuple[PluginRecord, Loaded]], owners: Owners) -> None:
+def assign(registry: Registry, loaded: Sequence[tuple[PluginRecord, Loaded]]) -> None:
     """Put what the plugins declared into the registry, and note in their records what is left out."""
     parts = _Parts(loaded)
     parts.refuse_twice()
     # First of all: parts of any plugin may be written in a framework of another.
-    parts.take(settle_entries([c for c in parts.left() if isinstance(c.declaration, ProcessWideSpec)], owners))
+    for component, error in losers([c for c in parts.left() if isinstance(c.declaration, ProcessWideSpec)]):
+        parts.lose(component, error)
     entered = parts.enter()
     for component in parts.left():
         try:
@@ -25,17 +27,10 @@ def assign(registry: Registry, loaded: Sequence[tuple[PluginRecord, Loaded]], ow
                 check_frameworks(component)
         except CatalogError as error:
             parts.record_of[id(component)].fail(error)
-    parts.refuse_foreign_keys(owners)
-    parts.refuse_unknown_keys(owners)
-    settled = settle([c for c in parts.left() if c.declaration.extends is None], owners)
-    parts.take(settled)
-    registry.add_components(settled)
+    parts.refuse_shared_structs()
+    parts.refuse_unknown_keys()
     registry.add_configs(parts.structs(), [found for _, found in loaded])
-    for key, distributions in registry.contested_keys.items():
-        contest = DuplicateNameError(registry.key_contest(key))
-        for record, _ in loaded:
-            if record.distribution in distributions:
-                record.note(contest)
+    registry.add_components(c for c in parts.left() if c.declaration.extends is None)
     parts.extend(registry)
     parts.fail_empty()
     for component in entered:
@@ -66,18 +61,12 @@ class _Parts:
         self._lost.add(id(component))
         self.record_of[id(component)].note(error)
 
-    def take(self, settled: Settled) -> None:
-        """Note what is wrong with parts, and leave out those that lost."""
-        self._lost |= {id(component) for component in settled.lost}
-        for component, error in settled.problems:
-            self.record_of[id(component)].note(error)
-
     def refuse_twice(self) -> None:
-        """Fail plugins that declare one name twice."""
+        """Fail the plugins of a distribution that declares one name twice."""
         own = [c for c in self._all if c.declaration.extends is None]
-        count = Counter((id(self.record_of[id(c)]), c.kind, c.name) for c in own)
+        count = Counter((c.kind, c.address) for c in own)
         for c in own:
-            if count[id(self.record_of[id(c)]), c.kind, c.name] > 1:
+            if count[c.kind, c.address] > 1:
                 text = f"{c.distribution} declares {c.kind} {c.name!r} twice."
                 self.record_of[id(c)].fail(DuplicateNameError(text))
 
@@ -93,19 +82,13 @@ class _Parts:
                     self.lose(component, error)
         return entered
 
-    def refuse_foreign_keys(self, owners: Owners) -> None:
-        """Leave out the parts whose config struct claims a key of another's."""
+    def refuse_shared_structs(self) -> None:
+        """Leave out the parts whose config struct another distribution has, too."""
         structs = {id(record): found.config_classes for record, found in self._loaded}
         users: dict[type, set[str]] = defaultdict(set)
         for c in self.left():
             if c.declaration.config is not None and c.declaration.extends is None:
-                struct = structs[id(self.record_of[id(c)])][c.declaration.config]
-                fields: tuple[str, ...] = struct.__struct_fields__  # type: ignore[attr-defined]
-                refused = (owners.refusal("config", key, c.distribution) for key in fields)
-                if (error := next(filter(None, refused), None)) is not None:
-                    self.lose(c, error)
-                else:
-                    users[struct].add(c.distribution)
+                users[structs[id(self.record_of[id(c)])][c.declaration.config]].add(c.distribution)
         for c in self.left():
             struct = structs[id(self.record_of[id(c)])].get(c.declaration.config or "")  # type: ignore[assignment]
             if len(users.get(struct, ())) > 1:
@@ -114,16 +97,16 @@ class _Parts:
                     f" {c.declaration.config}, whose keys can belong to one alone. Write one of your own."
                 ))  # fmt: skip
 
-    def refuse_unknown_keys(self, owners: Owners) -> None:
+    def refuse_unknown_keys(self) -> None:
         """Leave out the parts that name a config key which nobody has; one of a package that is absent may be there."""
-        known = set(owners.reserved)
-        for _, found in self._loaded:
-            for struct in found.config_classes.values():
-                known.update(struct.__struct_fields__)  # type: ignore[attr-defined]
+        known = {*public_index.keys_of("rlcatalog")}
+        for struct, owner in self.structs().items():
+            fields: tuple[str, ...] = struct.__struct_fields__  # type: ignore[attr-defined]
+            known.update(key if may_claim("config", key, owner) else f"{owner}/{key}" for key in fields)
         loaded = {record.distribution for record, _ in self._loaded}
         for c in self.left():
             for key in c.declaration.named_keys if c.declaration.extends is None else ():
-                if key not in known and owners.of("config", key) in {None, *loaded}:
+                if key not in known and public_index.provider_of("config", key) in {None, *loaded}:
                     self.lose(c, unknown_key(c, key, known))
                     break
 

@@ -49,7 +49,6 @@ from rlcatalog.plugins.discovery import (
     name_of,
     scan,
 )
-from rlcatalog.plugins.names import Owners
 from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
 from rlcatalog.plugins.registry import Loaded, PluginRecord, Registry
 from rlcatalog.reporting import tell
@@ -76,7 +75,6 @@ def load_plugins(
     registry: Registry,
     entry_points: Iterable[Any],
     environ: Mapping[str, str],
-    reserved: Mapping[str, str],
     default_of: Callable[[type], Any],
 ) -> None:
     """Load the plugins behind entry points and note in the registry how each ended.
@@ -85,7 +83,6 @@ def load_plugins(
         registry: Where the components and records go.
         entry_points: The entry points.
         environ: Environment variables that disable or allow plugins.
-        reserved: Config keys that no plugin may own, with their owner.
         default_of: Makes a config struct of its defaults, or raises where its keys cannot be read.
 
     Raises:
@@ -96,8 +93,7 @@ def load_plugins(
     listed = candidates(entry_points)
     ended = [load(candidate, environ, __version__, default_of) for candidate in listed]
     registry.records += [record for record, _ in ended]
-    owners = Owners({candidate.distribution for candidate in listed}, reserved)
-    assign(registry, [(record, found) for record, found in ended if found is not None], owners)
+    assign(registry, [(record, found) for record, found in ended if found is not None])
     strict = is_strict(environ)
     for record in registry.records:
         for problem in [record.exception] if record.exception is not None else record.problems:

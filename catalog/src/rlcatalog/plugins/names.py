@@ -1,137 +1,58 @@
-"""Names and their owners: who keeps a name that several plugins claim. Nothing here depends on an order.
+"""The rule of names. It does not depend on the order in which plugins are found.
 
-A name is a component's, a config key's, a command's, or one that a declaration enters into a table of the process. It
-belongs to the distribution that the public index gives it to, or, unlisted, to the installed one whose own name it
-begins with. Whoever claims another's loses the part.
+Every part answers to its address, `distribution/name`. A name alone means the part that the public index lists under
+it; where the index has none, the part whose name begins with that of its own distribution, as `acme_net_small` of
+`acme-net` does. Other names mean nothing alone. A name that two distributions may claim is an error that gives both
+addresses. Config keys, commands and suffixes of files follow the same rule.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from rlcatalog.errors import DuplicateNameError, PluginError
+from rlcatalog.errors import DuplicateNameError
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.process_wide import ProcessWideSpec
 
 
-class Owners:
-    """Says whose a name is.
+def may_claim(kind: str, name: str, distribution: str) -> bool:
+    """Whether a name alone may mean what a distribution calls so.
 
     Args:
-        installed: The distributions that have plugins, usable or not.
-        reserved: Config keys that are taken, with their owner (the kernel's own).
+        kind: The kind of component, `"config"` for a key, or `"suffix"`.
+        name: The name.
+        distribution: The distribution.
     """
-
-    def __init__(self, installed: Iterable[str], reserved: Mapping[str, str]) -> None:
-        self._by_word = {_word(name): name for name in installed}
-        self.reserved = reserved
-
-    def of(self, kind: str, name: str) -> str | None:
-        """Return the distribution that a name belongs to, or None.
-
-        Args:
-            kind: The kind of component, or `"config"` for a key.
-            name: The name.
-        """
-        if kind == "config" and name in self.reserved:
-            return self.reserved[name]
-        if (listed := public_index.provider_of(kind, name)) is not None:
-            return listed
-        pieces = _word(name).split("_")
-        words = ("_".join(pieces[:count]) for count in range(len(pieces), 0, -1))
-        return next((self._by_word[word] for word in words if word in self._by_word), None)
-
-    def refusal(self, kind: str, name: str, claimed_by: str) -> DuplicateNameError | None:
-        """Return the error for a distribution that claims a name of another's, or None where it may."""
-        owner = self.of(kind, name)
-        if owner is None or owner == claimed_by:
-            return None
-        what = f"config key {name!r}" if kind == "config" else f"{kind} {name!r}"
-        return DuplicateNameError(
-            f"{what} belongs to {owner}, and {claimed_by} has another one. Begin its name with {_word(claimed_by)!r}."
-        )
+    owner = public_index.provider_of(kind, name)
+    if owner is not None:
+        return owner == distribution
+    return f"{_word(name)}_".startswith(f"{_word(distribution)}_")
 
 
 def _word(name: str) -> str:
-    return re.sub(r"[-_.]+", "_", name).lower()
+    return re.sub(r"[-_.]+", "_", name).strip("_").lower()
 
 
-@dataclass
-class Settled:
-    """Who provides which name.
-
-    Attributes:
-        names: (kind, name) → the one component that the name means.
-        contested: (kind, name) → the components of a name that belongs to none of them.
-        problems: Components with what is wrong.
-        lost: Components that are not provided.
-    """
-
-    names: dict[tuple[str, str], Component] = field(default_factory=dict)
-    contested: dict[tuple[str, str], list[Component]] = field(default_factory=dict)
-    problems: list[tuple[Component, PluginError]] = field(default_factory=list)
-    lost: list[Component] = field(default_factory=list)
-
-    def lose(self, component: Component, error: PluginError) -> None:
-        """Leave a component out."""
-        self.lost.append(component)
-        self.problems.append((component, error))
+def ways_to_say(what: str, name: str, distributions: Iterable[str]) -> str:
+    """Return the message for a name that means nothing alone, with the addresses that do."""
+    addresses = " or ".join(repr(f"{distribution}/{name}") for distribution in sorted(set(distributions)))
+    return f"{what} {name!r} means nothing alone. Say {addresses}."
 
 
-def settle(components: Iterable[Component], owners: Owners) -> Settled:
-    """Say who provides which name."""
-    groups: dict[tuple[str, str], list[Component]] = defaultdict(list)
-    for component in components:
-        groups[component.kind, component.name].append(component)
-    found = Settled()
-    for (kind, name), group in sorted(groups.items()):
-        count, claims = Counter(c.distribution for c in group), []
-        for c in sorted(group, key=lambda c: c.distribution):
-            if count[c.distribution] > 1:  # by two entry points
-                found.lose(c, DuplicateNameError(f"{c.distribution} declares {kind} {name!r} twice."))
-            elif (refused := owners.refusal(kind, name, c.distribution)) is not None:
-                found.lose(c, refused)
-            else:
-                claims.append(c)
-        if len(claims) == 1:
-            found.names[kind, name] = claims[0]
-        elif claims:
-            found.contested[kind, name] = claims
-            found.problems += [(c, DuplicateNameError(contest(kind, name, claims))) for c in claims]
-    return found
-
-
-def contest(kind: str, name: str, claims: Sequence[Component]) -> str:
-    """Say who claims a name that belongs to nobody, and the ways out."""
-    who, full = (sep.join(c.address for c in claims) for sep in (" and ", " or "))
-    return f"{kind} {name!r} is claimed by {who} and belongs to none of them. Say {full}."
-
-
-def settle_entries(components: Sequence[Component], owners: Owners) -> Settled:
-    """Find the process-wide declarations that lose, for one of their entries is another's; those left have no rival."""
-    found, claims = Settled(), defaultdict(list)
+def bare_names(components: Iterable[Component]) -> dict[tuple[str, str], list[Component]]:
+    """Return (kind, name) → the components that the name alone may mean: one, or several whose addresses tell."""
+    found: dict[tuple[str, str], list[Component]] = defaultdict(list)
     for c in components:
-        assert isinstance(c.declaration, ProcessWideSpec)
-        for entry in c.declaration.entries:
-            claims[c.kind, entry].append(c)
-    for (kind, entry), rivals in sorted(claims.items()):
-        distributions, owner = sorted({c.distribution for c in rivals}), owners.of(kind, entry)
-        for c in rivals:
-            if c.distribution != owner and (owner is not None or len(distributions) > 1) and c not in found.lost:
-                text = f"{kind} {c.name!r}: {entry!r} is claimed by {' and '.join(distributions)}"
-                if owner is not None:
-                    text = f"{kind} {c.name!r}: {entry!r} belongs to {owner}, and {c.distribution} claims it"
-                found.lose(c, DuplicateNameError(f"{text}. Call yours something else, or disable one:"
-                                                 f" RLCATALOG_DISABLE_PLUGINS={c.distribution}."))  # fmt: skip
-    return found
+        if may_claim(c.kind, c.name, c.distribution):
+            found[c.kind, c.name].append(c)
+    return dict(found)
 
 
-def settle_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], dict[str, list[str]]]:
-    """Find the config keys that several distributions claim, none of which owns them.
+def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], dict[str, list[str]]]:
+    """Say how the config keys are called.
 
     Args:
         structs: Config struct → distribution.
@@ -140,13 +61,41 @@ def settle_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]]
         Struct → field → `"distribution/key"`, where that is how the key is called; and key → distributions, where the
         key alone means nothing.
     """
-    claims: dict[str, dict[type, str]] = defaultdict(dict)
+    holders: dict[str, dict[type, str]] = defaultdict(dict)
     for struct, distribution in structs.items():
         for key in struct.__struct_fields__:  # type: ignore[attr-defined]
-            claims[key][struct] = distribution
-    contested = {key: sorted(set(users.values())) for key, users in claims.items() if len(set(users.values())) > 1}
+            holders[key][struct] = distribution
     renamed: dict[type, dict[str, str]] = defaultdict(dict)
-    for key in contested:
-        for struct, distribution in claims[key].items():
-            renamed[struct][key] = f"{distribution}/{key}"
-    return dict(renamed), contested
+    homeless: dict[str, list[str]] = {}
+    for key, users in holders.items():
+        bare = {d for d in users.values() if may_claim("config", key, d)}
+        if len(bare) != 1:
+            homeless[key] = sorted(set(users.values()))
+            bare = set()
+        for struct, distribution in users.items():
+            if distribution not in bare:
+                renamed[struct][key] = f"{distribution}/{key}"
+    return dict(renamed), homeless
+
+
+def losers(components: Sequence[Component]) -> list[tuple[Component, DuplicateNameError]]:
+    """Return the process-wide declarations that claim an entry of another's, each with why it is left out."""
+    claims: dict[tuple[str, str], list[Component]] = defaultdict(list)
+    for c in components:
+        assert isinstance(c.declaration, ProcessWideSpec)
+        for entry in c.declaration.entries:
+            claims[c.kind, entry].append(c)
+    found: dict[int, tuple[Component, DuplicateNameError]] = {}
+    for (kind, entry), rivals in sorted(claims.items()):
+        distributions = sorted({c.distribution for c in rivals})
+        owner = public_index.provider_of(kind, entry)
+        keepers = [d for d in distributions if may_claim(kind, entry, d)] or ([] if owner else distributions)
+        for c in rivals:
+            if keepers != [c.distribution]:
+                text = f"{kind} {c.name!r}: {entry!r} is claimed by {' and '.join(distributions)}"
+                if owner is not None:
+                    text = f"{kind} {c.name!r}: {entry!r} belongs to {owner}, and {c.distribution} claims it"
+                found.setdefault(id(c), (c, DuplicateNameError(
+                    f"{text}. Call yours something else, or disable one: RLCATALOG_DISABLE_PLUGINS={c.distribution}."
+                )))  # fmt: skip
+    return list(found.values())

@@ -26,6 +26,12 @@ def provider_of(kind: str, name: str) -> str | None:
     return str(found) if found is not None else None
 
 
+def keys_of(distribution: str) -> list[str]:
+    """Return the config keys that a listed distribution owns; the kernel is called `"rlcatalog"`."""
+    provides = _data()["provides"].items()
+    return [entry.partition("/")[2] for entry, owner in provides if owner == distribution and entry[:7] == "config/"]
+
+
 def distributions(*entries: str) -> list[str]:
     """Return the listed distributions; given beginnings of entries, such as `"space/"`, those that provide any."""
     if not entries:

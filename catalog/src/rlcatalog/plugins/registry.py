@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from rlcatalog.errors import (
@@ -24,7 +23,7 @@ from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import normalize
-from rlcatalog.plugins.names import Settled, contest, settle_keys
+from rlcatalog.plugins.names import bare_keys, bare_names, ways_to_say
 
 #: Who owns what the running program registered.
 THIS_PROCESS = "this process"
@@ -34,8 +33,9 @@ class Registry:
     """All components of one catalog, by kind and name."""
 
     def __init__(self) -> None:
-        self._names: dict[tuple[str, str], Component] = {}
-        self._contested: dict[tuple[str, str], list[Component]] = {}
+        self._parts: list[Component] = []
+        #: Those that a name alone may mean; see `rlcatalog.plugins.names`.
+        self._names: dict[tuple[str, str], list[Component]] = {}
         #: What the running program registered; it is replaced, never changed: another thread may be going over it.
         self._own: dict[tuple[str, str], Component] = {}
         self.config_classes: dict[type, str] = {}
@@ -43,16 +43,16 @@ class Registry:
         self.config_paths: dict[str, type] = {}
         #: Struct → field → what the key is called in a config, where that is not the field's name.
         self.key_names: dict[type, dict[str, str]] = {}
-        #: Config key → the distributions that claim it, where it belongs to none of them.
-        self.contested_keys: dict[str, list[str]] = {}
+        #: Config key → the distributions that have it, where it means nothing alone.
+        self.homeless_keys: dict[str, list[str]] = {}
         self.records: list[PluginRecord] = []
 
     # --- filling ---------------------------------------------------------------------------------------------------
 
-    def add_components(self, settled: Settled) -> None:
-        """Add the components of plugins under the names they were given."""
-        self._names.update(settled.names)
-        self._contested.update(settled.contested)
+    def add_components(self, components: Iterable[Component]) -> None:
+        """Add the components of plugins, once."""
+        self._parts = list(components)
+        self._names = bare_names(self._parts)
 
     def add_configs(self, structs: Mapping[type, str], loaded: Iterable[Loaded]) -> None:
         """Add the config structs of plugins.
@@ -65,14 +65,13 @@ class Registry:
         for found in loaded:
             self.config_paths |= {path: struct for path, struct in found.config_classes.items() if struct in structs}
             self.config_defaults |= {s: found.config_defaults[s] for s in found.config_classes.values() if s in structs}
-        self.key_names, self.contested_keys = settle_keys(structs)
+        self.key_names, self.homeless_keys = bare_keys(structs)
 
     def add_in_process(
         self,
         component: Component,
         struct: type | None = None,
         default: Any = None,
-        reserved: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Add a component of the running program; it comes before a plugin's, and replaces an earlier one.
 
@@ -80,7 +79,6 @@ class Registry:
             component: The component.
             struct: The struct with its config keys, which its declaration names, or None.
             default: That struct, made of its defaults.
-            reserved: Config keys that belong to others, with their owner.
 
         Raises:
             DuplicateNameError: A config key is another's.
@@ -88,18 +86,18 @@ class Registry:
         """
         check_frameworks(component)
         key = (component.kind, component.name)
-        structs = self._structs_without(key)
+        structs, kernels = self._structs_without(key), public_index.keys_of("rlcatalog")
         if struct is not None and struct not in structs:
             structs = {s: path for s, path in structs.items() if path != component.declaration.config}
             for field in struct.__struct_fields__:  # type: ignore[attr-defined]
                 holders = (self.config_classes[s] for s in structs if field in s.__struct_fields__)  # type: ignore[attr-defined]
-                owner = reserved.get(field) or next(holders, None)
+                owner = "rlcatalog" if field in kernels else next(holders, None)
                 if owner is not None:
                     raise DuplicateNameError(
                         f"{component.kind} {component.name!r}: config key {field!r} belongs to {owner}. Call yours"
                         " something else."
                     )
-        known = {*reserved, *(field for s in (*structs, struct) for field in getattr(s, "__struct_fields__", ()))}
+        known = {*kernels, *(field for s in (*structs, struct) for field in getattr(s, "__struct_fields__", ()))}
         for name in component.declaration.named_keys:
             if name not in known and public_index.provider_of("config", name) is None:
                 raise unknown_key(component, name, known)
@@ -121,12 +119,6 @@ class Registry:
             if owner != THIS_PROCESS or paths.get(struct) in others
         }
 
-    def key_contest(self, key: str) -> str:
-        """Say who claims a config key that belongs to nobody, and the ways out."""
-        who = self.contested_keys[key]
-        full = " or ".join(repr(f"{distribution}/{key}") for distribution in who)
-        return f"config key {key!r} is claimed by {' and '.join(who)} and belongs to none of them. Say {full}."
-
     # --- asking ----------------------------------------------------------------------------------------------------
 
     def active(self, kind: str) -> list[Component]:
@@ -135,12 +127,16 @@ class Registry:
 
     def name_of(self, component: Component) -> str:
         """Return the name by which `get` finds a component: its own, or its address where that one is not clear."""
-        key = component.kind, component.name
-        return component.name if component is self._own.get(key, self._names.get(key)) else component.address
+        means = self._meant(component.kind, component.name)
+        return component.name if len(means) == 1 and component is means[0] else component.address
+
+    def _meant(self, kind: str, name: str) -> list[Component]:
+        """Return what a name alone may mean: what the running program registered, else the parts that may claim it."""
+        own = self._own.get((kind, name))
+        return self._names.get((kind, name), []) if own is None else [own]
 
     def __iter__(self) -> Iterator[Component]:
-        contested = (component for claims in self._contested.values() for component in claims)
-        everything = [*self._names.values(), *contested, *self._own.values()]
+        everything = [*self._parts, *self._own.values()]
         return iter(sorted(everything, key=lambda c: (c.kind, c.name, c.distribution)))
 
     def get(self, kind: str, name: str, distribution: str | None = None) -> Component:
@@ -155,17 +151,20 @@ class Registry:
         if "/" in name and distribution is None:
             distribution, _, name = name.partition("/")
         distribution = normalize(distribution) if distribution is not None else None
+        label = kind.replace("_", " ")
         if distribution is None:
-            found = self._own.get((kind, name), self._names.get((kind, name)))
-            if found is None and (claims := self._contested.get((kind, name))):
-                raise AmbiguousChoiceError(contest(kind, name, claims))
+            means = self._meant(kind, name)
+            if len(means) > 1:
+                raise AmbiguousChoiceError(ways_to_say(label, name, (c.distribution for c in means)))
+            found = means[0] if means else None
         else:
             found = next((c for c in self if (c.kind, c.name, c.distribution) == (kind, name, distribution)), None)
         if found is not None:
             return found
         names = self.names([kind])
-        label = kind.replace("_", " ")
         self.explain_missing(f"{label} {asked}", distribution or public_index.provider_of(kind, name))
+        if called := [c.distribution for c in self.active(kind) if c.name == name]:
+            raise UnknownNameError(ways_to_say(label, name, called))
         have = f"Known: {', '.join(names)}." if names else f"No {label}s are installed. {public_index.install_hint()}"
         raise UnknownNameError(f"Unknown {label} {asked}.{nearest(name, names)} {have}")
 

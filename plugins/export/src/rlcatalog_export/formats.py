@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError, nearest, shown
-from rlcatalog.internals import public_index
+from rlcatalog.errors import AmbiguousChoiceError, ConfigError, SavedPolicyError, UnknownNameError, nearest, shown
+from rlcatalog.internals import may_claim, public_index
 from rlcatalog.plugins import Component
 from rlcatalog_export.contract import Runner
 
@@ -47,12 +47,20 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
 
 
 def by_suffix(components: Sequence[Component], path: Path) -> Component | None:
-    """Return the exporter of a path's suffix, or None."""
-    for component in components:
-        suffix = component.declaration.suffix  # type: ignore[attr-defined]
-        if suffix and path.name.endswith(suffix):
-            return component
-    return None
+    """Return the exporter whose suffix a path has, or None; a suffix belongs to whom a name would.
+
+    Raises:
+        AmbiguousChoiceError: Two have it.
+    """
+    found = []
+    for c in components:
+        suffix = c.declaration.suffix  # type: ignore[attr-defined]
+        if suffix and path.name.endswith(suffix) and (c.in_process or may_claim("suffix", suffix, c.distribution)):
+            found.append(c)
+    if len(found) > 1:
+        names = " or ".join(repr(c.address) for c in found)
+        raise AmbiguousChoiceError(f"{path}: several formats have this suffix; name one with format=: {names}.")
+    return found[0] if found else None
 
 
 def runner_for(catalog: Catalog, path: Path) -> Runner:

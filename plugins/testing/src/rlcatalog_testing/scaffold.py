@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from rlcatalog import __version__
-from rlcatalog.config import KernelConfig
 from rlcatalog.errors import (
     DuplicateNameError,
     FolderTakenError,
@@ -24,7 +23,7 @@ from rlcatalog.errors import (
     nearest,
     shown,
 )
-from rlcatalog.internals import Owners, normalize, public_index, scan
+from rlcatalog.internals import may_claim, normalize, public_index
 
 #: The frameworks there are templates for.
 FRAMEWORKS = ("torch", "tf")
@@ -218,14 +217,14 @@ def check_owners(kind: str, name: str) -> None:
             f"{name} would be imported as {package}, and a module of that name is installed. Choose another name."
         )
     part = KINDS[kind]
-    plugins = {normalize(point.dist.name) for point in scan() if point.dist is not None}
-    owners = Owners([*plugins, own], dict.fromkeys(KernelConfig.__struct_fields__, "rlcatalog"))
     declared = [(part.component, f"{name}{part.suffix}" if part.suffix else package)]
     declared += [("config", f"{package}_{key.name}") for key in part.keys]
     for what, wanted in declared:
-        refused = owners.refusal(what, wanted, own)
-        if refused is not None:
-            raise DuplicateNameError(f"{name} would declare the {what} {wanted!r}: {refused} Choose another name.")
+        if not may_claim(what, wanted, own):
+            owner = public_index.provider_of(what, wanted)
+            raise DuplicateNameError(
+                f"{name} would declare the {what} {wanted!r}, which belongs to {owner}. Choose another name."
+            )
 
 
 def kernel_bound(version: str) -> str:
