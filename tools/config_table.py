@@ -110,7 +110,6 @@ RLLIB: dict[str, str] = {
 #: What the owner's line does not say about an honoured key.
 NOTES = {
     "max_seq_len": "read where models with memory are trained, by our PPO and under RLlib",
-    "custom_preprocessor": "a DeprecationWarning says to wrap the environment instead",
     "custom_model_config": "a custom class is built without what its constructor does not take, with an"
     " `UnreadKeysWarning`; a misspelt one, and one for a plugin's class, is an error",
     "observation_filter": "RLlib has the key beside `model`, where PPO takes it too",

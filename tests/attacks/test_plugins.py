@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from broken_plugins import Broken, install_parts, table
 
-from rlcatalog import reporting
 from rlcatalog.catalog import default_catalog
-from rlcatalog.errors import PluginWarning
+from rlcatalog.errors import CatalogError, PluginWarning, reason
 from rlcatalog_cli.printing import print_explanation, print_list
 from rlcatalog_testing import isolated_catalog
 
@@ -32,7 +31,6 @@ TABLE = table()
 def clean(monkeypatch):
     install_parts()
     default_catalog()  # before nothing is found: it stays for the other tests of this process
-    monkeypatch.setattr(reporting, "_SAID", set())
     monkeypatch.setattr("rlcatalog.catalog.registering.scan", lambda: ())  # for plugins that make catalogs
 
 
@@ -59,7 +57,6 @@ def attack(broken: list[tuple[int, Broken]], order: random.Random, without: Any)
     """Load the plugins in any order; look up, list, print."""
     points = [*HEALTHY, *(one.entry_point(number) for number, one in broken)]
     order.shuffle(points)
-    reporting._SAID.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         catalog = isolated_catalog(*points)
@@ -75,7 +72,7 @@ def attack(broken: list[tuple[int, Broken]], order: random.Random, without: Any)
     assert all(issubclass(w.category, PluginWarning) for w in caught), [str(w.message) for w in caught]
     parts, expected = without
     assert chosen == expected
-    names = {(c.kind, catalog.registry.name_of(c)): c.distribution for c in catalog.components() if not c.shadowed_by}
+    names = {(c.kind, catalog.registry.name_of(c)): c.distribution for c in catalog.components()}
     assert parts.items() <= names.items()
     records = {record.distribution: record for record in catalog.plugins}
     assert all(records[name].status == "loaded" and records[name].error is None for name in HEALTHY)
@@ -105,8 +102,7 @@ def mixed(seeds: Any, without: Any) -> None:
     failures = []
     for seed in seeds:
         order = random.Random(seed)
-        drawn = order.sample(range(len(TABLE)), order.randint(2, 12))
-        chosen = sorted({TABLE[number].wins or number: number for number in drawn}.values())
+        chosen = order.sample(range(len(TABLE)), order.randint(2, 12))
         try:
             attack([(number, TABLE[number]) for number in chosen], order, without)
         except BaseException as error:
@@ -134,6 +130,24 @@ def test_every_broken_plugin_alone(without, part):
 @pytest.mark.parametrize("part", range(4))
 def test_broken_plugins_in_many_mixes(without, part):
     mixed(range(1000 + 100 * part, 1100 + 100 * part), without)
+
+
+def test_a_broken_part_that_is_asked_is_named():
+    """Preferred, it is asked as the listed ones are: it is fit for use, or the error names its plugin."""
+    failures = []
+    for number, one in enumerate(TABLE):
+        if not one.quiet or number % 7:
+            continue
+        catalog = isolated_catalog(*HEALTHY, one.entry_point(number), prefer=[f"broken-{number}"])
+        for spaces in SPACES:
+            try:
+                catalog.explain(*spaces, CONFIG, "torch")
+            except CatalogError as error:
+                if f"broken-{number} " not in reason(error):
+                    failures.append(f"{one.name}: {reason(error)!a}")
+            except BaseException as error:
+                failures.append(f"{one.name}: {type(error).__name__}: {reason(error)!a}")
+    assert not failures, "\n".join(failures)
 
 
 def test_a_plugin_that_asks_for_the_default_catalog_is_refused_where_there_is_one():

@@ -21,8 +21,6 @@ from scipy.stats import chisquare
 
 import rlcatalog
 
-pytestmark = pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning")
-
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 #: Exported by `make attack`; what each holds is exported from the other framework in `make test`.
 LONG = {

@@ -88,7 +88,7 @@ class Broken:
     Attributes:
         name: What is wrong with it.
         plugin: Makes the plugin, or the error its import raises, for a word that its parts begin with.
-        quiet: Whether nothing needs to be said of it: it does no harm.
+        quiet: Whether loading finds nothing wrong with it: it harms nobody who does not ask for it.
         requires: Its `Requires-Dist` lines.
         version: Its version.
     """
@@ -98,18 +98,6 @@ class Broken:
     quiet: bool = False
     requires: tuple[str, ...] = ()
     version: str = "1.0"
-
-    @property
-    def wins(self) -> str:
-        """The slot that it wins by its rank, before it turns out broken; two that win one slot are a tie."""
-        slots = {
-            "describe": "trunk",
-            "stage": "trunk",
-            "claims": "head",
-            "size": "action_dist",
-            "codec": "preprocessor",
-        }
-        return slots.get(self.name.partition(" ")[0], "")
 
     def entry_point(self, number: int) -> PluginEntryPoint:
         distribution = f"broken-{number}"
@@ -335,6 +323,10 @@ GREEDY: dict[str, Callable[[str], Any]] = {
 }  # fmt: skip
 
 
+def _quiet(name: str, hooks: Callable[[str], dict[str, Any]]) -> Broken:
+    return Broken(name, lambda word: plugin_of(**hooks(word)), quiet=True)
+
+
 def table() -> list[Broken]:
     """Every broken plugin, in a fixed order."""
     found: list[Broken] = []
@@ -348,21 +340,19 @@ def table() -> list[Broken]:
         for name, error in ERRORS.items():
             # An error of ours is about the request, but in a match function, where it counts as any other.
             if "of ours" not in name or place.startswith("match"):
-                found.append(Broken(f"{place} raises {name}",
-                                    lambda w, m=made, e=error: plugin_of(**m(w, _raising(e)))))  # fmt: skip
+                found.append(_quiet(f"{place} raises {name}", lambda w, m=made, e=error: m(w, _raising(e))))
         for name, value in ANSWERS.items():
             if name not in RIGHT.get(place, ()):
-                found.append(Broken(f"{place} returns {name}",
-                                    lambda w, m=made, v=value: plugin_of(**m(w, _answering(v)))))  # fmt: skip
+                found.append(_quiet(f"{place} returns {name}", lambda w, m=made, v=value: m(w, _answering(v))))
     for name, value in ANSWERS.items():
         if name not in ("text",):
-            found.append(Broken(f"reason {name}", lambda w, v=value: plugin_of(
-                rlcatalog_models=[model(w, match=lambda request: NoMatch(v))])))  # fmt: skip
+            found.append(_quiet(f"reason {name}", lambda w, v=value: {
+                "rlcatalog_models": [model(w, match=lambda request: NoMatch(v))]}))  # fmt: skip
         if name not in ("None", "list of numbers"):
-            found.append(Broken(f"stage {name}", lambda w, v=value: plugin_of(
-                rlcatalog_models=[model(w, match=fits, describe=lambda request: [Stage("x", v)])])))  # fmt: skip
-        found.append(Broken(f"rank {name}", lambda w, v=value: plugin_of(
-            rlcatalog_models=[model(w, match=lambda request: Match(v if v is not True else 9, "x"))])))  # fmt: skip
+            found.append(_quiet(f"stage {name}", lambda w, v=value: {
+                "rlcatalog_models": [model(w, match=fits, describe=lambda request: [Stage("x", v)])]}))  # fmt: skip
+        found.append(_quiet(f"rank {name}", lambda w, v=value: {
+            "rlcatalog_models": [model(w, match=lambda request: Match(v if v is not True else 9, "x"))]}))  # fmt: skip
     for name, declare in DECLARATIONS.items():
         found.append(Broken(f"declares {name}", lambda w, d=declare: plugin_of(
             rlcatalog_models=types.FunctionType((lambda: d(w)).__code__, {}, "hook", (), (lambda: d(w)).__closure__)
@@ -371,20 +361,21 @@ def table() -> list[Broken]:
         found.append(Broken(f"config {name}", lambda w, n=name: plugin_of(
             rlcatalog_models=[model(w, config=f"{PARTS}:Config{n}")])))  # fmt: skip
     for target in CODECS:
-        found.append(Broken(f"codec {target}", lambda w, t=target: plugin_of(
-            rlcatalog_preprocessors=[codec(w, match=fits, targets={"numpy": t})])))  # fmt: skip
-    found += [Broken(f"takes {name}", plugin) for name, plugin in GREEDY.items()]
+        found.append(_quiet(f"codec {target}", lambda w, t=target: {
+            "rlcatalog_preprocessors": [codec(w, match=fits, targets={"numpy": t})]}))  # fmt: skip
+    quiet = ("fcnet", "fcnet_hiddens", "train", "list", "categorical")  # others' names, which mean the others' parts
+    found += [Broken(f"takes {name}", plugin, name in quiet) for name, plugin in GREEDY.items()]
     found += [
         Broken(f"requires {line}", lambda w: plugin_of(rlcatalog_models=[model(w)]), requires=(line,))
         for line in ("rlcatalog>=99", "rlcatalog>=99; 'x' in extras", "rlcatalog; nonsense", "rlcatalog>=x; extra > 1")
     ]
-    quiet = {"rlcatalog_filters": [FilterSpec("x", {"numpy": "m:C"}, "[/red] \x1b[31m \ud800")]}
+    marked = {"rlcatalog_filters": [FilterSpec("x", {"numpy": "m:C"}, "[/red] \x1b[31m \ud800")]}
     found += [
         Broken("changes the request", lambda w: plugin_of(
             rlcatalog_models=[model(w, match=_change_request)]), quiet=True),
         Broken("changes what its codec is asked", lambda w: plugin_of(
             rlcatalog_preprocessors=[codec(w, match=_change_request)]), quiet=True),
-        Broken("markup", lambda w: plugin_of(**quiet), quiet=True, version="1.0[/][red]"),
+        Broken("markup", lambda w: plugin_of(**marked), quiet=True, version="1.0[/][red]"),
         Broken("fits as well", lambda w: plugin_of(rlcatalog_models=[
             model(w, match=lambda request: Match(Rank.GENERIC, "[/] as well"))]), quiet=True),
     ]  # fmt: skip

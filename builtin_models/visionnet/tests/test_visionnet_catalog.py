@@ -81,7 +81,6 @@ def layers_of(space, config):
     return [stage for stage in shapes if stage["stage"].startswith(("visionnet", "fcnet", "complex_input"))]
 
 
-@pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
     ("space", "codec", "like"),
     [
@@ -98,7 +97,6 @@ def test_what_the_preprocessor_makes_is_what_counts(space, codec, like):
     assert layers_of(space, {**config, "custom_preprocessor": codec}) == layers_of(like, config)
 
 
-@pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_an_image_that_a_preprocessor_makes_is_seen_as_one(framework):
     space, config = spaces.Box(-1, 1, (4,)), {"custom_preprocessor": Canvas, "conv_filters": [[4, 8, 4], [8, 11, 1]]}

@@ -5,4 +5,4 @@ from rlcatalog import ModelSpec, hookimpl
 
 @hookimpl
 def rlcatalog_model():
-    return [ModelSpec("glu", {"torch": "example_compass.torch:GatedNetwork"}, "one gated linear layer")]
+    return [ModelSpec("example_compass_glu", {"torch": "example_compass.torch:GatedNetwork"}, "one gated linear layer")]

@@ -74,7 +74,7 @@ def test_a_saved_policy_is_loaded_without_asking_anyone(catalog, monkeypatch, tm
 
 @pytest.mark.parametrize(
     ("pins", "error"),
-    [(Pins({"trunk": "example-compass/glu"}), MissingPluginError),
+    [(Pins({"trunk": "example-compass/example_compass_glu"}), MissingPluginError),
      (Pins(preprocessors={"obs": "rlcatalog-preprocessors/nonesuch"}), UnknownNameError),
      (Pins(action_dists={"action": "nobody/dist"}), MissingPluginError)],
 )  # fmt: skip

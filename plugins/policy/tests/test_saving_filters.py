@@ -47,6 +47,10 @@ class Counting(rlcatalog.Filter):
         self.n, self.total = int(state["n"].reshape(())), state["total"]
 
 
+#: The config that names the filter.
+COUNTING = {"observation_filter": "acme_filters_counting"}
+
+
 class OtherCounting(Counting):
     factor = 100.0
 
@@ -54,16 +58,13 @@ class OtherCounting(Counting):
 @pytest.fixture
 def filters(module, entry_point, plugin):
     module(Counting=Counting, OtherCounting=OtherCounting)
-    own = FilterSpec("counting", {"numpy": "made_up_parts:Counting"}, "subtracts the mean")
-    other = FilterSpec("counting", {"numpy": "made_up_parts:OtherCounting"}, "", overrides="acme-filters/counting")
-    return SimpleNamespace(
-        own=entry_point("acme-filters", plugin(rlcatalog_filters=[own]), version="7.8"),
-        other=entry_point("other-filters", plugin(rlcatalog_filters=[other])),
-    )
+    own = FilterSpec("acme_filters_counting", {"numpy": "made_up_parts:Counting"}, "subtracts the mean")
+    other = FilterSpec("acme_filters_counting", {"numpy": "made_up_parts:OtherCounting"}, "")
+    return SimpleNamespace(own=entry_point("acme-filters", plugin(rlcatalog_filters=[own]), version="7.8"), other=other)
 
 
 def test_statistics_of_a_filter_come_back(directory, filters, arrays, same_policy):
-    policy = rlcatalog.build(BOX, TWO, {"observation_filter": "counting"}, catalog=catalog_of(filters.own))
+    policy = rlcatalog.build(BOX, TWO, COUNTING, catalog=catalog_of(filters.own))
     policy.preprocess(observations(BOX, seed=3), update=True)
     policy.save(directory)
     assert arrays(directory, "filter").is_file()
@@ -74,12 +75,14 @@ def test_statistics_of_a_filter_come_back(directory, filters, arrays, same_polic
 
 
 def test_a_filter_is_pinned(directory, filters):
-    rlcatalog.build(BOX, TWO, {"observation_filter": "counting"}, catalog=catalog_of(filters.own)).save(directory)
-    assert type(loading.load(directory, catalog=catalog_of(filters.own, filters.other)).filter) is Counting
+    rlcatalog.build(BOX, TWO, COUNTING, catalog=catalog_of(filters.own)).save(directory)
+    today = catalog_of(filters.own)
+    today.register(filters.other)
+    assert type(loading.load(directory, catalog=today).filter) is Counting
 
 
 def test_statistics_of_a_filter_are_not_forgotten_silently(directory, filters, arrays, edit):
-    rlcatalog.build(BOX, TWO, {"observation_filter": "counting"}, catalog=catalog_of(filters.own)).save(directory)
+    rlcatalog.build(BOX, TWO, COUNTING, catalog=catalog_of(filters.own)).save(directory)
     manifest = edit(directory)
     weights = arrays(directory).name
     edit(directory, files={weights: manifest["files"][weights]})
@@ -88,6 +91,6 @@ def test_statistics_of_a_filter_are_not_forgotten_silently(directory, filters, a
 
 
 def test_a_missing_outsiders_plugin_is_named_with_its_version(directory, filters, refused):
-    rlcatalog.build(BOX, TWO, {"observation_filter": "counting"}, catalog=catalog_of(filters.own)).save(directory)
+    rlcatalog.build(BOX, TWO, COUNTING, catalog=catalog_of(filters.own)).save(directory)
     said = refused(directory, "acme-filters", CatalogError)
     assert "acme-filters 7.8" in said

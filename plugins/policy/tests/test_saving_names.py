@@ -14,8 +14,8 @@ from rlcatalog_preprocessors.arrays import NoPreprocessor
 from rlcatalog_torch import Categorical, FullyConnectedNetwork
 
 
-def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors")):
-    return Catalog([*(point for point in scan() if point.name in names), *more], environ={})
+def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors"), **options):
+    return Catalog([*(point for point in scan() if point.name in names), *more], environ={}, **options)
 
 
 def observations(space, n=5, seed=0):
@@ -42,34 +42,26 @@ class ImpostorCodec(NoPreprocessor):
 MODEL = {"torch": "made_up_parts:Impostor"}
 DIST = {"torch": "made_up_parts:ImpostorDist"}
 CODEC = {"numpy": "made_up_parts:ImpostorCodec"}
-FCNET, CATEGORICAL = "rlcatalog-fcnet/fcnet", "rlcatalog-categorical/categorical"
-NONE = "rlcatalog-preprocessors/none"
 
 
 @pytest.fixture
 def impostors(module, entry_point, plugin):
-    """Entry point of a plugin that would win every lookup: by rank, or under the names of others."""
+    """Make a catalog with parts that win every lookup of today: preferred ones, or the program's under their names."""
     module(Impostor=Impostor, ImpostorDist=ImpostorDist, ImpostorCodec=ImpostorCodec)
 
-    def size(action, config):
-        return action.n
-
-    def make(override):
-        names = ("fcnet", "categorical", "none") if override else ("better", "better", "better")
-        victims = (FCNET, CATEGORICAL, NONE) if override else (None, None, None)
-        return entry_point(
-            "impostors",
-            plugin(
-                rlcatalog_models=[ModelSpec(names[0], MODEL, "", match=anything, overrides=victims[0])],
-                rlcatalog_action_dists=[
-                    ActionDistSpec(names[1], DIST, "", match=anything, overrides=victims[1], size=size)
-                ],
-                rlcatalog_preprocessors=[
-                    PreprocessorSpec(names[2], CODEC, "", match=lambda r: anything(r) if r.obs.kind == "box" else None,
-                                     overrides=victims[2])
-                ],
-            ),
-        )  # fmt: skip
+    def make(of):
+        names = ("fcnet", "categorical", "none") if of == "program" else ("better", "better", "better")
+        model = ModelSpec(names[0], MODEL, "", match=anything)
+        dist = ActionDistSpec(names[1], DIST, "", match=anything, size=lambda action, config: action.n)
+        codec = PreprocessorSpec(names[2], CODEC, "", match=anything, kinds=("box",))
+        if of == "program":
+            catalog = catalog_of()
+            for spec in (model, dist, codec):
+                catalog.register(spec)
+            return catalog
+        hooks = {"models": [model], "action_dists": [dist], "preprocessors": [codec]}
+        point = entry_point("impostors", plugin(**{f"rlcatalog_{name}": specs for name, specs in hooks.items()}))
+        return catalog_of(point, prefer=["impostors"])
 
     return make
 
@@ -77,11 +69,11 @@ def impostors(module, entry_point, plugin):
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 
 
-@pytest.mark.parametrize("override", [False, True], ids=["better rank", "override"])
-def test_loading_never_chooses_anew(directory, impostors, override, same_policy):
+@pytest.mark.parametrize("of", ["plugin", "program"])
+def test_loading_never_chooses_anew(directory, impostors, of, same_policy):
     policy = rlcatalog.build(BOX, TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of())
     policy.save(directory)
-    today = catalog_of(impostors(override))
+    today = impostors(of)
     chosen = rlcatalog.build(BOX, TWO, catalog=today)
     assert (type(chosen.model), chosen.dist_class, type(chosen.preprocessor)) == (Impostor, ImpostorDist, ImpostorCodec)
     back = loading.load(directory, catalog=today)
@@ -91,12 +83,12 @@ def test_loading_never_chooses_anew(directory, impostors, override, same_policy)
     same_policy(policy, back, observations(BOX))
 
 
-@pytest.mark.parametrize("override", [False, True], ids=["better rank", "override"])
-def test_codecs_of_children_are_pinned(directory, impostors, override, same_policy):
+@pytest.mark.parametrize("of", ["plugin", "program"])
+def test_codecs_of_children_are_pinned(directory, impostors, of, same_policy):
     nested = spaces.Tuple([spaces.Dict({"a": BOX}), BOX])
     policy = rlcatalog.build(nested, TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of())
     policy.save(directory)
-    back = loading.load(directory, catalog=catalog_of(impostors(override)))
+    back = loading.load(directory, catalog=impostors(of))
     assert type(back.preprocessor.children[1]) is NoPreprocessor
     assert type(back.preprocessor.children[0].children[0]) is NoPreprocessor
     same_policy(policy, back, observations(nested))
@@ -111,12 +103,12 @@ def test_codecs_of_children_are_pinned(directory, impostors, override, same_poli
     ],
     ids=["model", "distribution", "preprocessor"],
 )
-@pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning")
 def test_a_name_in_the_config_means_what_it_meant(directory, impostors, config, found):
     policy = rlcatalog.build(BOX, TWO, config, catalog=catalog_of())
     assert found(policy)
     policy.save(directory)
-    assert found(loading.load(directory, catalog=catalog_of(impostors(True))))
+    for of in ("plugin", "program"):
+        assert found(loading.load(directory, catalog=impostors(of)))
 
 
 def test_a_class_registered_under_a_plugins_name_does_not_slip_in(directory):
@@ -131,6 +123,6 @@ def test_a_slot_that_was_empty_stays_empty(directory, module, entry_point, plugi
     rlcatalog.build(BOX, TWO, {}, catalog=catalog_of()).save(directory)
     module(Memory=Impostor)
     memory = ModelSpec("memory", {"torch": "made_up_parts:Memory"}, "", match=anything, slot="memory")
-    today = catalog_of(entry_point("memories", plugin(rlcatalog_models=[memory])))
+    today = catalog_of(entry_point("memories", plugin(rlcatalog_models=[memory])), prefer=["memories"])
     assert today.resolve(BOX, TWO).choices["memory"].component is not None
     assert loading.load(directory, catalog=today).resolution.choices["memory"].component is None

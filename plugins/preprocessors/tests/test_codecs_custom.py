@@ -52,10 +52,7 @@ def default(monkeypatch):
 def test_a_custom_preprocessor_with_its_options(default, by_name):
     ModelCatalog.register_custom_preprocessor("my_prep", MyPreprocessorClass)
     config = {"custom_preprocessor": "my_prep" if by_name else MyPreprocessorClass, "custom_options": {"factor": 3}}
-    with (
-        pytest.warns(DeprecationWarning, match="custom_preprocessor is deprecated"),
-        pytest.warns(DeprecationWarning, match="'custom_options' is now called 'custom_model_config'"),
-    ):
+    with pytest.warns(DeprecationWarning, match="'custom_options' is now called 'custom_model_config'"):
         preprocessor = ModelCatalog.get_preprocessor_for_space(BOX, config)
     assert isinstance(preprocessor, MyPreprocessorClass)
     assert (preprocessor.shape, preprocessor.size) == ((4,), 4)
@@ -88,10 +85,9 @@ def test_a_custom_preprocessor_with_a_constructor_in_rllibs_form(default):
             self.check_shape(observation)
             return np.array([observation.sum()])
 
-    with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
-        preprocessor = ModelCatalog.get_preprocessor_for_space(
-            BOX, {"custom_preprocessor": WithConstructor, "check_observations": "always"}
-        )
+    preprocessor = ModelCatalog.get_preprocessor_for_space(
+        BOX, {"custom_preprocessor": WithConstructor, "check_observations": "always"}
+    )
     assert preprocessor.ready
     np.testing.assert_array_equal(preprocessor.transform_batch([np.array([0.25, 0.5], np.float32)]), [[0.75]])
     with pytest.raises(ObservationError, match=r"obs: expected a value of Box\(2,\) float32"):
@@ -100,8 +96,7 @@ def test_a_custom_preprocessor_with_a_constructor_in_rllibs_form(default):
 
 def test_a_custom_preprocessor_takes_what_the_built_in_one_takes(default):
     # Many environments declare float32 and emit float64, or Python's lists.
-    with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
-        custom = ModelCatalog.get_preprocessor_for_space(BOX, {"custom_preprocessor": MyPreprocessorClass})
+    custom = ModelCatalog.get_preprocessor_for_space(BOX, {"custom_preprocessor": MyPreprocessorClass})
     for row in (np.array([0.25, 0.5]), [0.25, 0.5], np.array([0, 1])):
         built_in = ModelCatalog.get_preprocessor_for_space(BOX).transform_batch([row])
         custom.set_check("always")
@@ -116,8 +111,7 @@ def test_a_custom_preprocessor_serves_a_space_that_has_no_codec(default):
         def transform(self, observation):
             return [len(observation)]
 
-    with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
-        preprocessor = ModelCatalog.get_preprocessor_for_space(spaces.Text(9), {"custom_preprocessor": Length})
+    preprocessor = ModelCatalog.get_preprocessor_for_space(spaces.Text(9), {"custom_preprocessor": Length})
     np.testing.assert_array_equal(preprocessor.transform_batch(["ab", "abcd"]), [[2], [4]])
 
 
@@ -134,7 +128,6 @@ class OneTooFew(Preprocessor):
         return observation[:1]
 
 
-@pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning")
 def test_a_custom_preprocessor_that_breaks_its_contract(default):
     with pytest.raises(ModelContractError, match="must be a registered name or a subclass"):
         ModelCatalog.get_preprocessor_for_space(BOX, {"custom_preprocessor": dict})

@@ -82,7 +82,9 @@ def run(local_ray, installed):
     found = {"bare": local_ray.get_runtime_context().get_node_id()}
     checkpoint = installed.parent / "checkpoint"
     with node(local_ray, installed) as found["equipped"], found_here(installed):
-        rlcatalog_rllib.configure(config, "CartPole-v1", model={"custom_model": "glu", "example_compass_width": 12})
+        rlcatalog_rllib.configure(
+            config, "CartPole-v1", model={"custom_model": "example_compass_glu", "example_compass_width": 12}
+        )
         algo = config.copy(copy_frozen=False).env_runners(**asking).build_algo()
         algo.train()
         found["models"] = algo.env_runner_group.foreach_env_runner(

@@ -96,7 +96,7 @@ def test_work_after_each_optimiser_step_is_named():
 def test_a_plugin_missing_on_a_worker_is_named_with_the_node():
     import platform
 
-    recipe = Recipe({}, Pins({"trunk": "example-compass/glu"}, versions={"example-compass": "3.1"}))
+    recipe = Recipe({}, Pins({"trunk": "example-compass/example_compass_glu"}, versions={"example-compass": "3.1"}))
     with pytest.raises(MissingPluginError) as caught:
         build_policy(recipe, OBS, ACTIONS)
     for said in ("example-compass", "not installed", platform.node(), "example-compass 3.1"):

@@ -25,7 +25,7 @@ TRAINING_SCRIPT = """
     from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, to_policy
 
     model = PPO(CatalogPolicy, "CartPole-v1", n_steps=32, batch_size=32, device="cpu",
-                policy_kwargs={"model_config": {"custom_model": "glu", "example_compass_width": 8}})
+                policy_kwargs={"model_config": {"custom_model": "example_compass_glu", "example_compass_width": 8}})
     before = model.policy.model.get_weights()
     model.learn(64)
     assert any((value != before[name]).any() for name, value in model.policy.model.get_weights().items())
@@ -33,8 +33,8 @@ TRAINING_SCRIPT = """
     to_policy(model).save(sys.argv[1] + "/policy")
     model.save(sys.argv[1] + "/algorithm.zip")
 
-    # Its override of fcnet is found without a name.
-    kwargs = {"features_extractor_class": CatalogExtractor, "features_extractor_kwargs": {"model_config": {}}}
+    chosen = {"model_config": {"custom_model": "example_compass_normalized"}}
+    kwargs = {"features_extractor_class": CatalogExtractor, "features_extractor_kwargs": chosen}
     print(type(DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs).q_net.features_extractor.trunk).__name__)
 """
 

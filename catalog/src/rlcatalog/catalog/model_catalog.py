@@ -131,5 +131,5 @@ class ModelCatalog:
 
     @staticmethod
     def register_custom_preprocessor(preprocessor_name: str, preprocessor_class: type) -> None:
-        """Register a preprocessor class for `"custom_preprocessor": preprocessor_name`; deprecated."""
+        """Register a preprocessor class for `"custom_preprocessor": preprocessor_name`."""
         default_catalog().register_preprocessor(preprocessor_name, preprocessor_class)

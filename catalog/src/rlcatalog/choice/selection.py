@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcatalog.errors import AmbiguousChoiceError, CatalogError, NoMatchError, raised_as, shown
+from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, raised_as, shown
 from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request
 from rlcatalog.plugins.declarations import PartSpec
 
@@ -210,9 +210,9 @@ def verdict(component: Component, request: Request) -> Verdict:
     by_framework = component.declaration.targets_allowed is None
     if request.framework is not None and by_framework and request.framework not in component.frameworks:
         return Verdict(component, None, f"has no code for framework {request.framework!r}")
-    with raised_as(lambda why: component.fault(f"its match function raised {why}."), CatalogError):
+    with raised_as(lambda why: component.fault(f"its match function raised {why}.")):
         answer: Any = component.declaration.judge(request)
-    if type(answer) is Match and type(answer.why) is str and answer.rank in tuple(Rank):
+    if type(answer) is Match and type(answer.why) is str and isinstance(answer.rank, int) and answer.rank in [*Rank]:
         return Verdict(component, Rank(answer.rank), answer.why)
     if type(answer) is NoMatch and type(answer.why) is str:
         return Verdict(component, None, answer.why)

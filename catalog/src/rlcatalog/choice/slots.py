@@ -16,7 +16,6 @@ from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations.unclaimed import Unclaimed
 from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec, Request, public_index
 from rlcatalog.plugins.registry import Registry
-from rlcatalog.reporting import warn_deprecated
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -63,8 +62,6 @@ class Slots:
             named = self.registry.get("preprocessor", pins.preprocessors[info.path])
         elif info.path == "obs":
             named = self.named("preprocessor", request.config.get("custom_preprocessor"), in_process_preprocessor)
-            if named is not None:
-                warn_deprecated("custom_preprocessor is deprecated: use a gymnasium.ObservationWrapper.")
         if pins is not None and named is not None:
             return repeat("preprocessor", named)
         if named is None:

@@ -19,9 +19,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     custom_model: Annotated[Any, Meta(description="name or class of the model to use as trunk")] = None
     custom_model_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the custom model")] = {}
     custom_action_dist: Annotated[Any, Meta(description="name or class of the action distribution to use")] = None
-    custom_preprocessor: Annotated[Any, Meta(description="name or class of the preprocessor to use (deprecated)")] = (
-        None
-    )
+    custom_preprocessor: Annotated[Any, Meta(description="name or class of the preprocessor to use")] = None
     observation_filter: Annotated[str, Meta(description="name of the filter between preprocessor and model")] = (
         "NoFilter"
     )

@@ -16,7 +16,7 @@ def describe_glu(request: Request) -> list[Stage]:
 def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
     return [
         PreprocessorSpec(
-            name="compass",
+            name="example_compass",
             targets={"numpy": "example_compass.preprocessor:CompassPreprocessor"},
             summary="Compass: cosine and sine of the heading",
             kinds=("example_compass.spaces.Compass",),
@@ -28,9 +28,9 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
 @hookimpl
 def rlcatalog_models() -> list[ModelSpec]:
     return [
-        # Without a match function a model is only chosen by name: {"custom_model": "glu"}.
+        # Without a match function a model is only chosen by name: {"custom_model": "example_compass_glu"}.
         ModelSpec(
-            name="glu",
+            name="example_compass_glu",
             targets={"torch": "example_compass.torch:GatedNetwork", "tf": "example_compass.tf:GatedNetwork"},
             summary="one gated linear layer",
             describe=describe_glu,
