@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import ActionDistSpec, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, provided
+from rlcatalog import ActionDistSpec, Catalog, Match, ModelSpec, NoMatch, PreprocessorSpec, Rank, provided
 from rlcatalog.config import read_config
-from rlcatalog.errors import AmbiguousChoiceError, ConfigError, PluginError
+from rlcatalog.errors import AmbiguousChoiceError, ConfigError, PluginError, PluginWarning
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog
 
 HEALTHY = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
@@ -142,6 +142,15 @@ def test_a_key_that_does_not_begin_with_its_plugins_name_is_said_with_it(two_siz
 def test_a_key_of_the_kernels_is_the_kernels(two_sizes):
     values = two_sizes.parse_config({"max_seq_len": 7, "second/max_seq_len": 8}).values
     assert (values["max_seq_len"], read_config(values, Second).max_seq_len) == (7, 8)
+
+
+# --- mistakes in a plugin's module -----------------------------------------------------------------------------------
+
+
+def test_a_star_import_is_named(tmp_path, install, installed):
+    install(tmp_path, "starry", "from rlcatalog import *\n")
+    with pytest.warns(PluginWarning, match="`from rlcatalog import \\*` asks for MODEL_DEFAULTS"):
+        Catalog(installed(tmp_path), environ={})
 
 
 # --- classes by name -------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +13,7 @@ from toy_framework import DIST, FRAMEWORK, NET, OPS, OWN_DIST, OWN_NET, PPO_STEP
 
 import rlcatalog
 from rlcatalog import FrameworkSpec, ModelSpec
-from rlcatalog.errors import DeclarationError, NotServedError, UnknownNameError
+from rlcatalog.errors import AmbiguousChoiceError, DeclarationError, NotServedError, UnknownNameError
 from rlcatalog.frameworks import frameworks
 from rlcatalog_policy import load
 from rlcatalog_ppo import PPO
@@ -171,19 +172,33 @@ def test_code_that_is_there_already_is_not_replaced():
     torch = ModelSpec("fcnet", targets(torch="Net"), "", extends="rlcatalog-fcnet/fcnet")
     one = ("one", plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[NET]))
     said = failed(one, ("three", plugin_of(rlcatalog_models=[torch])))
-    assert "framework 'torch' already, of rlcatalog-fcnet" in said["three"]
-    two = ("two", plugin_of(rlcatalog_models=[beside, other]))
-    plugins = [PluginEntryPoint(plugin, name) for name, plugin in (one, two)]
-    with pytest.warns(rlcatalog.errors.PluginWarning) as caught:
-        catalog = isolated_catalog(*PARTS, *plugins)
-    for (me, other), warning in zip((("one", "two"), ("two", "one")), caught, strict=True):
-        text = f"{me} extends model rlcatalog-fcnet/fcnet, which has code for framework 'toy' already, of {other}"
-        assert text in str(warning.message)
-    assert catalog.registry.get("model", "beside").distribution == "two"
-    assert "toy" not in catalog.registry.get("model", "fcnet").frameworks
-    with pytest.warns(rlcatalog.errors.PluginWarning, match="of two 1.0 is loaded, but"):
-        catalog = isolated_catalog(*PARTS, *plugins, prefer=["one"])
+    assert "model rlcatalog-fcnet/fcnet, whose code for 'torch' is rlcatalog-fcnet's" in said["three"]
+    two = PluginEntryPoint(plugin_of(rlcatalog_models=[beside, other]), "two")
+    with pytest.warns(rlcatalog.errors.PluginWarning, match="two extends .*, whose code for 'toy' is one's"):
+        catalog = isolated_catalog(*PARTS, PluginEntryPoint(one[1], "one"), two)
+    assert catalog.registry.get("model", "two/beside").distribution == "two"
     assert catalog.registry.get("model", "fcnet").extensions["toy"].distribution == "one"
+
+
+def test_two_packages_that_bring_the_same_code_are_an_error_where_it_is_used():
+    """Neither is the framework's own; the part works in every other framework."""
+    brought = [PluginEntryPoint(plugin_of(rlcatalog_models=[NET]), name) for name in ("two", "three")]
+    catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin_of(rlcatalog_frameworks=[FRAMEWORK]), "one"), *brought)
+    with pytest.raises(AmbiguousChoiceError, match=r"three 1\.0 and two 1\.0 bring its code for 'toy'"):
+        catalog.registry.get("model", "fcnet").load("toy")
+    assert rlcatalog.build(SPACE, ACTIONS, {}, "torch", catalog=catalog).framework == "torch"
+
+
+def test_what_brings_the_code_says_which_keys_it_reads():
+    narrow = replace(NET, reads=("fcnet_hiddens",))
+    plugin = plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[narrow], rlcatalog_action_dists=[DIST])
+    catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "one"))
+    fcnet = catalog.registry.get("model", "fcnet")
+    assert catalog.config_keys(fcnet, "toy") == ["fcnet_hiddens"]
+    assert "fcnet_activation" in catalog.config_keys(fcnet, "torch")
+    config = {"fcnet_hiddens": [4], "fcnet_activation": "relu"}
+    assert list(catalog.explain(SPACE, ACTIONS, config, "toy").as_dict()["unread"]) == ["fcnet_activation"]
+    assert not catalog.explain(SPACE, ACTIONS, config, "torch").as_dict()["unread"]
 
 
 def test_a_name_of_the_kernel_s_frameworks_is_taken():
@@ -210,9 +225,9 @@ def test_a_part_for_no_known_framework_is_refused(named, says):
 def test_a_part_may_have_code_for_a_framework_that_is_not_there():
     part = ModelSpec("mine", targets(torch="Net", jax="Net"), "")
     found = isolated_catalog(*PARTS, PluginEntryPoint(plugin_of(rlcatalog_models=[part]), "one"))
-    assert found.registry.get("model", "mine").frameworks == ("torch", "jax")
+    assert found.registry.get("model", "one/mine").frameworks == ("torch", "jax")
     with pytest.raises(UnknownNameError, match="Unknown framework 'jax'"):
-        rlcatalog.build(SPACE, ACTIONS, {"custom_model": "mine"}, "jax", catalog=found)
+        rlcatalog.build(SPACE, ACTIONS, {"custom_model": "one/mine"}, "jax", catalog=found)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +237,7 @@ def test_a_part_may_have_code_for_a_framework_that_is_not_there():
      ({"module": "numpy.linalg"}, "module must be the name of a top-level module"),
      ({"module": ""}, "module must be"), ({"aliases": "np"}, "aliases must be a tuple of text"),
      ({"extends": "toy"}, "extends must be 'distribution/name'"),
-     ({"extends": "other/else"}, "an extension answers to its victim's name")],
+     ({"extends": "other/else"}, "an extension has the name of what it extends")],
 )  # fmt: skip
 def test_a_declaration_says_what_is_wrong_with_it(arguments, says):
     given = {"targets": targets(backend="Backend", ops="OPS"), "module": "numpy", **arguments}

@@ -85,8 +85,16 @@ class Catalog(Registrations):
         """Check and complete a model config (see `Schema.parse`)."""
         return self.schema.parse(config)
 
-    def config_keys(self, component: Component) -> list[str]:
-        """Return the config keys a component reads: its package's own and the shared ones it honours."""
+    def config_keys(self, component: Component, framework: str | None = None) -> list[str]:
+        """Return the config keys a component reads: its package's own and the shared ones it honours.
+
+        Args:
+            component: The component.
+            framework: Where another package brings the code for it, that one's `reads` count, if it has any.
+        """
+        extension = component.extensions.get(framework or "")
+        if extension is not None and extension.declaration.reads:
+            return list(extension.declaration.reads)
         struct = self.registry.config_paths.get(component.declaration.config or "")
         names = self.registry.key_names.get(struct or KernelConfig, {})
         own = [names.get(k.name, k.name) for k in keys_of(struct, component.distribution)] if struct is not None else []

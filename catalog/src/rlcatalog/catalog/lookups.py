@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.actions import ActionMasks, mask_key
@@ -61,8 +62,9 @@ def find_resolution(
     choices["action_dist"] = actions.choice
     request = replace(request, num_outputs=actions.size)
     parts, unclaimed = slots.model(request, custom_model, pins)
+    keys_of = partial(catalog.config_keys, framework=framework)
     found = Resolution(
-        request, parsed, framework, choices | parts, preprocessor, actions, catalog.config_keys, pins, key, unclaimed,
+        request, parsed, framework, choices | parts, preprocessor, actions, keys_of, pins, key, unclaimed,
         catalog.slots.env_wrappers(parsed.values), steps,
         unused_masks(whole, action, values["action_mask_key"]) if key is None else (),
     )  # fmt: skip

@@ -105,7 +105,7 @@ class _Parts:
             known.update(key if may_claim("config", key, owner) else f"{owner}/{key}" for key in fields)
         loaded = {record.distribution for record, _ in self._loaded}
         for c in self.left():
-            for key in c.declaration.named_keys if c.declaration.extends is None else ():
+            for key in c.declaration.named_keys:
                 if key not in known and public_index.provider_of("config", key) in {None, *loaded}:
                     self.lose(c, unknown_key(c, key, known))
                     break
@@ -120,30 +120,30 @@ class _Parts:
         }
 
     def extend(self, registry: Registry) -> None:
-        """Give components the code that other packages bring for them; two that bring the same cancel each other."""
-        victims = {(c.kind, c.address): c for c in registry}
+        """Give components the code that other packages bring for them; the framework's own package comes first."""
+        owners = {c.name: c.distribution for c in registry.active("framework")}
         brought: dict[tuple[str, str, str], list[Component]] = defaultdict(list)
         for c in self.left():
             for framework in c.declaration.targets if c.declaration.extends is not None else ():
                 brought[c.kind, str(c.declaration.extends), framework].append(c)
+        victims = {(c.kind, c.address): c for c in registry}
         for (kind, address, framework), rivals in brought.items():
             victim = victims.get((kind, address))
             if victim is None:
                 continue
-            distributions = {c.distribution for c in rivals}
-            keeper = next(iter(distributions)) if len(distributions) == 1 else None
-            if framework in victim.declaration.targets:
-                keeper = victim.distribution
-            for c in rivals:
-                if c.distribution == keeper:
-                    victim.extensions[framework] = c
-                elif id(c) not in self._lost:
-                    others = sorted({keeper} if keeper else distributions - {c.distribution})
-                    self.lose(c, DuplicateNameError(
-                        f"{c.distribution} extends {kind} {address}, which has code for framework {framework!r}"
-                        f" already, of {' and '.join(others)}. Disable one with"
-                        f" RLCATALOG_DISABLE_PLUGINS={c.distribution}."
-                    ))  # fmt: skip
+            own = victim.distribution if framework in victim.declaration.targets else owners.get(framework)
+            kept = [c for c in rivals if c.distribution == own]
+            if kept or own == victim.distribution:
+                for c in rivals:
+                    if c.distribution != own:
+                        text = f"{c.distribution} extends {kind} {address}, whose code for {framework!r} is {own}'s."
+                        self.lose(c, DuplicateNameError(text))
+            else:
+                kept = rivals
+            if len(kept) == 1:
+                victim.extensions[framework] = kept[0]
+            elif kept:
+                victim.rivals[framework] = kept
 
     def fail_empty(self) -> None:
         """Fail plugins of which nothing is left."""

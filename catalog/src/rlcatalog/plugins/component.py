@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rlcatalog.errors import CatalogError, ModelContractError, NotServedError, PartError, raised_as, shown
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    CatalogError,
+    ModelContractError,
+    NotServedError,
+    PartError,
+    raised_as,
+    shown,
+)
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.declarations import Declaration
@@ -25,6 +33,7 @@ class Component:
         version: That distribution's version.
         objects: Classes by framework, for a component registered in process.
         extensions: Framework → the component of another package that brings the code for it.
+        rivals: Framework → the components of several packages that bring it, none of them the framework's own.
     """
 
     declaration: Declaration
@@ -32,6 +41,7 @@ class Component:
     version: str
     objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
     extensions: dict[str, Component] = field(default_factory=dict, repr=False)
+    rivals: dict[str, list[Component]] = field(default_factory=dict, repr=False)
 
     @property
     def kind(self) -> str:
@@ -88,6 +98,12 @@ class Component:
         """Raise unless the component has this target, and its framework is installed."""
         framework = _framework_of(target)
         if framework is not None:
+            if target in self.rivals:
+                who = " and ".join(c.provider for c in self.rivals[target])
+                raise AmbiguousChoiceError(
+                    f"{self.kind} {self.name!r} ({self.provider}): {who} bring its code for {target!r}. Disable one of"
+                    f" them: RLCATALOG_DISABLE_PLUGINS={self.rivals[target][0].distribution}."
+                )
             if target not in self.frameworks:
                 raise NotServedError(
                     f"{self.kind} {self.name!r} ({self.provider}) has no code for framework={target!r};"

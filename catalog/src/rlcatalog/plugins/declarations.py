@@ -90,7 +90,7 @@ class Declaration:
         ignores: The config keys, among those it reads, that have no effect for a request: key → what it takes, such as
             `"preprocessor_pref='rllib'"`. Those that no other part reads are reported. None: it reads them all.
         extends: `"distribution/name"` of the component that this one's targets are added to, for frameworks that it has
-            no code for, or None; nothing else of this declaration is then read.
+            no code for, or None; of the rest of this declaration only `reads` counts, where it has any.
         examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the conformance kit, or None:
             the standard spaces that it fits will do.
     """
