@@ -12,6 +12,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from rlcatalog import (
+    ActionCodecSpec,
     ActionDistSpec,
     Catalog,
     EnvWrapperSpec,
@@ -25,6 +26,7 @@ from rlcatalog import (
 )
 from rlcatalog.errors import AmbiguousChoiceError, MissingPluginError, NoMatchError, PartError
 from rlcatalog.plugins.discovery import scan
+from rlcatalog.spaces.action_codecs import codec_class
 from rlcatalog_testing import PluginEntryPoint, plugin_of
 
 VECTOR, IMAGE, CHOICE = Box(-1, 1, (4,), np.float32), Box(0, 255, (84, 84, 3), np.uint8), Discrete(3)
@@ -208,6 +210,28 @@ def test_only_the_package_that_defines_a_class_brings_a_nearer_codec(monkeypatch
     assert codec(plugin("emca", preprocessors=[third])) == "rlcatalog-preprocessors/none"
     assert codec(plugin("emca", preprocessors=[third]), prefer=["emca"]) == "emca/emca_angle"
     assert codec(plugin("acme", preprocessors=[home])) == "acme/acme_angle"
+
+
+def test_only_the_package_that_defines_a_class_brings_a_nearer_action_codec(monkeypatch):
+    module = types.ModuleType("acme_spaces")
+    module.Angle = type("Angle", (Box,), {"__module__": "acme_spaces"})
+    module.Dial = type("Dial", (gym.Space,), {"__module__": "acme_spaces"})
+    module.Codec = type("Codec", (), {})
+    monkeypatch.setitem(sys.modules, "acme_spaces", module)
+    angle, dial = SpaceInfo.read(module.Angle(-1, 1, (2,), np.float32)), SpaceInfo.read(module.Dial())
+    kinds = ("acme_spaces.Angle", "acme_spaces.Dial")
+
+    def codecs(distribution, target):
+        spec = ActionCodecSpec(f"{distribution}_codec", {"numpy": target}, "", kinds=kinds)
+        catalog_with(plugin(distribution, action_codecs=[spec]))
+        try:
+            return [codec_class(info).__name__ for info in (angle, dial)]
+        finally:
+            spec.leave()
+
+    assert codec_class(angle).__name__ == "BoxCodec"
+    assert codecs("emca", "rlcatalog_preprocessors.actions.kinds:DiscreteCodec") == ["BoxCodec", "DiscreteCodec"]
+    assert codecs("acme", "acme_spaces:Codec") == ["Codec", "Codec"]
 
 
 def test_a_distribution_is_for_a_class_of_its_package(monkeypatch):

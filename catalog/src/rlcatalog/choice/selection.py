@@ -19,6 +19,7 @@ from typing import Any
 from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, raised_as, shown
 from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request
 from rlcatalog.plugins.declarations import PartSpec
+from rlcatalog.spaces.action_codecs import package_of
 
 #: Slots that may stay empty.
 OPTIONAL = ("memory", "head", "env_wrapper")
@@ -141,9 +142,9 @@ def _distance(component: Component, request: Request) -> int:
 def _is_at_home(component: Component, request: Request) -> bool:
     """Whether a part is for a class of space that its own package defines."""
     space = request.action if component.kind == "action_dist" and request.action is not None else request.obs
-    own = {target.partition(".")[0].partition(":")[0] for target in component.declaration.targets.values()}
+    own = {package_of(target) for target in component.declaration.targets.values()}
     kinds = getattr(component.declaration, "kinds", ())
-    return any(name in kinds and name.partition(".")[0] in own for name in space.classes)
+    return any(name in kinds and package_of(name) in own for name in space.classes)
 
 
 def _named(slot: str, component: Component, candidates: Iterable[Component], request: Request) -> Choice:

@@ -60,19 +60,30 @@ def forget_action_codec(kinds: Sequence[str]) -> None:
 
 
 def codec_class(info: SpaceInfo) -> Any:
-    """Return the class of a space's codec, that of the most derived class which has one; None where none has."""
-    table = action_codecs()
+    """Return the class of a space's codec, or None.
+
+    It is that of the most derived class which has one; a codec for a class of somebody else's package stands back where a
+    listed one serves a base of it.
+    """
+    table, others = action_codecs(), []
     for name in (*info.classes, info.kind):
-        target = table.get(name) or table.get(KINDS.get(name, ""))
-        if target is not None:
+        kind = KINDS.get(name, "")
+        target = table.get(name) or table.get(kind)
+        if target is not None and (kind in table or package_of(name) == package_of(target)):
             return _load(target)
-    return None
+        others += [target] if target is not None else []
+    return _load(others[0]) if others else None
 
 
 def codec_of_class(name: str) -> Any:
     """Return the class of the codec that was declared for a class of spaces by its qualified name, or None."""
     target = action_codecs().get(name)
     return None if target is None else _load(target)
+
+
+def package_of(path: str) -> str:
+    """Return the top-level package of an import path, `"package.module:Class"` or `"package.module.Class"`."""
+    return path.partition(":")[0].partition(".")[0]
 
 
 @cache
