@@ -45,6 +45,7 @@ _ATTEMPTS = 10
 def load(
     directory: str | os.PathLike[str],
     *,
+    framework: str | None = None,
     observation_space: gymnasium.Space[Any] | None = None,
     action_space: gymnasium.Space[Any] | None = None,
     catalog: Catalog | None = None,
@@ -53,6 +54,8 @@ def load(
 
     Args:
         directory: Where it was saved.
+        framework: `"torch"` or `"tf"`, also where it was saved under the other one: weights and statistics are the same
+            in both, and outputs agree to 1e-5. None: the one it was saved under.
         observation_space: Needed where the space has a kind of a plugin's own, which cannot be written down, or more
             entries than are made from a file (`rlcatalog.spaces.MOST_ENTRIES`); must be the saved one otherwise.
         action_space: The same for actions.
@@ -61,6 +64,10 @@ def load(
     Raises:
         SavedPolicyError: The files are truncated, changed or foreign, or ask for more than they hold.
         MissingPluginError: A part's plugin is missing; the message names it.
+        NotServedError: A part, such as a custom model, has no code for `framework`.
+
+    Example:
+        >>> policy = rlcatalog.load("my_policy", framework="tf")  # saved under PyTorch
     """
     catalog = default_catalog() if catalog is None else catalog
     source = Path(directory)
@@ -69,12 +76,13 @@ def load(
         obs_space = _space(manifest, "observation_space", source, observation_space)
         action_space = _space(manifest, "action_space", source, action_space)
         with _restoring(source, manifest):
-            policy = _built(catalog, manifest, obs_space, action_space, tensors[WEIGHTS])
+            wanted = manifest.framework if framework is None else framework
+            policy = _built(catalog, manifest, wanted, obs_space, action_space, tensors[WEIGHTS])
         arrays = {}
         for role, found in tensors.items():
             with _damage(found):
                 if role == WEIGHTS:
-                    _check(policy, found)
+                    _check(policy, manifest, found)
                 arrays[role] = found.read(manifest.files[found.file.path.name])
                 _warn_of_non_finite(found, arrays[role])
         with _damage(tensors[WEIGHTS]):
@@ -137,7 +145,7 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
 def _restoring(source: Path, manifest: Manifest) -> Iterator[None]:
     """Name the folder and what it was saved with, whatever is raised while parts are found and built."""
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
-    saved = f"(It was saved with {versions}.)"
+    saved = f"(It was saved for framework={manifest.framework!r}, with {versions}.)"
     named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
     own = ", ".join(dict.fromkeys(repr(name) for name in named if "/" not in name))
     try:
@@ -168,10 +176,12 @@ def _damage(tensors: TensorFile) -> Iterator[None]:
         raise SavedPolicyError(f"{tensors.file.path}: {type(error).__name__}: {error}") from error
 
 
-def _built(catalog: Catalog, manifest: Manifest, obs_space: Any, action_space: Any, weights: TensorFile) -> Policy:
+def _built(
+    catalog: Catalog, manifest: Manifest, framework: str, obs_space: Any, action_space: Any, weights: TensorFile
+) -> Policy:
     pins = Pins(manifest.parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
     pins.check(catalog.registry)  # a missing plugin is named before its config keys are
-    resolution = catalog.resolve(obs_space, action_space, manifest.config, manifest.framework, pins=pins)
+    resolution = catalog.resolve(obs_space, action_space, manifest.config, framework, pins=pins)
     _check_announced(resolution, weights)
     return Policy(catalog, resolution, obs_space, action_space)
 
@@ -193,12 +203,20 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
         )
 
 
-def _check(policy: Policy, tensors: TensorFile) -> None:
+def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
     """Raise unless names, shapes and dtypes are the model's."""
     have = weights_of(policy.model)
     # Strides of zero: shapes without memory, for a header may say anything.
     shapes = {name: np.broadcast_to(np.zeros((), info.dtype), info.shape) for name, info in tensors.tensors.items()}
-    check_weights(policy.model, {name: array.shape for name, array in have.items()}, shapes)
+    try:
+        check_weights(policy.model, {name: array.shape for name, array in have.items()}, shapes)
+    except ModelContractError as error:
+        if policy.framework != manifest.framework:
+            error.args = (
+                f"{error} They were saved for framework={manifest.framework!r}; to load them for"
+                f" framework={policy.framework!r}, the model must name its weights alike in both.",
+            )
+        raise
     wrong = [
         f"{name}: {tensors.tensors[name].dtype} instead of {array.dtype}"
         for name, array in have.items()
