@@ -13,8 +13,9 @@ import pytest
 from broken_plugins import Broken, install_parts, table
 
 from rlcatalog.catalog import default_catalog
+from rlcatalog.choice.showing import explanation_sheet
 from rlcatalog.errors import CatalogError, PluginWarning, reason
-from rlcatalog_cli.printing import print_explanation, print_list
+from rlcatalog_cli.printing import print_list
 from rlcatalog_testing import isolated_catalog
 
 HEALTHY = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-visionnet", "rlcatalog-lstm",
@@ -67,7 +68,7 @@ def attack(broken: list[tuple[int, Broken]], order: random.Random, without: Any)
         assert catalog.parse_config(CONFIG).values["fcnet_hiddens"] == [32, 16]
         print_list(catalog.plugins, catalog.components())
         for one in explained[:1]:
-            print_explanation("[/]", {**one, "env_wrappers": []})
+            print(explanation_sheet(one, all=True).text())
             json.dumps(one)
     assert all(issubclass(w.category, PluginWarning) for w in caught), [str(w.message) for w in caught]
     parts, expected = without

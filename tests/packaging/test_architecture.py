@@ -15,8 +15,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from gymnasium.spaces import Box, Discrete
 from house_code import read_sources
 from house_imports import LIBRARY, Imports, is_library
+
+from rlcatalog import Match, ModelSpec, Rank
+from rlcatalog.errors import AmbiguousChoiceError
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PATTERNS = ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*")
@@ -123,3 +128,19 @@ def test_the_page_names_the_rooms_from_the_ground_up_and_files_that_are_there():
     assert len(files) > 20
     kernel = ROOT / "catalog/src/rlcatalog"
     assert [file for file in files if not ((kernel / file).is_file() or (ROOT / file).is_file())] == []
+
+
+def test_the_page_sends_a_reader_of_ties_to_the_file_that_reports_them():
+    twins = [
+        ModelSpec(name, {"torch": "m:C"}, "", match=lambda request: Match(Rank.SPECIFIC, "always"))
+        for name in ("acme_one", "acme_two")
+    ]
+    acme = PluginEntryPoint(plugin_of(rlcatalog_models=twins), "acme")
+    catalog = isolated_catalog("rlcatalog-preprocessors", "rlcatalog-categorical", acme)
+    with pytest.raises(AmbiguousChoiceError, match="equally well") as error:
+        catalog.explain(Box(-1, 1, (3,)), Discrete(2), {}, "torch")
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    file, function = re.search(r"^\| how a tie is reported \| `(.+)`, function `(\w+)` \|$", page, re.M).groups()
+    kernel = ROOT / "catalog/src/rlcatalog"
+    assert Path(str(error.traceback[-1].path)) == kernel / file
+    assert function in error.traceback[-1].frame.code.raw.co_names

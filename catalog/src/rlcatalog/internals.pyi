@@ -6,14 +6,12 @@ from .catalog.default import look_here as look_here
 from .choice.env_wrappers import asked as asked
 from .choice.selection import Verdict as Verdict
 from .choice.showing import (
-    SHOWN_SLOTS as SHOWN_SLOTS,
+    Section as Section,
     Sheet as Sheet,
     Table as Table,
-    keys_read as keys_read,
-    mask_note as mask_note,
-    plan_rows as plan_rows,
-    provider as provider,
-    shape_rows as shape_rows,
+    explanation_notes as explanation_notes,
+    explanation_title as explanation_title,
+    sections as sections,
 )
 from .config.keys import Key as Key
 from .frameworks.contract import Acting as Acting

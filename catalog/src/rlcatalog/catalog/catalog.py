@@ -19,7 +19,7 @@ from rlcatalog.config import KernelConfig, keys_of
 from rlcatalog.config.flat import ReadOnlyConfig
 from rlcatalog.config.schema import ModelConfig, Schema
 from rlcatalog.config.values import plain_values
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor
@@ -159,20 +159,40 @@ class Catalog(Registrations):
 
     def explain(
         self,
-        obs_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
+        obs_space: gymnasium.Space[Any] | None = None,
+        action_space: gymnasium.Space[Any] | None = None,
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
+        *,
+        env: Any = None,
     ) -> Explanation:
         """Say what a lookup chooses, why, and the shapes along the way; no framework is imported.
 
         Keys that nothing reads stand in the explanation; there is no warning.
+
+        Args:
+            obs_space: The environment's observation space.
+            action_space: Its action space.
+            config: The model config.
+            framework: See `resolve`.
+            env: An environment, instead of the two spaces; its wrappers are explained too.
+
+        Raises:
+            CatalogError: See `resolve`.
         """
+        wrappers: list[Verdict] = []
+        if env is not None:
+            obs_space, action_space, wrappers = self._asked_spaces(env, config)
+        if obs_space is None or action_space is None:
+            raise UnsupportedSpaceError("explain() needs an observation space and an action space, or env=.")
         # Apart from what `resolve` remembers, which warns where it looks.
-        return self._cache.recall(
+        found = self._cache.recall(
             ("explanation", framework), (obs_space, action_space), config,
             lambda: find_resolution(self, obs_space, action_space, config, framework, None),
-        ).explain()  # fmt: skip
+        )  # fmt: skip
+        spec = getattr(env, "spec", None)
+        name = "" if env is None else type(env.unwrapped).__name__ if spec is None else spec.id
+        return replace(found.explain(), env=name, wrappers=tuple(wrappers))
 
     def make(
         self,
@@ -211,14 +231,19 @@ class Catalog(Registrations):
         Raises:
             ModelContractError: It is no environment.
         """
+        obs_space, action_space, _ = self._asked_spaces(env, config)
+        return obs_space, action_space
+
+    def _asked_spaces(self, env: Any, config: Mapping[str, Any] | None) -> tuple[Any, Any, list[Verdict]]:
+        """Return the spaces of an environment, as `wrap_env` makes them, and what each wrapper said."""
         if hasattr(env, "single_observation_space"):
             values = self.parse_config(config).values
             check_wrapped(self.slots.env_wrappers(values), env, values)
-            return env.single_observation_space, env.single_action_space
+            return env.single_observation_space, env.single_action_space, []
         if isinstance(env, str):
             raise ModelContractError(f"env: expected an environment, found {env!r}. Make it: gymnasium.make({env!r}).")
-        env = self.wrap_env(env, config)
-        return env.observation_space, env.action_space
+        env, verdicts = self.explain_wrapping(env, config)
+        return env.observation_space, env.action_space, verdicts
 
     def trunk(self, request: Request, name: str | None = None) -> Component:
         """Choose the trunk for a part of an observation, for a model that holds others.

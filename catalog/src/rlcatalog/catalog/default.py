@@ -21,13 +21,15 @@ C = TypeVar("C", bound=type)
 
 
 def explain(
-    obs_space: gymnasium.Space[Any],
-    action_space: gymnasium.Space[Any],
+    obs_space: gymnasium.Space[Any] | None = None,
+    action_space: gymnasium.Space[Any] | None = None,
     config: Mapping[str, Any] | None = None,
     framework: str | None = None,
+    *,
+    env: Any = None,
 ) -> Explanation:
     """Say what a lookup chooses and why; see `Catalog.explain`."""
-    return default_catalog().explain(obs_space, action_space, config, framework)
+    return default_catalog().explain(obs_space, action_space, config, framework, env=env)
 
 
 def wrap_env(env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None) -> gymnasium.Env[Any, Any]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rlcatalog import provided
 from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.action_plan import ActionPlan
-from rlcatalog.choice.selection import Choice
-from rlcatalog.choice.showing import explanation_sheet
+from rlcatalog.choice.selection import Choice, Verdict
+from rlcatalog.choice.showing import explanation_html, explanation_sheet
 from rlcatalog.choice.slots import MODEL_SLOTS
 from rlcatalog.choice.unread import unread_keys
 from rlcatalog.config.kernel_keys import IDLE_WITH_MEMORY, READ_BY_KERNEL, READ_WITH_MEMORY
@@ -204,28 +204,40 @@ def _of_the_value(stages: list[Stage]) -> list[Stage]:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """Why a lookup chose what it chose; printed as tables, in notebooks as HTML.
+    """Why a lookup chose what it chose; printed as text, in notebooks as HTML.
 
     Attributes:
         resolution: What it chose.
         frozen: Of a frozen policy: that it acts faster, or why it does not.
+        env: Name of the environment that was asked about; empty where two spaces were given.
+        wrappers: What each installed environment wrapper said to it.
     """
 
     resolution: Resolution
     frozen: str | None = None
+    env: str = ""
+    wrappers: tuple[Verdict, ...] = ()
 
     def __repr__(self) -> str:
-        return explanation_sheet(self.as_dict()).text()
+        return self.text()
 
     def _repr_html_(self) -> str:
-        found = self.as_dict()
+        html = explanation_html(self.as_dict())
         try:
-            return self.svg() + explanation_sheet(found).html()
+            return self.svg() + html
         except (MissingExtraError, MissingPluginError):
-            return explanation_sheet(found).html()
+            return html
+
+    def text(self, *, all: bool = False) -> str:
+        """Return it as text, which `rlcatalog explain` prints.
+
+        Args:
+            all: Also the parts that were not chosen, the config keys that are read, and long lists whole.
+        """
+        return explanation_sheet(self.as_dict(), all=all).text()
 
     def svg(self) -> str:
-        """Return a picture: the way from observation to action, who fills each slot, and who does not.
+        """Return a picture of the same: the way from observation to action, who fills each slot, and who does not.
 
         Raises:
             MissingPluginError: rlcatalog-cli, which draws it, is not installed.
@@ -239,6 +251,7 @@ class Explanation:
         slots = {"preprocessor": "preprocessor", "model": "trunk", "action_dist": "action_dist"}
         action = found.request.action
         return {
+            "env": self.env or None,
             "observation_space": found.request.obs.describe(),
             "action_space": action.describe() if action is not None else None,
             "framework": found.framework,
@@ -265,6 +278,15 @@ class Explanation:
             "shapes": [
                 {"stage": stage.name, "shape": list(stage.shape) if stage.shape is not None else None}
                 for stage in found.shapes
+            ],
+            "env_wrappers": [
+                {
+                    "name": v.component.name,
+                    "provider": v.component.provider,
+                    "applied": v.rank is not None,
+                    "reason": v.why,
+                }
+                for v in self.wrappers
             ],
             **({} if self.frozen is None else {"frozen": self.frozen}),
         }

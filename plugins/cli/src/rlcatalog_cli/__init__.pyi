@@ -1,6 +1,6 @@
 from .app import main as main
 from .arguments import key_values as key_values
-from .explaining import wrapped_env as wrapped_env
+from .explaining import open_env as open_env
 from .isolation import aside as aside, print_answer as print_answer, print_json as print_json
 from .options import AS_JSON as AS_JSON
 from .printing import print_summary as print_summary

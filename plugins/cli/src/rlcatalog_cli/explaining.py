@@ -16,6 +16,7 @@ from rlcatalog_cli.options import AS_JSON
 
 _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
 _FRAMEWORK = typer.Option(help="torch or tf.")
+_ALL = typer.Option("--all", help="Also the parts that were not chosen, and why, and the config keys read.")
 _MODEL = typer.Option("--model", metavar="KEY=VALUE", help="A key of the model config; may be given again.")
 
 
@@ -23,38 +24,32 @@ def explain(
     env_id: Annotated[str, _ENV],
     framework: Annotated[str | None, _FRAMEWORK] = None,
     model: Annotated[list[str] | None, _MODEL] = None,
-    all_candidates: Annotated[bool, typer.Option("--all", help="Also the parts that did not match, and why.")] = False,
+    everything: Annotated[bool, _ALL] = False,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it as well, into this file.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Say which parts fit an environment, why, and the shapes along the way."""
-    with aside(), wrapped_env(env_id, model or []) as (catalog, config, env, wrappers):
-        explanation = catalog.explain(env.observation_space, env.action_space, config, framework)
-        found = explanation.as_dict()
+    with aside(), open_env(env_id, model or []) as (catalog, config, env):
+        explanation = catalog.explain(config=config, framework=framework, env=env)
+        found, text = explanation.as_dict(), explanation.text(all=everything)
         if svg is not None:
             svg.write_text(explanation.svg(), encoding="utf-8")
-    found["env_wrappers"] = [
-        {"name": v.component.name, "provider": v.component.provider, "applied": v.rank is not None, "reason": v.why}
-        for v in wrappers
-    ]
     if as_json:
-        print_json({"env": env_id, **found})
+        print_json(found)
         return
-    from rlcatalog_cli.printing import print_explanation
-
-    print_explanation(env_id, found, all_candidates=all_candidates)
+    print(text)
     if svg is not None:
         print(f"picture: {svg}")
 
 
 @contextmanager
-def wrapped_env(env_id: str, model: list[str]) -> Iterator[tuple[Catalog, dict[str, Any], Any, Any]]:
-    """Make an environment, wrapped as a config asks for: the catalog, the config, the environment, its wrappers."""
+def open_env(env_id: str, model: list[str]) -> Iterator[tuple[Catalog, dict[str, Any], Any]]:
+    """Make an environment for a command: the catalog, the config that the options give, the environment."""
     catalog = default_catalog()
     config = key_values(model, "--model")
     catalog.parse_config(config)  # a wrong key is found before an environment is made
     env = make_env(env_id)
     try:
-        yield catalog, config, *catalog.explain_wrapping(env, config)
+        yield catalog, config, env
     finally:
         env.close()

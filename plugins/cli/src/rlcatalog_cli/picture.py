@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import textwrap
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlcatalog.errors import MissingExtraError, one_line
-from rlcatalog.internals import SHOWN_SLOTS, provider, shape_rows
+from rlcatalog.internals import Section, explanation_notes, explanation_title, sections
 
 try:
     import drawsvg
@@ -17,8 +17,10 @@ except ImportError:
     ) from None
 
 #: Widths of the column of parts, of the column of those that lost, and of what stands between and around.
-_PARTS, _LOSERS, _GAP, _MARGIN = 430, 470, 34, 20
-_LINE, _FONT = 17, "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
+_PARTS, _LOSERS, _GAP, _MARGIN = 430, 600, 34, 20
+#: The most characters of a line in a box, beside it, and below all of them.
+_IN_BOX, _LOSER, _NOTE = 62, 108, 180
+_LINE, _SMALL, _FONT = 17, 15, "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 #: Fills and borders of distributions, in the order in which they appear; what is the environment's is white.
 _COLOURS = (
     ("#e3f0fd", "#2b6cb0"), ("#e8f6e9", "#2f855a"), ("#fdeedd", "#b7601f"), ("#f3e8fb", "#7b3fa0"),
@@ -26,53 +28,48 @@ _COLOURS = (
 )  # fmt: skip
 _GREY = "#6b7280"
 _PLAIN = ("#ffffff", _GREY)
-#: The most losers that are drawn beside a slot.
-_MOST = 6
 
 
-@dataclass
 class _Box:
-    """A part of the way.
+    """A section of an explanation, laid out in lines.
 
     Attributes:
-        title: Its name.
-        lines: What it does, line by line: text, and the shape behind it.
-        owner: Its distribution; empty for what is the environment's.
-        beside: Those that did not win: name and reason.
+        section: The section.
+        lines: What is in the box: text, and the shape behind it.
+        beside: What is beside it.
+        height: Its height in pixels.
+        room: The height of its row.
     """
 
-    title: str
-    lines: list[tuple[str, str]] = field(default_factory=list)
-    owner: str = ""
-    beside: list[tuple[str, str]] = field(default_factory=list)
-
-    @property
-    def height(self) -> int:
-        """Its height in pixels."""
-        return 30 + _LINE * len(self.lines)
-
-    @property
-    def room(self) -> int:
-        """The height of its row."""
-        return max(self.height, _LINE * len(self.beside) + 6)
+    def __init__(self, section: Section) -> None:
+        self.section = section
+        self.lines = _wrapped([(section.why, section.shape), *((_said(n, t), shape) for n, shape, t in section.lines)])
+        self.beside = [line for name, why in section.others for line in _pieces(f"{name}: {why}", _LOSER)]
+        self.height = 30 + _LINE * len(self.lines)
+        self.room = max(self.height, _SMALL * len(self.beside) + 6)
 
 
 def pipeline_svg(found: Mapping[str, Any]) -> str:
     """Return the picture of an explanation, given as plain data, as SVG."""
-    boxes = list(_boxes(found))
-    owners = list(dict.fromkeys(box.owner for box in boxes if box.owner))
+    boxes = [_Box(section) for section in sections(found)]
+    notes = [line for note in explanation_notes(found, with_keys=True) for line in _pieces(_said(*note), _NOTE)]
+    owners = list(dict.fromkeys(box.section.owner for box in boxes if box.section.owner))
     colours = {owner: _COLOURS[i % len(_COLOURS)] for i, owner in enumerate(owners)} | {"": _PLAIN}
     width = 2 * _MARGIN + _PARTS + _GAP + _LOSERS
-    height = 2 * _MARGIN + sum(box.room + 26 for box in boxes) + _LINE * (1 + len(owners))
+    height = 2 * _MARGIN + sum(box.room + 26 for box in boxes) + _LINE * (2 + len(owners)) + _SMALL * len(notes)
     picture = drawsvg.Drawing(width, height, font_family=_FONT)
     picture.append(drawsvg.Rectangle(0, 0, width, height, fill="#ffffff", rx=8))
-    y = _MARGIN
-    _text(picture, "not chosen", _MARGIN + _PARTS + _GAP, _MARGIN + 20, 14, _GREY, weight="bold")
+    _text(picture, one_line(explanation_title(found), 60), _MARGIN, _MARGIN + 4, 14, _GREY, weight="bold")
+    _text(picture, "not chosen", _MARGIN + _PARTS + _GAP, _MARGIN + 4, 14, _GREY, weight="bold")
+    y = _MARGIN + _LINE
     for index, box in enumerate(boxes):
-        _draw(picture, box, y, colours[box.owner])
+        _draw(picture, box, y, colours[box.section.owner])
         if index < len(boxes) - 1:
             _arrow(picture, y + box.height, y + box.room + 26)
         y += box.room + 26
+    for note in notes:
+        _text(picture, note, _MARGIN, y, 11, _GREY)
+        y += _SMALL
     for owner in owners:
         fill, border = colours[owner]
         picture.append(drawsvg.Rectangle(_MARGIN, y, 12, 12, fill=fill, stroke=border, rx=2))
@@ -81,61 +78,35 @@ def pipeline_svg(found: Mapping[str, Any]) -> str:
     return str(picture.as_svg(header=""))
 
 
-def _boxes(found: Mapping[str, Any]) -> Iterator[_Box]:
-    """Return the parts of the way, from observation to action."""
-    shapes = shape_rows(found)
-    mask = [("action mask", str(found["action_mask"]))] if found["action_mask"] else []
-    yield _Box("observation", [(str(found["observation_space"]), ""), *mask])
-    for slot in SHOWN_SLOTS:
-        choice = found[slot]
-        losers = _losers(choice)
-        if choice["chosen"] is None:
-            continue
-        lines = [(choice["reason"], ""), *_stages(slot, choice["chosen"], shapes)]
-        if slot == "action_dist":
-            lines += [(f"{node['path']}: {node['chosen']}", "") for node in found["action_parts"]]
-        yield _Box(f"{_SAID[slot]}: {choice['chosen']}", lines, provider(choice), losers)
-    if found.get("frozen"):
-        yield _Box("frozen", [(found["frozen"], "")])
-    yield _Box("action", [(str(found["action_space"]), "")])
+def _said(name: str, text: str) -> str:
+    return f"{name}: {text}" if text else name
 
 
-#: What slots are called in the picture.
-_SAID = {slot: slot for slot in SHOWN_SLOTS} | {"action_dist": "action distribution"}
+def _pieces(text: str, most: int) -> list[str]:
+    """Return a text in lines of so many characters."""
+    return textwrap.wrap(one_line(text, 1_000), most, break_on_hyphens=False)
 
 
-def _losers(choice: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rest = [part for part in choice["candidates"] if part["name"] != choice["chosen"]]
-    shown = [(part["name"], part["reason"]) for part in rest[:_MOST]]
-    return shown + ([(f"{len(rest) - _MOST} more", "")] if len(rest) > _MOST else [])
-
-
-def _stages(slot: str, chosen: str, shapes: Sequence[tuple[str, ...]]) -> list[tuple[str, str]]:
-    """Return the stages of a part, without its name in front."""
-    if slot == "action_dist":
-        return [("inputs", shape) for stage, shape in shapes if stage == f"{chosen}: inputs"]
-    before = {"preprocessor": "preprocessor: ", "filter": "filter: "}.get(slot)
-    if before is not None:
-        return [("encoded", shape) for stage, shape in shapes if stage.startswith(before)]
-    own, value = f"{chosen}: ", f"value, {chosen}: "
-    return [(stage.removeprefix(own), shape) for stage, shape in shapes if stage.startswith(own)] + [
-        (f"value, {stage.removeprefix(value)}", shape) for stage, shape in shapes if stage.startswith(value)
-    ]
+def _wrapped(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return lines that fit into a box, each shape behind the last line of its text."""
+    fitting = []
+    for text, shape in lines:
+        *before, last = _pieces(text, _IN_BOX - len(shape))
+        fitting += [*((piece, "") for piece in before), (last, shape)]
+    return fitting
 
 
 def _draw(picture: drawsvg.Drawing, box: _Box, y: int, colour: tuple[str, str]) -> None:
     fill, border = colour
     picture.append(drawsvg.Rectangle(_MARGIN, y, _PARTS, box.height, fill=fill, stroke=border, rx=6))
-    _text(picture, one_line(box.title, 52), _MARGIN + 12, y + 20, 14, "#111827", weight="bold")
+    _text(picture, one_line(box.section.title, 52), _MARGIN + 12, y + 20, 14, "#111827", weight="bold")
     for index, (text, shape) in enumerate(box.lines, 1):
         at = y + 20 + _LINE * index
-        _text(picture, one_line(text, 64 - len(shape)), _MARGIN + 12, at, 12, "#374151")
+        _text(picture, text, _MARGIN + 12, at, 12, "#374151")
         if shape:
             _text(picture, shape, _MARGIN + _PARTS - 12, at, 12, "#111827", anchor="end")
-    for index, (name, reason) in enumerate(box.beside):
-        at = y + 14 + _LINE * index
-        said = f"{name}: {reason}" if reason else name
-        _text(picture, one_line(said, 78), _MARGIN + _PARTS + _GAP, at, 12, _GREY)
+    for index, text in enumerate(box.beside):
+        _text(picture, text, _MARGIN + _PARTS + _GAP, y + 14 + _SMALL * index, 11, _GREY)
 
 
 def _arrow(picture: drawsvg.Drawing, top: int, bottom: int) -> None:

@@ -9,16 +9,7 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from rlcatalog.internals import (
-    SHOWN_SLOTS,
-    PluginRecord,
-    keys_read,
-    mask_note,
-    plan_rows,
-    provider,
-    public_index,
-    shape_rows,
-)
+from rlcatalog.internals import PluginRecord, public_index
 from rlcatalog.plugins import Component
 
 _PLUGIN = ("plugin", "distribution", "version", "status")
@@ -72,63 +63,6 @@ def print_list(plugins: Sequence[PluginRecord], components: Sequence[Component])
         shown = part.kind, part.name, ", ".join(part.frameworks), part.declaration.summary, part.distribution
         table.add_row(*map(escape, shown))
     _print(console, table)
-
-
-def print_explanation(env_id: str, found: dict[str, Any], *, all_candidates: bool = False) -> None:
-    """Print the choices with their reasons, and the shapes along the way.
-
-    Args:
-        env_id: The environment, as it was typed.
-        found: The explanation as a dictionary, its wrappers under `"env_wrappers"`.
-        all_candidates: Also those that did not match.
-    """
-    console = Console()
-    console.print(f"[bold]{escape(env_id)}[/]  framework: {found['framework']}")
-    console.print(f"observation: {found['observation_space']}", markup=False, soft_wrap=True)
-    console.print(f"action: {found['action_space']}", markup=False, soft_wrap=True)
-    if found["action_mask"]:
-        console.print(f"action mask: {mask_note(found)}", markup=False)
-    columns = ("slot", "candidate", "rank", "reason", "provided by")
-    table = _table("Choices", *columns, copied=("slot", "candidate", "rank", "provided by"))
-    for slot in SHOWN_SLOTS:
-        choice = found[slot]
-        if choice["chosen"] is None:
-            if choice["candidates"]:
-                table.add_row(slot, "-", "", escape(choice["reason"]), "")
-            continue
-        first, *rest = choice["candidates"]
-        shown = [first, *(other for other in rest if all_candidates or other["rank"] is not None)]
-        left_out = len(rest) + 1 - len(shown)
-        for index, candidate in enumerate(shown):
-            name = f"[{'dim' if index else 'bold green'}]{escape(candidate['name'])}[/]"
-            rank, reason = candidate["rank"] or "-", escape(candidate["reason"])
-            table.add_row("" if index else slot, name, rank, reason, escape(provider(candidate)))
-        if left_out:
-            table.add_row("", f"[dim]{left_out} more[/]", "-", "did not match; --all says why", "")
-        table.add_section()
-    for node in found["action_parts"]:
-        name = f"[bold green]{escape(node['chosen'])}[/]"
-        table.add_row(escape(node["path"]), name, "", escape(node["reason"]), escape(provider(node)))
-    for wrapper in found["env_wrappers"]:
-        name = f"[bold green]{escape(wrapper['name'])}[/]" if wrapper["applied"] else "-"
-        table.add_row("env_wrapper", name, "", escape(wrapper["reason"]), escape(wrapper["provider"]))
-    _print(console, table)
-    plan = _table("Plan of the encoded observation", "leaf", "kind", "slice", "shape", copied=("leaf",))
-    for row in plan_rows(found):
-        plan.add_row(*map(escape, row))
-    _print(console, plan)
-    views = _table("What the model sees", "input_dict", "shape", "dtype", copied=("input_dict",))
-    for view in found["model_sees"]:
-        views.add_row(escape(view["name"]), "(" + ", ".join(["B", *map(str, view["shape"])]) + ")", view["dtype"])
-    _print(console, views)
-    shapes = _table("Shapes", "stage", "shape", copied=("stage",))
-    for row in shape_rows(found):
-        shapes.add_row(*map(escape, row))
-    _print(console, shapes)
-    for slot, names in keys_read(found).items():
-        console.print(f"[bold]{slot}[/] reads: {escape(', '.join(names))}", soft_wrap=True)
-    if found["unread"]:
-        console.print(f"[bold yellow]nothing reads[/]: {escape(', '.join(found['unread']))}", soft_wrap=True)
 
 
 def print_summary(env_id: str, found: Any) -> None:
