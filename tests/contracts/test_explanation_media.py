@@ -140,3 +140,11 @@ def test_spaces_or_an_environment_are_needed():
     envs = gym.make_vec("CartPole-v1", num_envs=2)
     assert rlcatalog.explain(env=envs).as_dict()["env"] == "CartPole-v1"
     envs.close()
+
+
+@pytest.mark.parametrize("medium", [as_text, as_html, as_picture])
+def test_a_reason_may_be_empty(medium):
+    found = wrapped_and_frozen()
+    for wrapper in found["env_wrappers"]:
+        wrapper["reason"] = " "
+    assert medium(found).count("env_wrapper: acme") >= 2

@@ -84,7 +84,7 @@ def _said(name: str, text: str) -> str:
 
 def _pieces(text: str, most: int) -> list[str]:
     """Return a text in lines of so many characters."""
-    return textwrap.wrap(one_line(text, 1_000), most, break_on_hyphens=False)
+    return textwrap.wrap(one_line(text, 1_000), most, break_on_hyphens=False) or [""]
 
 
 def _wrapped(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
