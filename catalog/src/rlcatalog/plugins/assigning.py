@@ -84,14 +84,11 @@ class _Parts:
 
     def refuse_shared_structs(self) -> None:
         """Leave out the parts whose config struct another distribution has, too."""
-        structs = {id(record): found.config_classes for record, found in self._loaded}
         users: dict[type, set[str]] = defaultdict(set)
-        for c in self.left():
-            if c.declaration.config is not None and c.declaration.extends is None:
-                users[structs[id(self.record_of[id(c)])][c.declaration.config]].add(c.distribution)
-        for c in self.left():
-            struct = structs[id(self.record_of[id(c)])].get(c.declaration.config or "")  # type: ignore[assignment]
-            if len(users.get(struct, ())) > 1:
+        for c, struct in self._holders():
+            users[struct].add(c.distribution)
+        for c, struct in self._holders():
+            if len(users[struct]) > 1:
                 self.lose(c, DuplicateNameError(
                     f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} have one config struct,"
                     f" {c.declaration.config}, whose keys can belong to one alone. Write one of your own."
@@ -112,12 +109,16 @@ class _Parts:
 
     def structs(self) -> dict[type, str]:
         """Return config struct → distribution, of the parts that are left."""
-        by_record = {id(record): found.config_classes for record, found in self._loaded}
-        return {
-            by_record[id(self.record_of[id(c)])][c.declaration.config]: c.distribution
+        return {struct: c.distribution for c, struct in self._holders()}
+
+    def _holders(self) -> list[tuple[Component, type]]:
+        """Return the parts that are left and have a config struct, with it."""
+        classes = {id(record): found.config_classes for record, found in self._loaded}
+        return [
+            (c, classes[id(self.record_of[id(c)])][c.declaration.config])
             for c in self.left()
             if c.declaration.config is not None and c.declaration.extends is None
-        }
+        ]
 
     def extend(self, registry: Registry) -> None:
         """Give components the code that other packages bring for them; the framework's own package comes first."""

@@ -62,8 +62,8 @@ def forget_action_codec(kinds: Sequence[str]) -> None:
 def codec_class(info: SpaceInfo) -> Any:
     """Return the class of a space's codec, or None.
 
-    It is that of the most derived class which has one; a codec for a class of somebody else's package stands back where a
-    listed one serves a base of it.
+    It is that of the most derived class which has one. A codec for a class of somebody else's package stands back where
+    a listed one serves a base of it.
     """
     table, others = action_codecs(), []
     for name in (*info.classes, info.kind):
