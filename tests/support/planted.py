@@ -25,6 +25,7 @@ from rlcatalog import (
     FilterSpec,
     Match,
     ModelSpec,
+    NoMatch,
     PreprocessorSpec,
     Rank,
 )
@@ -99,9 +100,11 @@ def spec_of(fault: Fault, framework: str) -> tuple[str, Any]:
 
     def match_matrix(request: Any) -> Match:
         fits = request.obs.shape == OBSERVED.shape
-        return Match(Rank.SPECIFIC, "a matrix") if fits else Match(Rank.FALLBACK, "not for it")
+        return Match(Rank.SPECIFIC, "a matrix") if fits else NoMatch("for matrices")
 
-    return "rlcatalog_preprocessors", PreprocessorSpec(NAME, {"numpy": target}, "", match=match_matrix)
+    return "rlcatalog_preprocessors", PreprocessorSpec(
+        NAME, {"numpy": target}, "", match=match_matrix, kinds=("box",)
+    )
 
 
 def _size(action: Any, config: Any) -> int:
@@ -118,7 +121,7 @@ def catalog_of(fault: Fault, framework: str) -> Catalog:
     sys.modules[MODULE] = home
     hook, spec = spec_of(fault, framework)
     point = PluginEntryPoint(plugin_of(**{hook: [spec]}), DISTRIBUTION, version=VERSION)
-    return Catalog([*scan(), point], environ={"RLCATALOG_STRICT_PLUGINS": "1"})
+    return Catalog([*scan(), point], environ={"RLCATALOG_STRICT_PLUGINS": "1"}, prefer=(DISTRIBUTION,))
 
 
 def config_of(fault: Fault) -> dict[str, Any]:
