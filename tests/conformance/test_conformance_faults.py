@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import faulty_parts
 import pytest
+from mutants import MUTANTS
 
 from rlcatalog import Match, NoMatch, Rank, Stage
 from rlcatalog.errors import CatalogError
@@ -20,11 +21,11 @@ from rlcatalog_testing import (
     isolated_catalog,
     plugin_of,
 )
-from rlcatalog_testing.checks import company, declarations, keys, memories, models
+from rlcatalog_testing.checks import company, declarations, keys, memories, model_inputs, models, ways_in
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-MODULES = (declarations, models, keys, company, memories)
+MODULES = (declarations, ways_in, models, model_inputs, keys, company, memories)
 INSTALLED = (
     "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-gaussian", "rlcatalog-fcnet", "rlcatalog-visionnet",
     "rlcatalog-complex-input", "rlcatalog-lstm", "rlcatalog-parametric",
@@ -50,10 +51,6 @@ def narrow(request):
     return NoMatch("takes vectors") if len(request.encoded_shape) != 1 else Match(Rank.FALLBACK, "a vector")
 
 
-def greedy(request):
-    return Match(Rank.SPECIFIC, "anything")
-
-
 def too_wide(request):
     return [*faulty_parts.describe(request)[:-1], Stage("logits", (99,))]
 
@@ -68,7 +65,6 @@ FAULTS = {
     "keys_are_described": [(trunk("Net", config="faulty_parts:BareConfig"), "acme_width without a description")],
     "names_are_its_own": [(trunk("Net", name="glu"), "glu does not begin with 'acme'")],
     "answers_every_request": [(trunk("Net", match=narrow), r"encoded_shape=None.*raised TypeError")],
-    "changes_no_default": [(trunk("Net", match=greedy), "chosen instead of fcnet")],
     "output_width": [(trunk("OneOutputMore"), r"outputs \(3, 4\), expected \(3, 3\)")],
     "one_value_per_row": [
         (trunk("OneValue"), r"value \(1,\), expected \(3,\)"),
@@ -135,7 +131,7 @@ def case_of(spec, check, requires=REQUIRES, plugin=None):
 
 def test_every_check_has_a_fault():
     own = {value.name for module in MODULES for value in vars(module).values() if isinstance(value, Check)}
-    assert own == FAULTS.keys() | ELSEWHERE
+    assert own == FAULTS.keys() | ELSEWHERE | ({mutant.check for mutant in MUTANTS} & own)
 
 
 @pytest.mark.parametrize(
@@ -193,14 +189,3 @@ def test_an_import_of_a_framework_is_found(tmp_path, monkeypatch):
 def test_a_missing_bound_is_found(requires):
     with pytest.raises(ConformanceError, match="its metadata asks for"):
         case_of(GOOD["trunk"], "bounds_the_kernel", requires)()
-
-
-def test_a_tie_is_found():
-    def net(name):
-        spec = trunk("Net", name=f"{name}_net", match=greedy, config=None, describe=None)
-        return PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), name)
-
-    catalog = isolated_catalog("rlcatalog-preprocessors", "rlcatalog-categorical", net("acme"), net("zenith"))
-    [case] = [case for case in cases("acme", catalog=catalog) if case.check.name == "changes_no_default"]
-    with pytest.raises(ConformanceError, match=r"it ties: .*'acme_net'.* and 'zenith_net'"):
-        case()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import sound_parts as sound
 import torch
+from mutants import MUTANTS
 
 import rlcatalog
 from rlcatalog import (
@@ -25,19 +26,24 @@ from rlcatalog import (
     FrameworkSpec,
     Match,
     ModelSpec,
+    NoMatch,
     PreprocessorSpec,
     Rank,
 )
 from rlcatalog.errors import CatalogError
 from rlcatalog_testing import Check, ConformanceError, PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
 from rlcatalog_testing.checks import (
+    action_codecs,
     codecs,
     commands,
     densities,
     distributions,
+    draws,
     exporters,
     filters,
     frameworks,
+    slopes,
+    ways_in,
     wrappers,
 )
 
@@ -45,20 +51,19 @@ from rlcatalog_testing.checks import (
 PARTS = "made_up_parts"
 #: Distributions that the parts stand among.
 AROUND = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-gaussian",
-          "rlcatalog-multi-action", "rlcatalog-ppo")  # fmt: skip
+          "rlcatalog-multi-action", "rlcatalog-lstm", "rlcatalog-ppo")  # fmt: skip
 
 SPECS = {
     "choice": ActionDistSpec("acme_choice", {"torch": f"{PARTS}:Choice"}, "a choice", size=lambda a, c: _n(a),
                              examples=f"{PARTS}:choices"),
-    "bell": ActionDistSpec("acme_bell", {"torch": f"{PARTS}:Bell"}, "a bell", size=lambda a, c: _means_and_widths(a),
-                           examples=f"{PARTS}:boxes"),
     "heading": PreprocessorSpec("acme_heading", {"numpy": f"{PARTS}:HeadingCodec"}, "angles",
                                 kinds=("sound_parts.Heading",), examples=f"{PARTS}:headings"),
     "pair": ActionCodecSpec("acme_pair", {"numpy": f"{PARTS}:PairCodec"}, "pairs", kinds=("sound_parts.Pair",),
                             examples=f"{PARTS}:pairs"),
     "largest": FilterSpec("acme_largest", {"numpy": f"{PARTS}:Largest"}, "divides", examples=f"{PARTS}:mixed"),
     "doubled": EnvWrapperSpec("acme_doubled", {"numpy": f"{PARTS}:doubled"}, "doubles rewards",
-                              match=sound.matches_pendulum, examples=f"{PARTS}:pendulums"),
+                              match=sound.matches_pendulum, switch="acme_double", config=f"{PARTS}:DoubledConfig",
+                              examples=f"{PARTS}:pendulums"),
     "sail": CommandSpec("acme_sail", {"cli": "made_up_commands:sail"}, "sails"),
     "plain": FrameworkSpec("plain", {"backend": f"{PARTS}:Backend", "ops": f"{PARTS}:OPS"}, "NumPy", module="numpy"),
     "program": ExporterSpec("acme_program", {"runner": f"{PARTS}:ProgramRunner"}, "programs", suffix=".acme"),
@@ -79,12 +84,6 @@ def _n(action):
     return action.n
 
 
-def _means_and_widths(action):
-    if action.kind != "box":
-        raise rlcatalog.errors.UnsupportedSpaceError(f"{action.path}: takes Box")
-    return 2 * math.prod(action.shape)
-
-
 @dataclass
 class Fault:
     """What is wrong with a part: methods in place of the sound ones, another object, another declaration."""
@@ -97,7 +96,7 @@ class Fault:
 
 
 #: Name in the module → the sound class that a part's methods are put into.
-CLASSES = {"choice": "Choice", "bell": "Bell", "heading": "HeadingCodec", "pair": "PairCodec", "largest": "Largest",
+CLASSES = {"choice": "Choice", "heading": "HeadingCodec", "pair": "PairCodec", "largest": "Largest",
            "plain": "Backend", "trunk": "Trunk", "program": "ProgramRunner"}  # fmt: skip
 
 
@@ -127,6 +126,10 @@ def _loose(self, obs):
 def _wrong_for_four(self, feeds, outputs):
     found = sound.ProgramRunner.run(self, feeds, outputs)
     return [x + 1 if name == "value" and len(x) == 4 else x for name, x in zip(outputs, found, strict=True)]
+
+
+def _without_state(self, feeds, outputs):
+    return sound.ProgramRunner.run(self, {n: x * 0 if n.startswith("memory") else x for n, x in feeds.items()}, outputs)
 
 
 def _harming(policy, path):
@@ -213,9 +216,6 @@ class Idle(sound.Trunk):
         self.idle = torch.nn.Parameter(torch.ones(3))
 
 
-_uniform = lambda self: torch.randint(self.logits.shape[1], self.logits.shape[:1])  # noqa: E731
-
-
 def _remembering(draw):
     def sample(self):
         self.last_sample = draw(self)
@@ -226,35 +226,11 @@ def _remembering(draw):
 
 #: Check → a fault, of which it says this.
 FAULTS = {
-    # distributions
-    "size_is_announced": Fault("choice", r"takes 3 inputs .*required_model_output_shape\(\) says 4", {
-        "required_model_output_shape": staticmethod(lambda space, config=None: space.n + 1)}),
-    "draws_have_their_form": Fault("bell", "sample.. hands a gradient on", {
-        "sample": _remembering(lambda self: self.rsample())}),
-    "one_number_per_row": Fault("bell", "entropy has shape .5, 2., expected .5,.", {
-        "entropy": lambda self: self.log_std + 1.4189385}),
-    "deterministic_sample_is_likely": Fault("choice", "less likely than any of 3 at random", {
-        "deterministic_sample": _remembering(lambda self: self.logits.argmin(-1))}),
+    # distributions: those of one framework alone, and of one action space; the others are among the mutants
     "actions_lie_in_the_space": Fault("choice", "becomes no action of the space", {
         "sample": _remembering(lambda self: torch.multinomial(self.logits.exp(), 1)[:, 0] + 1)}),
-    "works_inside_tuple_and_dict": Fault("bell", "'NoneType' object has no attribute 'num_outputs'", {
-        "logp": lambda self, actions: sound.Bell.logp(self, actions) + 0 * self.model.num_outputs}),
-    "is_rebuilt_from_stored_parameters": Fault("bell", "logp of the rebuilt one", {
-        "params_given": lambda self, actions: self.inputs / 2}),
-    "masks_are_obeyed": Fault("choice", "sample.. returned what the mask forbids", {
-        "masked": classmethod(lambda cls, inputs, mask: inputs)}),
     "frameworks_agree": Fault("choice", "in torch and tf, logp", None, {"Twin": TwinChoice}, {
         "targets": {"torch": f"{PARTS}:Choice", "tf": f"{PARTS}:Twin"}}),
-    "density_integrates_to_one": Fault("bell", "the density does not integrate to 1", {
-        "logp": lambda self, actions: sound.Bell.logp(self, actions) + 0.3}),
-    "draws_follow_logp": Fault("choice", "is drawn with frequency 0.3", {"sample": _remembering(_uniform)}),
-    "entropy_agrees_with_draws": Fault("bell", "entropy.. is .*, and the mean of -logp over draws", {
-        "entropy": lambda self: sound.Bell.entropy(self) / math.log(2)}),
-    "kl_agrees_with_draws": Fault("choice", "kl of the stored ones is", {
-        "kl": lambda self, other: sound.Choice.kl(other, self) * 2}),
-    "kl_of_itself_is_zero": Fault("choice", "from itself is", {"kl": lambda self, other: self.entropy()}),
-    "gradients_are_finite": Fault("bell", "is not finite for inputs", None, {
-        "Bell": type("Boundless", (sound.Bell,), {"limit": math.inf})}),
     # preprocessors
     "single_is_batch": Fault("heading", "a list, against each alone", {
         "batch_writer": lambda self, start: lambda batch, out: out[:, start : start + self.size].fill(0.5)}),
@@ -265,6 +241,9 @@ FAULTS = {
         "batch_writer": _beyond}),
     "encodes_within_its_bounds": Fault("heading", r"outside of \[0.0, 1.0\], which its bounds\(\) says", {
         "bounds": lambda self: (np.zeros(2, np.float32), np.ones(2, np.float32))}),
+    "tells_observations_apart": Fault("heading", "different values of obs are encoded alike", {
+        "writer": lambda self, start: lambda obs, out: None,
+        "batch_writer": lambda self, start: lambda batch, out: None}),
     "refuses_what_does_not_fit": Fault("heading", "took -987654321, which does not lie in", {"check": _loose}),
     "leaves_observations_alone": Fault("heading", "an array that the next call writes into", {
         "transform": lambda self, obs: _kept(self, obs)}),
@@ -305,6 +284,7 @@ FAULTS = {
         "doubled": lambda env, config: Short(env)}),
     "leaves_others_alone": Fault("doubled", "it matches CartPole-v1", None, None, {
         "match": lambda request: Match(Rank.SPECIFIC, "everything")}),
+    "has_a_way_in": Fault("doubled", "nothing that a user writes leads to it", None, None, {"switch": None}),
     # commands
     "help_is_shown": Fault("sail", "no boat", None, {"sail": "raise RuntimeError('no boat')\n"}),
     "help_imports_no_framework": Fault("sail", "--help imports torch", None, {
@@ -334,10 +314,6 @@ class WithoutDivergence(TwinChoice):
     factor = 1
 
 
-def _not_implemented(self, other):
-    raise NotImplementedError
-
-
 def _counting(self, flat):
     self.calls = getattr(self, "calls", 0) + 1
     self.largest = self.largest + self.calls
@@ -345,16 +321,25 @@ def _counting(self, flat):
 
 #: Further faults that one check is to find.
 MORE = {
-    "a kl that is drawn": ("one_number_per_row", Fault("bell", "kl asked again: it must be computed, not drawn", {
-        "kl": lambda self, other: torch.rand(len(self.inputs))})),
-    "a kl that is not implemented": ("kl_agrees_with_draws", Fault("bell", "no closed form, leave kl out", {
-        "kl": _not_implemented})),
-    "an entropy that is hidden": ("entropy_agrees_with_draws", Fault("bell", "'estimate' hides them from engines", {
-        "entropy_kind": "estimate"})),
     "a state without all that it learns from": ("state_is_saved_and_restored", Fault("largest", "after learning on", {
         "learn": _counting})),
     "a kl in one framework": ("frameworks_agree", Fault("choice", "whether there is a kl: .True, False.", None, {
         "Twin": WithoutDivergence}, {"targets": {"torch": f"{PARTS}:Choice", "tf": f"{PARTS}:Twin"}})),
+    "a batch writer that writes nothing": ("single_is_batch", Fault("heading", "a list, against each alone", {
+        "batch_writer": lambda self, start: lambda batch, out: None})),
+    "a writer that writes nothing": ("single_is_batch", Fault("heading", "a list, against each alone", {
+        "writer": lambda self, start: lambda obs, out: None})),
+    "actions that are all alike": ("adapted_actions_lie_in_the_space", Fault("pair", "no action of it", {
+        "adapt": lambda self, raw: np.zeros_like(raw, np.int64)})),
+    "a codec of actions that inverts nothing": ("actions_are_inverted", Fault("pair", "adapt.invert.action.", {
+        "invert": lambda self, action: np.zeros_like(action, np.float32)})),
+    "a filter of float64": ("returns_what_it_announced", Fault("largest", "returned float64, its space is float32", {
+        "__call__": lambda self, encoded, update=False: sound.Largest.__call__(
+            self, encoded, update=update).astype(np.float64)})),
+    "a file that ignores its state": ("the_file_acts_as_the_policy", Fault("program", "does not act as the policy", {
+        "run": _without_state})),
+    "a switch that is off": ("has_a_way_in", Fault("doubled", "it matches none of its examples", None, None, {
+        "match": lambda request: NoMatch("never"), "examples": f"{PARTS}:pendulums"})),
     "columns of the first choice for both": ("masks_become_columns", Fault("pair", "one column of each choice", {
         "mask_taken": lambda self, raw: raw.astype(np.int64)})),
 }  # fmt: skip
@@ -423,7 +408,10 @@ def _forget():
     sys.modules["rlcatalog.spaces.action_codecs"]._load.cache_clear()
 
 
-MODULES = (distributions, densities, codecs, filters, wrappers, commands, frameworks, exporters)
+MODULES = (
+    ways_in, distributions, draws, densities, slopes, codecs, action_codecs, filters, wrappers, commands, frameworks,
+    exporters,
+)  # fmt: skip
 CHECKS = {name: check for module in MODULES for name, check in vars(module).items() if isinstance(check, Check)}
 KINDS = {check.name: check.kinds for check in CHECKS.values()}
 OURS = {*CHECKS, "ppo_moves_every_weight"}
@@ -465,5 +453,5 @@ def test_the_kernel_s_own_codecs_and_frameworks_pass():
 
 
 def test_no_check_is_without_a_fault():
-    assert set(FAULTS) == OURS
+    assert set(FAULTS) | ({mutant.check for mutant in MUTANTS} & OURS) == OURS
     assert all(check.hint and check.__doc__ for check in CHECKS.values())

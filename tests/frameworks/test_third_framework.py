@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import planted_tf
 import pytest
-from toy_framework import DIST, FRAMEWORK, NET, OPS, OWN_DIST, OWN_NET, PPO_STEP, targets
+from toy_framework import (
+    DIST,
+    FRAMEWORK,
+    NET,
+    OPS,
+    OWN_DIST,
+    OWN_NET,
+    PPO_STEP,
+    match_choice,
+    size_of_choice,
+    targets,
+)
 
 import rlcatalog
-from rlcatalog import FrameworkSpec, ModelSpec
+from rlcatalog import ActionDistSpec, FrameworkSpec, ModelSpec
 from rlcatalog.errors import AmbiguousChoiceError, DeclarationError, NotServedError, UnknownNameError
 from rlcatalog.frameworks import frameworks
 from rlcatalog_policy import load
@@ -114,6 +128,23 @@ def test_the_kit_checks_the_framework_and_the_parts_written_in_it():
         "action_dist-toy_choice-draws_follow_logp-toy",
         "action_dist-toy_choice-gradients_are_finite-toy",
     } <= passed
+
+
+def test_the_kit_compares_the_frameworks_that_can_be_tried_beside_one_that_cannot():
+    """In the third framework nothing around the distribution has code, so that no policy is built there."""
+    home = ModuleType("unlike_parts")
+    home.Unlike = type("Unlike", (planted_tf.Dist,), {"entropy": lambda self: 2 * planted_tf.Dist.entropy(self)})
+    both = {"toy": "planted_toy:Dist", "torch": "planted_torch:Dist"}
+    specs = {name: ActionDistSpec(name, {**both, "tf": tf}, "one of n", match=match_choice, size=size_of_choice)
+             for name, tf in (("alike", "planted_tf:Dist"), ("unlike", "unlike_parts:Unlike"))}  # fmt: skip
+    plugin = plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_action_dists=[*specs.values()])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "unlike_parts", home)
+        catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "acme"))
+        found = [case for case in cases("acme", catalog=catalog) if case.check.name == "frameworks_agree"]
+        said = {case.part.component.name: outcome for case, outcome in zip(found, outcomes(found), strict=True)}
+    assert said["alike"].status == "passed", said["alike"].why
+    assert "in torch and tf, the entropy" in said["unlike"].why
 
 
 class Bandit(gym.Env):

@@ -2,7 +2,7 @@
 
 A fault makes the class of one part from a sound one. `catalog_of` returns a catalog with the installed plugins and the
 faulty part, as a distribution of its own would bring it; `use` does with it what a program does up to its first
-training step. Faults marked `by="kit"` train without an error: the conformance kit is there to find them.
+training step. Those that train without an error are for the conformance kit to find: `mutants.py`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ class Fault:
         action: The action space.
         config: Keys of the model config, beside those that name the part.
         frameworks: Where it can be made.
-        by: Who finds it: `"policy"`, or `"kit"`.
         declared: What else the declaration holds.
         obs: The observation space.
         check: When observations are checked.
@@ -67,7 +66,6 @@ class Fault:
     action: spaces.Space[Any] = field(default_factory=lambda: spaces.Discrete(2))
     config: Mapping[str, Any] = field(default_factory=dict)
     frameworks: tuple[str, ...] = BOTH
-    by: str = "policy"
     declared: Mapping[str, Any] = field(default_factory=dict)
     obs: spaces.Space[Any] = field(default_factory=lambda: VECTOR)
     check: str = "first"
@@ -102,9 +100,7 @@ def spec_of(fault: Fault, framework: str) -> tuple[str, Any]:
         fits = request.obs.shape == OBSERVED.shape
         return Match(Rank.SPECIFIC, "a matrix") if fits else NoMatch("for matrices")
 
-    return "rlcatalog_preprocessors", PreprocessorSpec(
-        NAME, {"numpy": target}, "", match=match_matrix, kinds=("box",)
-    )
+    return "rlcatalog_preprocessors", PreprocessorSpec(NAME, {"numpy": target}, "", match=match_matrix, kinds=("box",))
 
 
 def _size(action: Any, config: Any) -> int:

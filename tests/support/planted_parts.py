@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,7 @@ MANY = spaces.Tuple([spaces.Discrete(2), BOX, spaces.MultiDiscrete([2, 3])])
 
 def sound(kind: str, framework: str) -> Any:
     """Return a sound class of a framework: a net, a memory or a head around one, a distribution."""
-    if framework == "torch":
-        import planted_torch as home
-    else:
-        import planted_tf as home  # type: ignore[no-redef]
-    return getattr(home, kind)
+    return getattr(import_module(f"planted_{framework}"), kind)
 
 
 def over(**methods: Any) -> Broken:
@@ -183,21 +180,6 @@ MODELS: dict[str, tuple[Any, ...]] = {
         r"announced num_outputs=9.*returned 4", BEYOND),
 }  # fmt: skip
 
-KIT = {"by": "kit"}
-
-
-def between_rows(x: Any) -> Any:
-    """Return outputs that depend on the whole batch."""
-    return x - ops_of(x).mean(x, axis=0, keepdims=True)
-
-
-MODELS |= {
-    "a row depends on the others": (outputs(between_rows), "rows", KIT),
-    "values of nothing": (values(lambda x: x * 0), "value", KIT),
-    "outputs without gradient": (outputs(lambda x: ops_of(x).without_gradient(x)), "gradient", KIT),
-    "half of the outputs are zero": (outputs(lambda x: ops_of(x).side_by_side([x[:, :1], x[:, 1:] * 0])), "train", KIT),
-}
-
 MEMORIES: dict[str, tuple[Any, ...]] = {
     "its constructor takes no trunk": (
         instead(__init__=lambda self, obs_space, action_space, num_outputs, model_config, name: None),
@@ -220,12 +202,6 @@ HEADS: dict[str, tuple[Any, ...]] = {
         "takes .* value_trunk="),
     "too many outputs": (outputs(twice), r"forward\(\).*found shape \[\d, 4\]"),
 }  # fmt: skip
-
-
-MEMORIES |= {
-    "the state at the end of the padding": (states(lambda s: [s[0] * 1.5]), "seq_lens", KIT),
-    "a state that nothing changes": (states(lambda s: [s[0] * 0]), "state", KIT),
-}
 
 
 def said(method: str, change: Callable[[Any], Any]) -> Broken:
@@ -276,20 +252,6 @@ DISTS: dict[str, tuple[Any, ...]] = {
         "required_model_output_shape raised ZeroDivisionError"),
     "no distribution at all": (lambda base: dict, "must be a subclass of ActionDistribution"),
 }  # fmt: skip
-
-
-DISTS |= {
-    "a density that is no density": (said("logp", lambda x: x + 1.0), "integrates", KIT),
-    "half the entropy": (said("entropy", lambda x: x * 0.5), "entropy", KIT),
-    "a divergence from itself": (said("kl", lambda x: x + 0.5), "KL", KIT),
-    "an entropy without gradient": (said("entropy", lambda x: ops_of(x).without_gradient(x)), "gradient", KIT),
-    "samples are always the first action": (said("sample", lambda x: x * 0), "draws", KIT),
-    "the least likely action": (
-        over(deterministic_sample=lambda base, self: 1 - base.deterministic_sample(self)),
-        "likely",
-        KIT,
-    ),
-}
 
 
 class Codec(Preprocessor):
@@ -387,12 +349,6 @@ CODECS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-CODECS |= {
-    "a batch is encoded otherwise": (over(**batch_writing(0, 1, 0.25)), "single", KIT),
-    "values below its bounds": (over(**batch_writing(0, 4, -3.0)), "bounds", KIT),
-}
-
-
 class Halving(Filter):
     """A sound filter."""
 
@@ -428,15 +384,3 @@ FILTERS: dict[str, tuple[Any, ...]] = {
     "get_state raises": (instead(get_state=fails), r"get_state\(\) raised ZeroDivisionError"),
     "set_state raises": (instead(set_state=fails), "set_state raised ZeroDivisionError"),
 }  # fmt: skip
-
-FILTERS |= {
-    "it always learns": (
-        over(
-            __call__=lambda base, self, x, *, update=False: (
-                x * (setattr(self, "n", getattr(self, "n", 0) + 1) or self.n)
-            )
-        ),
-        "update",
-        KIT,
-    ),
-}

@@ -7,7 +7,7 @@ import math
 import tensorflow as tf
 
 from rlcatalog import ActionDistribution
-from rlcatalog_tf import TFModelV2
+from rlcatalog_tf import TFModelV2, draw_categorical, draw_normal, steps_of
 
 Dense = tf.keras.layers.Dense
 
@@ -19,15 +19,24 @@ class Net(TFModelV2):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.hidden = Dense(4, activation="tanh")
         self.logits = None if num_outputs is None else Dense(num_outputs)
-        self.value = Dense(1)
+        self.value = None if num_outputs is None else Dense(1)
         self.num_outputs = 4 if num_outputs is None else num_outputs
 
     def forward(self, input_dict, state, seq_lens):
-        self.features = self.hidden(input_dict["obs_flat"])
+        self.features = self.hidden(tf.cast(input_dict["obs_flat"], tf.float32))
         return (self.features if self.logits is None else self.logits(self.features)), state
 
     def value_function(self):
         return self.value(self.features)[:, 0]
+
+    @classmethod
+    def with_idle_weight(cls):
+        class Idle(cls):
+            def __init__(self, *args):
+                super().__init__(*args)
+                self.idle = tf.Variable(tf.ones(3))
+
+        return Idle
 
     @classmethod
     def with_hidden_weight(cls):
@@ -45,22 +54,42 @@ class Net(TFModelV2):
 
 
 class Memory(TFModelV2):
-    """A recurrent layer around its trunk, which it calls its body."""
+    """A recurrent layer around its trunk, which it calls its body; its methods are there to be broken."""
 
     is_memory = True
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name, trunk):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.body, self.cell = trunk, Dense(3, activation="tanh")
-        self.logits, self.value = Dense(num_outputs or 3), Dense(1)
+        self.logits = None if num_outputs is None else Dense(num_outputs)
+        self.value = None if num_outputs is None else Dense(1)
         self.num_outputs = num_outputs or 3
 
+    def features_of(self, input_dict, seq_lens):
+        return self.body(input_dict, [], seq_lens)[0]
+
+    def prepared(self, features):
+        return features
+
+    def begun(self, state):
+        return state
+
+    def order(self, steps):
+        return range(steps)
+
+    def kept(self, states, seq_lens):
+        return tf.gather(states, tf.cast(seq_lens, tf.int32) - 1, batch_dims=1)
+
     def forward(self, input_dict, state, seq_lens):
-        features, _ = self.body(input_dict, [], seq_lens)
-        rows, sequences = tf.shape(features)[0], tf.shape(state[0])[0]
-        before = tf.repeat(state[0], rows // sequences, axis=0)
-        self.features = self.cell(tf.concat([features, before], axis=1))
-        return self.logits(self.features), [self.features[:sequences]]
+        features, h = self.features_of(input_dict, seq_lens), self.begun(state[0])
+        steps = 1 if "single_steps" in input_dict else int(steps_of(features, seq_lens))
+        features = self.prepared(tf.reshape(features, [-1, steps, features.shape[1]]))
+        states = [None] * steps
+        for t in self.order(steps):
+            h = states[t] = self.cell(tf.concat([features[:, t], h], axis=1))
+        states = tf.stack(states, axis=1)
+        self.last_state, self.features = tf.stop_gradient(h), tf.reshape(states, [-1, 3])
+        return (self.features if self.logits is None else self.logits(self.features)), [self.kept(states, seq_lens)]
 
     def value_function(self):
         return self.value(self.features)[:, 0]
@@ -70,15 +99,18 @@ class Memory(TFModelV2):
 
 
 class Head(TFModelV2):
-    """One more layer around its trunk."""
+    """One more layer around its trunk, and a value."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name, *, trunk, value_trunk, action_dist):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.body, self.layer = trunk, Dense(num_outputs)
+        self.body, self.layer, self.value = trunk, Dense(num_outputs), Dense(1)
 
     def forward(self, input_dict, state, seq_lens):
-        features, state = self.body(input_dict, state, seq_lens)
-        return self.layer(features), state
+        self.features, state = self.body(input_dict, state, seq_lens)
+        return self.layer(self.features), state
+
+    def value_function(self):
+        return self.value(self.features)[:, 0]
 
     def get_initial_state(self):
         return self.body.get_initial_state()
@@ -88,14 +120,20 @@ class Dist(ActionDistribution):
     """Choices for a Discrete, normal numbers for a Box."""
 
     framework_of_class = "tf"
+    limit = 5.0
 
     def __init__(self, inputs, model=None, discrete=True):
         super().__init__(inputs, model)
         self.discrete = discrete
         if discrete:
-            self.logs = tf.nn.log_softmax(inputs)
+            self.logs = tf.maximum(tf.nn.log_softmax(inputs), inputs.dtype.min)
         else:
-            self.means, self.logs = tf.split(inputs, 2, axis=1)
+            self.means, logs = tf.split(inputs, 2, axis=1)
+            self.logs = tf.clip_by_value(logs, -self.limit, self.limit)
+
+    @staticmethod
+    def required_model_output_shape(action_space, model_config=None):
+        return int(action_space.n) if hasattr(action_space, "n") else 2 * math.prod(action_space.shape)
 
     @classmethod
     def options_for(cls, action, config, children=()):
@@ -107,11 +145,12 @@ class Dist(ActionDistribution):
 
     def rsample(self):
         if self.discrete:
-            return tf.random.categorical(self.inputs, 1)[:, 0]
-        return self.means + tf.exp(self.logs) * tf.random.normal(tf.shape(self.means))
+            return draw_categorical(self.inputs)[:, 0]
+        return self.means + tf.exp(self.logs) * draw_normal(tf.shape(self.means))
 
     def deterministic_sample(self):
-        return tf.argmax(self.inputs, axis=1) if self.discrete else self.means
+        self.last_sample = tf.argmax(self.inputs, axis=1) if self.discrete else self.means
+        return self.last_sample
 
     def logp(self, actions):
         if self.discrete:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
 from rlcatalog import ActionDistribution
-from rlcatalog_torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2, steps_of
 
 
 class Net(TorchModelV2):
@@ -16,15 +18,24 @@ class Net(TorchModelV2):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.hidden = nn.Linear(obs_space.shape[0], 4)
         self.logits = None if num_outputs is None else nn.Linear(4, num_outputs)
-        self.value = nn.Linear(4, 1)
+        self.value = None if num_outputs is None else nn.Linear(4, 1)
         self.num_outputs = 4 if num_outputs is None else num_outputs
 
     def forward(self, input_dict, state, seq_lens):
-        self.features = torch.tanh(self.hidden(input_dict["obs_flat"]))
+        self.features = torch.tanh(self.hidden(input_dict["obs_flat"].to(self.hidden.weight.dtype)))
         return (self.features if self.logits is None else self.logits(self.features)), state
 
     def value_function(self):
         return self.value(self.features)[:, 0]
+
+    @classmethod
+    def with_idle_weight(cls):
+        class Idle(cls):
+            def __init__(self, *args):
+                super().__init__(*args)
+                self.idle = nn.Parameter(torch.ones(3))
+
+        return Idle
 
     @classmethod
     def with_hidden_weight(cls):
@@ -41,20 +52,42 @@ class Net(TorchModelV2):
 
 
 class Memory(TorchModelV2):
-    """A cell around its trunk, which it calls its body."""
+    """A recurrent layer around its trunk, which it calls its body; its methods are there to be broken."""
 
     is_memory = True
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name, trunk):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.body, self.cell = trunk, nn.GRUCell(trunk.num_outputs, 3)
-        self.logits, self.value = nn.Linear(3, num_outputs or 3), nn.Linear(3, 1)
+        self.body, self.cell = trunk, nn.Linear(trunk.num_outputs + 3, 3)
+        self.logits = None if num_outputs is None else nn.Linear(3, num_outputs)
+        self.value = None if num_outputs is None else nn.Linear(3, 1)
         self.num_outputs = num_outputs or 3
 
+    def features_of(self, input_dict, seq_lens):
+        return self.body(input_dict, [], seq_lens)[0]
+
+    def prepared(self, features):
+        return features
+
+    def begun(self, state):
+        return state
+
+    def order(self, steps):
+        return range(steps)
+
+    def kept(self, states, seq_lens):
+        return states[torch.arange(len(states)), seq_lens.long() - 1]
+
     def forward(self, input_dict, state, seq_lens):
-        features, _ = self.body(input_dict, [], seq_lens)
-        self.features = self.cell(features, state[0].repeat_interleave(len(features) // len(state[0]), 0))
-        return self.logits(self.features), [self.features[: len(state[0])]]
+        features, h = self.features_of(input_dict, seq_lens), self.begun(state[0])
+        steps = steps_of(len(features), len(h))
+        features = self.prepared(features.reshape(len(h), steps, features.shape[1]))
+        states = [None] * steps
+        for t in self.order(steps):
+            h = states[t] = torch.tanh(self.cell(torch.cat([features[:, t], h], 1)))
+        states = torch.stack(states, 1)
+        self.last_state, self.features = h.detach(), states.reshape(-1, 3)
+        return (self.features if self.logits is None else self.logits(self.features)), [self.kept(states, seq_lens)]
 
     def value_function(self):
         return self.value(self.features)[:, 0]
@@ -64,15 +97,19 @@ class Memory(TorchModelV2):
 
 
 class Head(TorchModelV2):
-    """One more layer around its trunk."""
+    """One more layer around its trunk, and a value."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name, *, trunk, value_trunk, action_dist):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.body, self.layer = trunk, nn.Linear(trunk.num_outputs, num_outputs)
+        self.value = nn.Linear(trunk.num_outputs, 1)
 
     def forward(self, input_dict, state, seq_lens):
-        features, state = self.body(input_dict, state, seq_lens)
-        return self.layer(features), state
+        self.features, state = self.body(input_dict, state, seq_lens)
+        return self.layer(self.features), state
+
+    def value_function(self):
+        return self.value(self.features)[:, 0]
 
     def get_initial_state(self):
         return self.body.get_initial_state()
@@ -82,38 +119,54 @@ class Dist(ActionDistribution):
     """Choices for a Discrete, normal numbers for a Box."""
 
     framework_of_class = "torch"
+    limit = 5.0
 
     def __init__(self, inputs, model=None, discrete=True):
         super().__init__(inputs, model)
         self.discrete = discrete
         if discrete:
-            self.dist = torch.distributions.Categorical(logits=inputs)
+            self.logs = inputs.log_softmax(1).clamp(min=torch.finfo(inputs.dtype).min)
         else:
-            means, logs = inputs.chunk(2, dim=1)
-            self.dist = torch.distributions.Independent(torch.distributions.Normal(means, logs.exp()), 1)
+            self.means, logs = inputs.chunk(2, dim=1)
+            self.logs = logs.clamp(-self.limit, self.limit)
+
+    @staticmethod
+    def required_model_output_shape(action_space, model_config=None):
+        return int(action_space.n) if hasattr(action_space, "n") else 2 * math.prod(action_space.shape)
 
     @classmethod
     def options_for(cls, action, config, children=()):
         return {"discrete": action.kind == "discrete"}
 
     def sample(self):
-        self.last_sample = self.dist.sample()
+        self.last_sample = self.rsample().detach()
         return self.last_sample
 
     def rsample(self):
-        return self.sample() if self.discrete else self.dist.rsample()
+        if self.discrete:
+            return torch.multinomial(self.logs.exp(), 1)[:, 0]
+        return self.means + self.logs.exp() * torch.randn_like(self.means)
 
     def deterministic_sample(self):
-        return self.inputs.argmax(1) if self.discrete else self.dist.mean
+        self.last_sample = self.logs.argmax(1) if self.discrete else self.means
+        return self.last_sample
 
     def logp(self, actions):
-        return self.dist.log_prob(actions)
+        if self.discrete:
+            return self.logs.gather(1, actions.long().reshape(-1, 1))[:, 0]
+        z = (actions - self.means) / self.logs.exp()
+        return -(0.5 * z**2 + self.logs + 0.5 * math.log(2 * math.pi)).sum(1)
 
     def entropy(self):
-        return self.dist.entropy()
+        if self.discrete:
+            return -(self.logs.exp() * self.logs).sum(1)
+        return (self.logs + 0.5 * math.log(2 * math.pi * math.e)).sum(1)
 
     def kl(self, other):
-        return torch.distributions.kl_divergence(self.dist, other.dist)
+        if self.discrete:
+            return (self.logs.exp() * (self.logs - other.logs)).sum(1)
+        ratio = ((2 * self.logs).exp() + (self.means - other.means) ** 2) / (2 * (2 * other.logs).exp())
+        return (other.logs - self.logs + ratio - 0.5).sum(1)
 
 
 model, memory, head, action_dist = Net, Memory, Head, Dist

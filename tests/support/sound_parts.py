@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium as gym
+import msgspec
 import numpy as np
 import torch
 
@@ -54,45 +55,6 @@ class Choice(ActionDistribution):
 
     def kl(self, other):
         return (self.logits.exp() * (self.logits - other.logits)).sum(-1)
-
-
-class Bell(ActionDistribution):
-    """Normal values."""
-
-    framework_of_class = "torch"
-    limit = 5.0
-
-    def __init__(self, inputs, model=None):
-        super().__init__(inputs, model)
-        self.mean, log_std = inputs.chunk(2, -1)
-        self.log_std = log_std.clamp(-self.limit, self.limit)
-
-    @staticmethod
-    def required_model_output_shape(action_space, model_config=None):
-        return 2 * math.prod(action_space.shape)
-
-    def rsample(self):
-        return self.mean + self.log_std.exp() * torch.randn_like(self.mean)
-
-    def sample(self):
-        self.last_sample = self.rsample().detach()
-        return self.last_sample
-
-    def deterministic_sample(self):
-        self.last_sample = self.mean
-        return self.last_sample
-
-    def logp(self, actions):
-        z = (actions - self.mean) / self.log_std.exp()
-        return -(0.5 * z.square() + self.log_std + 0.5 * math.log(2 * math.pi)).sum(-1)
-
-    def entropy(self):
-        return (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
-
-    def kl(self, other):
-        ratio = 2 * (self.log_std - other.log_std)
-        z = ((self.mean - other.mean) / other.log_std.exp()).square()
-        return 0.5 * (ratio.exp() + z - 1 - ratio).sum(-1)
 
 
 # --- an observation space and its codec ------------------------------------------------------------------------------
@@ -230,8 +192,12 @@ def doubled(env, config):
     return Doubled(env)
 
 
+class DoubledConfig(msgspec.Struct, frozen=True, kw_only=True):
+    acme_double: Annotated[bool, msgspec.Meta(description="double rewards")] = False
+
+
 def pendulums():
-    return [lambda: gym.make("Pendulum-v1")]
+    return [(lambda: gym.make("Pendulum-v1"), {"acme_double": True})]
 
 
 # --- a framework -----------------------------------------------------------------------------------------------------
@@ -321,10 +287,6 @@ class Trunk(FullyConnectedNetwork):
 
 def choices():
     return [Example(VECTOR, gym.spaces.Discrete(3, start=1))]
-
-
-def boxes():
-    return [Example(VECTOR, gym.spaces.Box(-1, 1, (2,), np.float32))]
 
 
 def headings():

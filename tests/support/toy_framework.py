@@ -39,6 +39,11 @@ BITS = np.random.MT19937(0)
 GENERATOR = np.random.Generator(BITS)
 
 
+def as_columns(sample: Array) -> Array:
+    """Return actions `[B]` or `[B, width]` as `[B, width]`."""
+    return sample[:, None] if sample.ndim == 1 else sample
+
+
 class Backend:
     """Runs a policy in NumPy."""
 
@@ -53,7 +58,7 @@ class Backend:
         inputs = self._forward(obs, mask)
         dist = self.policy.dist_class(inputs, self.policy.model)
         sample = dist.sample() if explore else dist.deterministic_sample()
-        return sample[:, None], dist.logp(sample), self.policy.model.value_function(), inputs, ()
+        return as_columns(sample), dist.logp(sample), self.policy.model.value_function(), inputs, ()
 
     def values(self, obs, views, memory):
         self._forward(obs, None)
@@ -149,6 +154,7 @@ OPS = TensorOps(
     exp=np.exp, clip=np.clip, minimum=np.minimum,
     mean=lambda x, axis=None, keepdims=False: x.mean(axis, keepdims=keepdims),
     std=lambda x: x.std(ddof=1), cast=lambda x, dtype: x.astype(dtype),
+    as_type=lambda x, name: x.astype(name),
 )  # fmt: skip
 
 
@@ -180,6 +186,12 @@ class Learner:
     @staticmethod
     def seed(value):
         BITS.state = np.random.MT19937(value).state
+
+    @staticmethod
+    def drawn():
+        """Return where the generator is."""
+        state = BITS.state["state"]
+        return state["key"].tobytes(), state["pos"]
 
     @staticmethod
     def set_threads(count):
@@ -258,7 +270,7 @@ class Kit:
         inputs = outputs if mask is None else policy.dist_class.masked(outputs, mask)
         dist = policy.dist_class(inputs, policy.model)
         sample = dist.sample() if explore else dist.deterministic_sample()
-        return sample[:, None], params_given(dist, sample)
+        return as_columns(sample), params_given(dist, sample)
 
     @staticmethod
     def gradients(policy, batch, rng):
@@ -272,8 +284,10 @@ class Kit:
 
     @staticmethod
     def gradient(function, inputs):
-        if np.asarray(function(inputs)).dtype.kind != "f":
-            return None  # what is drawn is whole
+        before = Learner.drawn()
+        found = np.asarray(function(inputs))
+        if found.dtype.kind != "f" or Learner.drawn() != before:
+            return None  # what is whole, and what is drawn
         return slope(lambda x: float(np.sum(function(x))), np.array(inputs, np.float64)).astype(inputs.dtype)
 
 

@@ -21,6 +21,7 @@ from .models.model import said_by as said_by
 from .models.views import ViewRequirement as ViewRequirement
 from .observations.batches import alike as alike, stack as stack
 from .observations.filter import make_filter as make_filter
+from .observations.watching import Watch as Watch
 from .plugins import public_index as public_index
 from .plugins.component import blamed as blamed
 from .plugins.discovery import (

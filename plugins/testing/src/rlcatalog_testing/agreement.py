@@ -10,6 +10,7 @@ import numpy as np
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
 from rlcatalog_policy import Policy
+from rlcatalog_testing.running import array_of
 
 Array = np.ndarray[Any, Any]
 
@@ -42,7 +43,7 @@ def outputs_of(policy: Policy) -> OutputFunction:
         batch = {"obs": policy.preprocess(observations), "raw_action": raw_actions}
         found = policy.evaluate(batch if mask is None else {**batch, "mask": mask})
         action = policy.act(observations, explore=False).action
-        return PolicyOutputs(action, *map(_array, (found.logp, found.entropy, found.value)))
+        return PolicyOutputs(action, *map(array_of, (found.logp, found.entropy, found.value)))
 
     return run
 
@@ -75,7 +76,3 @@ def check_same_outputs(
                     np.asarray(there, np.float64), np.asarray(here, np.float64), rtol=tolerance, atol=tolerance,
                     err_msg=f"{name}: its {what} differs from the reference's",
                 )  # fmt: skip
-
-
-def _array(tensor: Any) -> Array:
-    return np.asarray(tensor.detach().cpu() if hasattr(tensor, "detach") else tensor)

@@ -43,6 +43,7 @@ class Check:
         run: Raises where a part breaks it.
         every_framework: Whether it runs once per framework of the part; else once.
         where: Whether it has anything to say about a part, as far as its declaration tells; nothing is built for that.
+        stops: Whether the checks behind it are skipped where it fails: they would fail for the same reason.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Check:
     run: Callable[[Part], None]
     every_framework: bool = True
     where: Callable[[Part], bool] = lambda part: True
+    stops: bool = False
 
     def __call__(self, part: Part) -> None:
         """Check a part."""
@@ -58,7 +60,11 @@ class Check:
 
 
 def check(
-    *kinds: str, hint: str, every_framework: bool = True, where: Callable[[Part], bool] = lambda part: True
+    *kinds: str,
+    hint: str,
+    every_framework: bool = True,
+    where: Callable[[Part], bool] = lambda part: True,
+    stops: bool = False,
 ) -> Callable[[Callable[[Part], None]], Check]:
     """Make a function a check; its name is the check's, and the arguments are its attributes.
 
@@ -71,7 +77,7 @@ def check(
     """
 
     def make(run: Callable[[Part], None]) -> Check:
-        return Check(run.__name__, kinds, hint, run, every_framework, where)
+        return Check(run.__name__, kinds, hint, run, every_framework, where, stops)
 
     return make
 

@@ -6,9 +6,10 @@ them to pytest.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,23 @@ from rlcatalog.errors import CatalogError, PartError, UnknownNameError, nearest,
 from rlcatalog.internals import normalize
 from rlcatalog.plugins import Component
 from rlcatalog_testing.checks import (
+    action_codecs,
     codecs,
     commands,
     company,
     declarations,
     densities,
     distributions,
+    draws,
     exporters,
     filters,
     frameworks,
     keys,
     memories,
+    model_inputs,
     models,
+    slopes,
+    ways_in,
     wrappers,
 )
 from rlcatalog_testing.contract import Check, ExampleError, NotApplicable, Part
@@ -37,8 +43,8 @@ from rlcatalog_testing.running import seed
 
 #: The modules of the kernel's own checks.
 MODULES = (
-    declarations, keys, models, company, memories, distributions, densities, codecs, filters, wrappers, commands,
-    frameworks, exporters,
+    declarations, ways_in, keys, models, model_inputs, company, memories, distributions, draws, densities, slopes,
+    codecs, action_codecs, filters, wrappers, commands, frameworks, exporters,
 )  # fmt: skip
 #: The kernel's own checks.
 OWN = tuple(value for module in MODULES for value in vars(module).values() if isinstance(value, Check))
@@ -56,11 +62,13 @@ class Case:
         check: The check.
         part: The part.
         expected: Why it is expected to fail, or None.
+        after: The checks in front of it that stop it where they fail.
     """
 
     check: Check
     part: Part
     expected: str | None = None
+    after: tuple[Check, ...] = ()
 
     def __str__(self) -> str:
         framework = f"-{self.part.framework}" if self.check.every_framework and self.part.framework else ""
@@ -74,6 +82,9 @@ class Case:
             NotApplicable: The check has nothing to say about this part.
         """
         __tracebackhide__ = True  # of pytest's reports: what failed stands in the message
+        for check in self.after:
+            if self._fails(check):
+                raise NotApplicable(f"{check.name} fails, which comes first")
         try:
             if self.check.every_framework:
                 seed(self.part.framework)
@@ -91,6 +102,20 @@ class Case:
                 f"{self}: {self.part.component.kind} {self.part.component.name!r}"
                 f" ({self.part.component.provider}): {what.rstrip('.') or 'it does not hold'}.{hint}"
             ) from (None if isinstance(error, AssertionError) else error)
+
+    def _fails(self, check: Check) -> bool:
+        """Whether a check in front of this one fails; it runs once for all behind it."""
+        key = f"{check.name} in {self.part.framework}"
+        if key not in self.part.shared:
+            try:
+                Case(check, self.part)()
+                self.part.shared[key] = False
+            except NotApplicable:
+                self.part.shared[key] = False
+            except ConformanceError:
+                self.part.shared[key] = True
+        found: bool = self.part.shared[key]
+        return found
 
 
 def _place(error: BaseException, part: Part) -> str:
@@ -135,19 +160,23 @@ def cases(
         catalog = Catalog(catalog.entry_points, environ=catalog.environ, prefer=(asked, *catalog.prefer))
         components = [c for c in catalog.components() if c.distribution == asked]
     checks = all_checks(catalog)
-    found = [
-        Case(check, part)
-        for component in components
-        for part in _parts_of(component, catalog)
-        for check in checks
-        if kind_of(component) in check.kinds
-        and (check.every_framework or part.framework in (None, *part.frameworks[:1]))
-        and check.where(part)
-    ]
+    found = [case for c in components for part in _parts_of(c, catalog) for case in _cases_of(part, checks)]
     names = [str(case) for case in found]
     if unknown := [name for name in expected if name not in names]:
         raise UnknownNameError(f"expected: {unknown[0]!r} is no case of {distribution}.{nearest(unknown[0], names)}")
-    return [Case(case.check, case.part, expected.get(str(case))) for case in found]
+    return [replace(case, expected=expected.get(str(case))) for case in found]
+
+
+def _cases_of(part: Part, checks: list[Check]) -> Iterator[Case]:
+    stopping: tuple[Check, ...] = ()
+    for check in checks:
+        once = not check.every_framework
+        if kind_of(part.component) not in check.kinds or not check.where(part):
+            continue
+        if once and part.framework not in (None, *part.frameworks[:1]):
+            continue
+        yield Case(check, part, after=stopping)
+        stopping += (check,) if check.stops else ()
 
 
 def all_checks(catalog: Catalog) -> list[Check]:
@@ -172,12 +201,22 @@ def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
     asked = normalize(distribution)
     for record in catalog.plugins:
         if record.distribution == asked and record.error is not None:
-            return ConformanceError(f"{distribution} {record.version} is {record.status}: {record.error}")
+            star = _star_import(record.exception)
+            return ConformanceError(f"{distribution} {record.version} is {record.status}: {record.error}{star}")
     known = sorted({c.distribution for c in catalog.components() if c.distribution})
     return UnknownNameError(
         f"{distribution!r} has no part in this catalog.{nearest(asked, known)} Known: {', '.join(known)};"
         " `rlcatalog list` says how each plugin was loaded."
     )
+
+
+def _star_import(error: BaseException | None) -> str:
+    """Say which star import an error comes from, or nothing: it asks for all names, also those that are missing."""
+    for frame in traceback.extract_tb(error.__traceback__) if error is not None else ():
+        line = (frame.line or "").strip()
+        if re.fullmatch(r"from [\w.]+ import \*.*", line):
+            return f" It is raised by `{line}` ({Path(frame.filename).name}:{frame.lineno}): import the names you use."
+    return ""
 
 
 def outcomes(found: list[Case]) -> Iterator[Outcome]:

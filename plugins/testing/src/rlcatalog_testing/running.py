@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.frameworks import Kit, frameworks
+from rlcatalog.frameworks import Kit, frameworks, ops_of
 from rlcatalog.models import weights_of
 from rlcatalog_testing.contract import NotApplicable
 from rlcatalog_testing.examples import Example, observations_of
@@ -49,6 +49,11 @@ def kit_of(framework: str) -> Kit:
 def has_kit(framework: str) -> bool:
     """Whether a framework brings anything for the kit."""
     return framework in frameworks() and frameworks()[framework].target("kit") is not None
+
+
+def framework_modules() -> list[str]:
+    """Return the modules of all frameworks that are slow to import: rlcatalog itself needs NumPy."""
+    return [framework.module for framework in frameworks().values() if framework.module != "numpy"]
 
 
 def seed(framework: str | None) -> None:
@@ -141,7 +146,8 @@ def gradients(policy: Policy, example: Example, largest: float | None = None) ->
 
 def array_of(tensor: Any) -> Array:
     """Return a framework's tensor as an array."""
-    return np.asarray(tensor.detach().cpu() if hasattr(tensor, "detach") else tensor)
+    found = ops_of(tensor).array(tensor)
+    return np.asarray(tensor if found is None else found)
 
 
 def close(one: Array, other: Array, tolerance: float = 1e-5) -> bool:

@@ -95,6 +95,10 @@ class Trial:
         """Return a tensor as an array."""
         return np.asarray(self.ops.array(tensor))
 
+    def seed(self, number: int) -> None:
+        """Seed the framework's draws."""
+        self._kit.seed(number)
+
     def gradient(self, function: Callable[[Any], Any], inputs: Array) -> Array | None:
         """Return the gradient `[B, size]` of a function of inputs; None where none reaches them."""
         return self._kit.gradient(function, inputs)
@@ -127,13 +131,18 @@ class Trial:
         return surely and np.array_equal(one, other)
 
 
-def trials(part: Part) -> list[Trial]:
-    """Return one trial for each action space and config among a part's examples."""
+def trial_examples(part: Part) -> list[Example]:
+    """Return one of a part's examples for each action space and config among them."""
     found: dict[str, Example] = {}
     for example in part.examples:
         example = named(part.component, example)
         found.setdefault(f"{example.action!r} {dict(example.config)!r}", example)
-    return [Trial(part, example) for example in found.values()]
+    return list(found.values())
+
+
+def trials(part: Part) -> list[Trial]:
+    """Return one trial for each action space and config among a part's examples."""
+    return [Trial(part, example) for example in trial_examples(part)]
 
 
 def chance_trials(part: Part) -> list[Trial]:

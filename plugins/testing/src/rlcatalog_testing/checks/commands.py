@@ -9,8 +9,8 @@ import sys
 from functools import cache
 from typing import Any
 
-from rlcatalog.frameworks import frameworks
 from rlcatalog_testing.contract import Part, check, require
+from rlcatalog_testing.running import framework_modules
 
 #: Prints what became of asking a command for help: its exit status, its text, and which modules were imported.
 _ASK = """
@@ -36,10 +36,13 @@ print(json.dumps({"status": status, "said": said.getvalue(), "modules": sorted(s
 
 @cache
 def _asked(target: str, name: str) -> dict[str, Any]:
-    modules = [framework.module for framework in frameworks().values()]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "200"}
     ran = subprocess.run(
-        [sys.executable, "-c", _ASK, target, name, *modules], capture_output=True, text=True, env=environ, timeout=120
+        [sys.executable, "-c", _ASK, target, name, *framework_modules()],
+        capture_output=True,
+        text=True,
+        env=environ,
+        timeout=120,
     )
     require(ran.returncode == 0 and bool(ran.stdout), f"asked for --help, the process ended: {ran.stderr[-500:]}")
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])

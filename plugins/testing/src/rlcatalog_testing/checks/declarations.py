@@ -14,13 +14,14 @@ from rlcatalog import Match, NoMatch
 from rlcatalog.catalog import Catalog
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError, reason, shown
-from rlcatalog.frameworks import frameworks
+from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import Candidate, candidates, public_index
 from rlcatalog.plugins import Component, Request
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import ACTIONS, OBSERVATIONS, kind_of
 from rlcatalog_testing.plugins import PluginEntryPoint
+from rlcatalog_testing.running import framework_modules
 
 EVERY = (
     "trunk", "memory", "head", "action_dist", "preprocessor", "action_codec", "filter", "env_wrapper", "command",
@@ -95,7 +96,7 @@ print("imported:", *(name for name in asked["heavy"] if name in sys.modules))
 
 def _imported_by(plugins: tuple[Candidate, ...]) -> list[str] | None:
     """Return the frameworks that a process imports which loads plugins and asks them; None where it cannot."""
-    heavy = [*(spec.module for spec in frameworks().values() if spec.module != "numpy"), "keras"]
+    heavy = [*framework_modules(), "keras"]
     named = [(plugin.value, plugin.distribution) for plugin in plugins]
     done = subprocess.run(
         [sys.executable, "-c", _PROBE], input=json.dumps({"path": sys.path, "plugins": named, "heavy": heavy}),
@@ -127,9 +128,13 @@ def keys_are_described(part: Part) -> None:
     every_framework=False,
 )
 def names_are_its_own(part: Part) -> None:
-    """Names and config keys begin with the package's name, or the public index gives them to it."""
+    """Names and config keys begin with the package's name, or the public index gives them to it.
+
+    A framework may also be called after the library that it is made of.
+    """
     component, declaration = part.component, part.component.declaration
-    names = [] if declaration.extends else [(component.kind, component.name)]
+    after_its_library = component.kind == "framework" and component.name == frameworks()[component.name].module
+    names = [] if declaration.extends or after_its_library else [(component.kind, component.name)]
     struct = part.catalog.registry.config_paths.get(declaration.config or "")
     names += [("config", key.name) for key in keys_of(struct, "")] if struct is not None else []
     own = _words(component.distribution)
@@ -223,23 +228,25 @@ def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
     if kind in ("env_wrapper", "command", "filter", "action_codec", "framework"):
         return  # an environment is not made up
     actions = [SpaceInfo.read(space, "action") for space in ACTIONS]
+    served = [name for name in component.frameworks if name in frameworks()] or [default_framework()]
+    one, other = served[0], served[-1]
     for index, space in enumerate(OBSERVATIONS):
         obs, action = SpaceInfo.read(space), actions[index % len(actions)]
         if kind == "preprocessor":
             yield Request(obs, config=config, catalog=catalog)
-            yield Request(obs, config=config, framework="torch")
+            yield Request(obs, config=config, framework=one)
             continue
         if kind == "action_dist":
             yield Request(action, action, config, catalog=catalog)
         yield Request(obs, action, config, None, None, None, catalog=catalog)
-        yield Request(obs, action, config, "torch", None, 4, catalog=catalog)
+        yield Request(obs, action, config, one, None, 4, catalog=catalog)
         try:
             made = catalog.preprocessor_for(obs, config)
         except CatalogError:  # without the package of codecs
             shape = obs.shape if obs.kind == "box" else (7,)
-            yield Request(obs, action, config, "torch", shape, 4, catalog=catalog)
+            yield Request(obs, action, config, one, shape, 4, catalog=catalog)
             continue
-        encoded = Request(obs, action, config, "tf", made.shape, 4, preprocessor=made, catalog=catalog)
+        encoded = Request(obs, action, config, other, made.shape, 4, preprocessor=made, catalog=catalog)
         yield encoded
         yield replace(encoded, num_outputs=None)
         yield replace(encoded, trunk_width=6)

@@ -10,16 +10,52 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog.actions import params_given
-from rlcatalog.errors import MissingPluginError, NoClosedFormError, NoMatchError, NotServedError, UnsupportedSpaceError
-from rlcatalog.frameworks import frameworks
+from rlcatalog.errors import (
+    CatalogError,
+    MissingPluginError,
+    NoClosedFormError,
+    NoMatchError,
+    NotServedError,
+    UnsupportedSpaceError,
+    reason,
+)
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
-from rlcatalog_testing.trials import Trial, alike, random_mask, trials
+from rlcatalog_testing.examples import Example
+from rlcatalog_testing.trials import Trial, alike, random_mask, trial_examples, trials
 
 Array = np.ndarray[Any, Any]
 
 ROWS = 5
+
+
+@check(
+    "action_dist",
+    hint="let match return NoMatch, or size raise UnsupportedSpaceError, for spaces that it is not for",
+    stops=True,
+)
+def works_for_what_it_accepts(part: Part) -> None:
+    """Where it works for one action space, it works for each that its `match` and `size` accept."""
+    works, fails = [], []
+    for example in trial_examples(part):
+        try:
+            _draws_actions(Trial(part, example))
+            works.append(example)
+        except NotApplicable:
+            raise
+        except Exception as error:
+            fails.append((example, str(error) if isinstance(error, AssertionError | CatalogError) else reason(error)))
+    if works and fails:
+        accepted = ", ".join(str(example.action) for example, _ in fails)
+        require(False, f"its match and size accept {accepted}, and it works for {works[0].action} alone: {fails[0][1]}")
+
+
+def _draws_actions(trial: Trial) -> None:
+    """Raise unless actions are drawn that are some of the space."""
+    raw = trial.raw(trial.dist(trial.inputs(ROWS)).sample())
+    trial.codec.check_raw(raw)
+    require(all(trial.lie_inside(raw)), f"{trial}: {raw[0]} is drawn, which becomes no action of the space")
 
 
 @check("action_dist", hint="let `size` of the declaration and required_model_output_shape return the same number")
@@ -38,16 +74,20 @@ def size_is_announced(part: Part) -> None:
 
 
 @check(
-    "action_dist", hint="let sample() return one action per row, [B] for a single Discrete, else [B, width], detached"
+    "action_dist",
+    hint="let sample() return one action per row, [B] for a single Discrete, else [B, width], detached, in the"
+    " inputs' dtype or as integers",
 )
 def draws_have_their_form(part: Part) -> None:
-    """Draws have a row for each row of inputs and the announced width; no gradient flows through `sample`."""
+    """Draws have a row for each row of inputs, the announced width and dtype; no gradient flows through `sample`."""
     for trial in trials(part):
         codec = trial.codec
         for count in (ROWS, 1):
             dist = trial.dist(trial.inputs(count))
             for method in ("sample", "deterministic_sample"):
-                flat = trial.array(trial.flat(getattr(dist, method)()))
+                sample = getattr(dist, method)()
+                _check_precision(trial, method, sample)
+                flat = trial.array(trial.flat(sample))
                 shapes = [(count,)] if codec.scalar else [(count, codec.width)]
                 require(
                     flat.shape in shapes or (codec.width == flat.size == count),
@@ -63,6 +103,14 @@ def draws_have_their_form(part: Part) -> None:
         require(gradient is None or not gradient.any(), f"{trial}: sample() hands a gradient on; rsample() is for that")
 
 
+def _check_precision(trial: Trial, method: str, sample: Any) -> None:
+    """Raise unless the floats of a sample are of the inputs' dtype."""
+    expected = trial.array(trial.dist(trial.inputs(1)).inputs).dtype
+    for piece in parts_of(sample) or [sample]:
+        dtype = trial.array(piece).dtype
+        require(dtype.kind != "f" or dtype == expected, f"{trial}: {method}() returned {dtype}, expected {expected}")
+
+
 def _drawn(trial: Trial, inputs: Any) -> Any:
     return trial.flat(trial.dist(inputs).sample())
 
@@ -71,8 +119,8 @@ def _drawn(trial: Trial, inputs: Any) -> Any:
 def one_number_per_row(part: Part) -> None:
     """Densities, entropies and divergences are `[B]`, and each row's own, whatever stands in the others."""
     for trial in trials(part):
-        inputs, turned = trial.inputs(ROWS), np.arange(ROWS)[::-1]
-        dist, other = trial.dist(inputs), trial.dist(inputs[turned])
+        inputs, some = trial.inputs(ROWS), [ROWS - 1, 1, 0]
+        dist, other = trial.dist(inputs), trial.dist(inputs[some])
         raw = trial.raw(dist.sample())
         for name, (ask, is_random) in _numbers(trial).items():
             try:
@@ -83,71 +131,26 @@ def one_number_per_row(part: Part) -> None:
                 again = trial.array(ask(dist, raw))
                 alike(again, found, f"{trial}: kl asked again: it must be computed, not drawn, or left out; it")
             require(found.shape == (ROWS,), f"{trial}: {name} has shape {found.shape}, expected {(ROWS,)}")
-            require(found.dtype.kind == "f", f"{trial}: {name} is {found.dtype}, expected floats")
+            dtype = trial.array(dist.inputs).dtype
+            require(found.dtype == dtype, f"{trial}: {name} is {found.dtype}, expected {dtype}")
             require(bool(np.isfinite(found).all()), f"{trial}: {name} is not finite: {found}")
             if not is_random:
-                alike(
-                    trial.array(ask(other, raw[turned])), found[turned], f"{trial}: {name} with its rows turned round"
-                )
+                alike(trial.array(ask(other, raw[some])), found[some], f"{trial}: {name} of some of its rows")
 
 
 def _numbers(trial: Trial) -> dict[str, tuple[Callable[[Any, Array], Any], bool]]:
     """Return what is asked of a distribution for each row, by name, and whether it is drawn."""
-    zeros = trial.dist(trial.inputs(ROWS) * 0)
-    estimated = getattr(zeros, "entropy_kind", "exact") != "exact"
+
+    def dist_of_zeros(count: int) -> Any:
+        return trial.dist(trial.inputs(count) * 0)
+
+    estimated = getattr(dist_of_zeros(ROWS), "entropy_kind", "exact") != "exact"
     return {
         "logp": (lambda dist, raw: dist.logp(trial.actions(raw)), False),
         "entropy": (lambda dist, raw: dist.entropy(), estimated),
         "entropy_estimate": (lambda dist, raw: dist.entropy_estimate(), True),
-        "kl": (lambda dist, raw: trial.stored(dist, raw).kl(trial.stored(zeros, raw)), False),
+        "kl": (lambda dist, raw: trial.stored(dist, raw).kl(trial.stored(dist_of_zeros(len(raw)), raw)), False),
     }
-
-
-@check("action_dist", hint="return the mode, or a mean or median that is likely; greedy part by part will do")
-def deterministic_sample_is_likely(part: Part) -> None:
-    """What is taken without exploring is no unlikely action."""
-    for trial in trials(part):
-        inputs, every = trial.inputs(ROWS), trial.every_action()
-        best = trial.raw(trial.dist(inputs).deterministic_sample())
-        if every is not None:
-            logp = trial.logp(trial.dist(inputs), best)
-            least = -np.log(len(every)) - 1e-3
-            require(
-                bool((logp >= least).all()),
-                f"{trial}: log probability {logp.min():.4g}: less likely than any of {len(every)} at random",
-            )
-            continue
-        for row in range(ROWS):
-            many = np.repeat(inputs[row : row + 1], 400, axis=0)
-            drawn = trial.raw(trial.dist(many).sample())
-            logp = trial.logp(trial.dist(many), np.concatenate([drawn[1:], best[row : row + 1]]))
-            likely = not _draws_one_hots(trial) and logp[-1] >= np.quantile(logp, 0.1)
-            require(
-                bool(likely) or _is_central(trial, drawn, best[row]),
-                f"{trial}: {best[row]} is unlike what is drawn, around {drawn.mean(axis=0)}",
-            )
-
-
-def _draws_one_hots(trial: Trial) -> bool:
-    """Whether one-hots are among what is drawn: relaxed or exact, their densities cannot be compared."""
-    return any(leaf.raw_kind == "onehot" for leaf in trial.codec.leaves)
-
-
-def _is_central(trial: Trial, drawn: Array, best: Array) -> bool:
-    """Whether an action's floats lie among those drawn, and its choices are drawn as often as others."""
-    same, ways, at = np.ones(len(drawn), bool), 1.0, 0
-    for leaf in trial.codec.leaves:
-        piece, own = drawn[:, at : at + leaf.width], best[at : at + leaf.width]
-        at += leaf.width
-        if leaf.raw_kind == "onehot":
-            same, ways = same & (piece.argmax(axis=1) == own.argmax()), ways * leaf.width
-        elif leaf.counts is not None:
-            same, ways = same & (piece == own).all(axis=1), ways * float(np.prod(leaf.counts, dtype=float))
-        else:
-            low, high = np.quantile(piece, [0.02, 0.98], axis=0)
-            if not ((low - 1e-4 <= own) & (own <= high + 1e-4)).all():
-                return False
-    return bool(same.mean() >= 0.4 / ways)
 
 
 @check("action_dist", hint="draw within the space, or set raw_kind so that the action codec knows how to read draws")
@@ -264,25 +267,31 @@ def _check_forbidden(trial: Trial, inputs: Array, mask: Array) -> None:
 @check("action_dist", hint="compute the same in both frameworks, in the same order of inputs", every_framework=False)
 def frameworks_agree(part: Part) -> None:
     """The code for each framework says the same of the same inputs."""
-    others = [
-        name for name in part.component.frameworks
-        if name != part.framework and name in frameworks() and frameworks()[name].is_installed
-    ]  # fmt: skip
-    if part.framework is None or not others:
-        raise NotApplicable("there is code for one installed framework")
-    for name in others:
-        other = Part(part.component, part.catalog, name)
-        for trial in trials(part):
-            try:
-                twin = Trial(other, trial.example)
-            except (NoMatchError, NotServedError) as error:
-                raise NotApplicable(f"nothing around it has code for {name!r}: {error}") from error
+    tried = False
+    for example in trial_examples(part):
+        served = [trial for name in part.frameworks if (trial := _served(part.within(name), example)) is not None]
+        if len(served) < 2:
+            continue
+        tried = True
+        trial, *twins = served
+        inputs = trial.inputs(ROWS)
+        masks = [None, random_mask(trial, ROWS)] if trial.policy.masks.size else [None]
+        for twin in twins:
             if set(weights_of(twin.policy.model)) == set(weights_of(trial.policy.model)):
                 set_weights_of(twin.policy.model, weights_of(trial.policy.model))
-            inputs = trial.inputs(ROWS)
-            masks = [None, random_mask(trial, ROWS)] if trial.policy.masks.size else [None]
             for mask in masks:
-                _check_twins(trial, twin, inputs, mask, f"{trial}: in {part.framework} and {name},")
+                names = f"{trial.policy.framework} and {twin.policy.framework}"
+                _check_twins(trial, twin, inputs, mask, f"{trial}: in {names},")
+    if not tried:
+        raise NotApplicable("it has code for one framework that the kit knows, or nothing around it has for two")
+
+
+def _served(part: Part, example: Example) -> Trial | None:
+    """Return the trial of an example in the part's framework; None where nothing around it, or the kit, serves that."""
+    try:
+        return Trial(part, example)
+    except (NotApplicable, NoMatchError, NotServedError):
+        return None
 
 
 def _check_twins(trial: Trial, twin: Trial, inputs: Array, mask: Array | None, where: str) -> None:

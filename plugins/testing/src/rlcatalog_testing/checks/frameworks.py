@@ -13,6 +13,7 @@ from rlcatalog.frameworks import TensorOps, frameworks, tensor_ops
 from rlcatalog_policy import Policy, build
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import TWO, VECTOR
+from rlcatalog_testing.running import array_of
 from rlcatalog_testing.trials import alike
 
 Array = np.ndarray[Any, Any]
@@ -134,19 +135,16 @@ def the_backend_evaluates(part: Part) -> None:
     policy = _policy(part)
     obs = _observations(5)
     step = policy.act(obs)
-    ops = tensor_ops(policy.framework)
     try:
         found = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
     except NotServedError:
         return
-    alike(_array(ops, found.logp), step.logp, "evaluate()'s logp, against acting's")
-    require(
-        _array(ops, found.entropy).shape == (5,), f"evaluate()'s entropy has shape {_array(ops, found.entropy).shape}"
-    )
+    alike(array_of(found.logp), step.logp, "evaluate()'s logp, against acting's")
+    require(array_of(found.entropy).shape == (5,), f"evaluate()'s entropy has shape {array_of(found.entropy).shape}")
     if step.value is not None:
-        alike(_array(ops, found.value), step.value, "evaluate()'s value, against acting's")
+        alike(array_of(found.value), step.value, "evaluate()'s value, against acting's")
     unasked = policy.evaluate({"obs": obs, "raw_action": step.raw_action}, entropy=False)
-    alike(_array(ops, unasked.logp), step.logp, "the logp of evaluate(entropy=False), against acting's")
+    alike(array_of(unasked.logp), step.logp, "the logp of evaluate(entropy=False), against acting's")
     for name, wrong in (
         ("actions of another width", {"obs": obs, "raw_action": np.zeros((5, 7), np.int64)}),
         ("fewer actions than observations", {"obs": obs, "raw_action": step.raw_action[:2]}),
@@ -157,8 +155,3 @@ def the_backend_evaluates(part: Part) -> None:
         except CatalogError:
             continue
         require(False, f"evaluate() took {name}")
-
-
-def _array(ops: TensorOps, tensor: Any) -> Array:
-    found = ops.array(tensor)
-    return np.asarray(tensor if found is None else found)

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 
+from rlcatalog.errors import NoMatchError, NotServedError
+from rlcatalog.frameworks import frameworks
 from rlcatalog.models import inner_model, set_weights_of, weights_of
 from rlcatalog_policy import load
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import Example, is_chosen, kind_of, observations_of
 from rlcatalog_testing.passes import Array
-from rlcatalog_testing.running import apart, batch_of, close, draw, encoded_of, gradients, run, traces, weights_in
+from rlcatalog_testing.running import (
+    apart,
+    batch_of,
+    close,
+    draw,
+    encoded_of,
+    gradients,
+    has_kit,
+    run,
+    seed,
+    traces,
+    weights_in,
+)
 
 if TYPE_CHECKING:
     from rlcatalog.models import ModelV2
@@ -179,6 +194,74 @@ def every_weight_is_trained(part: Part) -> None:
             check_trained(part.policy(example, **sharing), example)
 
 
+@check(*MODELS, hint="return what the framework's operations give: an array carries no gradient")
+def outputs_are_tensors(part: Part) -> None:
+    """Outputs and values are tensors of the framework."""
+    example = part.examples[0]
+    policy = part.policy(example)
+    model: Any = policy.model
+    seen: dict[str, Any] = {}
+    for name in ("forward", "value_function"):
+        setattr(model, name, _noting(seen, name, getattr(model, name)))
+    try:
+        run(policy, encoded_of(policy, example, 3))
+    except Exception:
+        if not seen:
+            raise
+    finally:
+        del model.forward, model.value_function
+    for name, found in seen.items():
+        outputs = found[0] if name == "forward" else found
+        homes = {base.__module__.partition(".")[0] for base in type(outputs).__mro__}
+        require(
+            frameworks()[policy.framework].module in homes,
+            f"{example}: {name}() returned {type(outputs).__module__}.{type(outputs).__qualname__}, expected a tensor"
+            f" of {policy.framework!r}",
+        )
+
+
+def _noting(seen: dict[str, Any], name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        seen[name] = ask(*args, **kwargs)
+        return seen[name]
+
+    return noting
+
+
+@check(
+    *MODELS, hint="compute every output from the features: one that is the same whatever the weights are is not learned"
+)
+def every_output_is_learned(part: Part) -> None:
+    """Other weights change each of the outputs."""
+    rng = np.random.default_rng(0)
+    for example in part.few:
+        policy = part.policy(example)
+        encoded, weights = encoded_of(policy, example, 3), weights_of(policy.model)
+        kept = {name: np.array(array) for name, array in weights.items()}
+        moved = {
+            name: (array + rng.uniform(0, 0.1, array.shape)).astype(array.dtype) if array.dtype.kind == "f" else array
+            for name, array in kept.items()
+        }
+        before = run(policy, encoded).outputs
+        set_weights_of(policy.model, moved)
+        after = run(policy, encoded).outputs
+        set_weights_of(policy.model, kept)
+        still = [str(i) for i in np.flatnonzero((before == after).all(axis=0))]
+        require(not still, f"{example}: the outputs {', '.join(still[:5])} are the same with other weights")
+
+
+@check(*MODELS, hint="draw initial weights with the framework's own random numbers, which a seed sets")
+def weights_follow_the_seed(part: Part) -> None:
+    """Built from the same seed a model has the same weights."""
+    made = []
+    for _ in range(2):
+        seed(part.framework)
+        made.append(weights_of(part.build(part.examples[0]).model))
+    one, other = made
+    differ = [name for name in one if not np.array_equal(one[name], other.get(name), equal_nan=True)]
+    require(not differ, f"{part.examples[0]}: built again from the same seed, these weights differ: {differ[:5]}")
+
+
 @check(
     *MODELS, hint="let everything that outputs depend on be a weight or a buffer, made the same way in every process"
 )
@@ -205,17 +288,34 @@ def saved_and_restored(part: Part) -> None:
 )
 def frameworks_agree(part: Part) -> None:
     """With weights copied across, every framework gives the same outputs."""
-    for other in [part.within(name) for name in part.frameworks if name != part.framework]:
-        for example in part.few:
-            for sharing in part.sharing():
-                one, two = part.policy(example, **sharing), other.policy(example, **sharing)
-                set_weights_of(two.model, weights_of(one.model))
-                encoded = encoded_of(one, example, 4)
-                mine, theirs = run(one, encoded), run(two, encoded)
-                where = f"{example} {sharing or ''}: {part.framework} and {other.framework} with the same weights"
-                require(close(mine.outputs, theirs.outputs), f"{where}: {apart(mine.outputs, theirs.outputs)}")
-                if mine.value is not None and theirs.value is not None:
-                    require(close(mine.value, theirs.value), f"{where}: values {apart(mine.value, theirs.value)}")
+    tried = False
+    for example in part.few:
+        for sharing in part.sharing():
+            served = [p for name in part.frameworks if (p := _served(part.within(name), example, sharing)) is not None]
+            tried |= len(served) > 1
+            for other in served[1:]:
+                _check_twins(served[0], other, example, f"{example} {sharing or ''}")
+    if not tried:
+        raise NotApplicable("it has code for one framework that the kit knows, or nothing around it has for two")
+
+
+def _served(part: Part, example: Example, sharing: dict[str, Any]) -> Policy | None:
+    """Return a policy in the part's framework; None where nothing around it, or the kit, serves that."""
+    try:
+        return part.policy(example, **sharing) if has_kit(str(part.framework)) else None
+    except (NoMatchError, NotServedError):
+        return None
+
+
+def _check_twins(one: Policy, two: Policy, example: Example, where: str) -> None:
+    """Raise unless two policies with the same weights give the same."""
+    set_weights_of(two.model, weights_of(one.model))
+    encoded = encoded_of(one, example, 4)
+    mine, theirs = run(one, encoded), run(two, encoded)
+    where = f"{where}: {one.framework} and {two.framework} with the same weights"
+    require(close(mine.outputs, theirs.outputs), f"{where}: {apart(mine.outputs, theirs.outputs)}")
+    if mine.value is not None and theirs.value is not None:
+        require(close(mine.value, theirs.value), f"{where}: values {apart(mine.value, theirs.value)}")
 
 
 @check(

@@ -46,8 +46,8 @@ def _asked(part: Part, env: Any, config: Mapping[str, Any]) -> Verdict:
 def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[Verdict]) -> str:
     """Say why a wrapper was put around no environment."""
     declaration = part.component.declaration
-    if declaration.match is None:
-        return "it has no match function, and is never put around an environment; say in match() which ones it is for"
+    if declaration.match is None and getattr(declaration, "switch", None) is None:
+        return "it has no switch, and is never put around an environment; declare switch='KEY', a key of its config"
     tried = "; ".join(
         f"{env}{f' with {dict(config)}' if config else ''}: {verdict.why}"
         for (env, config), verdict in zip(made, said, strict=True)

@@ -1,0 +1,209 @@
+"""Checks of action codecs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlcatalog.actions import ActionCodec, action_codec
+from rlcatalog.errors import ActionMaskError, NotServedError
+from rlcatalog.internals import codec_class, space_from_json, stack
+from rlcatalog.observations import rows
+from rlcatalog.spaces import Simplex, SpaceInfo, space_to_json
+from rlcatalog_testing.checks.codecs import DECLARE, ROWS, Array
+from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.examples import ACTIONS
+from rlcatalog_testing.trials import alike, contains
+
+
+def action_codecs(part: Part) -> Iterator[tuple[ActionCodec, list[Any]]]:
+    """Yield the checked codec for each space it takes, in each way to meet bounds, and actions of the space.
+
+    Raises:
+        AssertionError: It takes no action space of its examples, or of the standard ones.
+    """
+    declared = part.component.declaration.examples
+    given = (
+        [e.action for e in part.component.imported(declared)()]
+        if declared
+        else [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
+    )
+    infos = {repr(info.space): info for space in given for info in SpaceInfo.read(space, "action").walk()}
+    found = [info for info in infos.values() if codec_class(info) is part.component.load("numpy")]
+    require(
+        bool(found),
+        f"it takes no standard action space; {DECLARE}",
+    )
+    for info in found:
+        info = SpaceInfo.read(info.space, "action")
+        info.space.seed(0)
+        for bounds in ("clip", "affine"):
+            yield action_codec(info, bounds), [info.space.sample() for _ in range(ROWS)]
+
+
+def _raws(codec: ActionCodec, actions: list[Any]) -> Array:
+    """Return raw actions: behind those of the environment, or any where there is no way back."""
+    try:
+        return codec.invert(stack(codec.info, actions))
+    except NotServedError:
+        return _any_raws(codec, len(actions))
+
+
+def _any_raws(codec: ActionCodec, count: int) -> Array:
+    """Return raw actions that a distribution may draw, floats beyond their bounds as well."""
+    rng, found = np.random.default_rng(0), []
+    for leaf in codec.leaves:
+        size = count, leaf.width
+        found.append(rng.normal(0, 2, size) if leaf.counts is None else rng.integers(0, leaf.counts, size))
+    return np.concatenate(found, axis=1).astype(np.float32)
+
+
+@check("action_codec", hint="let invert undo adapt, or raise NotServedError where that cannot be")
+def actions_are_inverted(part: Part) -> None:
+    """The environment's action behind a raw one becomes that raw one again, and the other way round."""
+    for codec, actions in action_codecs(part):
+        name, batch = codec.info.describe(), stack(codec.info, actions)
+        try:
+            raw = codec.invert(batch)
+        except NotServedError:
+            continue
+        require(
+            raw.shape == (ROWS, codec.width), f"{name}: invert() returned {raw.shape}, expected {(ROWS, codec.width)}"
+        )
+        before = raw.copy()
+        adapted = codec.adapt(raw)
+        require(np.array_equal(raw, before), f"{name}: adapt() changes the raw actions it is given")
+        alike(codec.invert(adapted), raw, f"{name}: invert(adapt(raw))")
+        for one, expected in zip(rows(codec.info, adapted), actions, strict=True):
+            require(_equal(one, expected), f"{name}: adapt(invert(action)) is {one}, the action {expected}")
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    try:
+        return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5))
+    except (TypeError, ValueError):  # no numbers
+        return bool(np.array_equal(one, other))
+
+
+@check("action_codec", hint="cut raw values off at the bounds, and cast them to the space's dtype")
+def adapted_actions_lie_in_the_space(part: Part) -> None:
+    """Every raw action becomes one of the space, floats far outside of bounds as well."""
+    for codec, actions in action_codecs(part):
+        raws = [_raws(codec, actions)]
+        if any(leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves):
+            raws.append(_any_raws(codec, len(actions)))
+        if codec.counts is None and all(leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves):
+            raws += [np.full((1, codec.width), value, np.float32) for value in (-1e6, -1, 0, 1, 1e6)]
+        for raw in raws:
+            for one in rows(codec.info, codec.adapt(raw)):
+                require(
+                    contains(codec.info.space, one), f"{codec.info.describe()}: adapt() made {one!r}, no action of it"
+                )
+
+
+@check("action_codec", hint="keep width, input_width, counts, choices and mask_places in step with the arrays")
+def sizes_are_those_of_arrays(part: Part) -> None:
+    """Announced widths are those of arrays, and the numbers of values those of what is allowed."""
+    for codec, actions in action_codecs(part):
+        name, raw = codec.info.describe(), _raws(codec, actions)
+        inputs = codec.inputs(raw)
+        low, high = codec.limits
+        for what, found, expected in (
+            ("inputs()", inputs.shape, (ROWS, codec.input_width)),
+            ("inputs()", inputs.dtype, np.dtype(np.float32)),
+            ("limits", (low.shape, high.shape), ((codec.width,),) * 2),
+            ("counts", len(codec.counts) if codec.counts is not None else codec.width, codec.width),
+            ("mask_places", len(codec.mask_places), codec.mask_width),
+            ("leaves", sum(leaf.width for leaf in codec.leaves), codec.width),
+        ):
+            require(found == expected, f"{name}: {what} has {found}, expected {expected}")
+        codec.check_raw(raw)
+
+
+@check("action_codec", hint="show each raw value in inputs(), a choice as a one-hot")
+def models_can_tell_actions_apart(part: Part) -> None:
+    """Different raw actions are different inputs of a model, all of them finite."""
+    for codec, actions in action_codecs(part):
+        raw = _raws(codec, actions)
+        inputs = codec.inputs(raw)
+        require(bool(np.isfinite(inputs).all()), f"{codec.info.describe()}: inputs() are not finite")
+        ways = [len(np.unique(array, axis=0)) for array in (raw, inputs)]
+        require(
+            ways[0] == ways[1],
+            f"{codec.info.describe()}: {ways[0]} different actions become {ways[1]} inputs of models",
+        )
+
+
+@check("action_codec", hint="return what tells spaces apart from space_to_json, and read it in space_from_json")
+def the_space_is_written_down(part: Part) -> None:
+    """The space as plain data is read back as an equal space, so that saved policies know it."""
+    tried = False
+    for codec, _ in action_codecs(part):
+        data = space_to_json(codec.info.space)
+        if data is None:
+            continue
+        tried = True
+        again = space_from_json(json.loads(json.dumps(data)))
+        require(again == codec.info.space, f"{codec.info.space}: it came back as {again}")
+    if not tried:
+        raise NotApplicable("space_to_json returns None: load() has to be given the space")
+
+
+@check("action_codec", hint="let `choices` say how many values each choice has, in the order of the mask's columns")
+def masks_become_columns(part: Part) -> None:
+    """Columns of a mask are taken as they are; no mask allows everything, and another width is refused.
+
+    Each action takes one column of each choice, where the codec says which.
+    """
+    tried = False
+    for codec, actions in action_codecs(part):
+        width, name = codec.mask_width, codec.info.describe()
+        if not width:
+            continue
+        tried = True
+        columns = np.random.default_rng(0).random((ROWS, width)) < 0.5
+        for mask, expected in ((columns, columns), (columns.astype(np.int8), columns), (None, np.ones_like(columns))):
+            found = codec.mask_columns(mask, ROWS)
+            require(
+                found is not None and np.array_equal(found, expected), f"{name}: a mask of its columns became {found}"
+            )
+        taken, counts = codec.mask_taken(_raws(codec, actions)), [count for _, count in codec.choices]
+        if taken is not None:
+            owners = np.repeat(np.arange(len(counts)), counts)
+            inside = taken.shape == (ROWS, len(counts)) and ((taken >= 0) & (taken < width)).all()
+            require(
+                bool(inside) and bool((np.sort(owners[taken], axis=1) == np.arange(len(counts))).all()),
+                f"{name}: mask_taken() must name one column of each choice, found {taken[:1].tolist()} for one action",
+            )
+        for wrong in (np.ones((ROWS, width + 1), bool), np.ones((ROWS + 1, width), bool), "mask"):
+            try:
+                codec.mask_columns(wrong, ROWS)
+            except ActionMaskError as error:
+                require("action" in str(error), f"{name}: the refusal of a mask names no path: {error}")
+            else:
+                require(False, f"{name}: a mask of another form was taken: {np.shape(wrong)}")
+    if not tried:
+        raise NotApplicable("nothing of its actions can be masked")
+
+
+@check("action_codec", hint="ask self.info alone: inside a Tuple or Dict the codec serves a child, with a longer path")
+def nested_actions_are_those_alone(part: Part) -> None:
+    """Inside a Tuple and a Dict it adapts and shows its slice as alone."""
+    for codec, actions in action_codecs(part):
+        space, raw = codec.info.space, _raws(codec, actions)
+        for outer in (spaces.Tuple([spaces.Discrete(2), space]), spaces.Dict({"a": spaces.Discrete(2), "b": space})):
+            whole = action_codec(SpaceInfo.read(outer, "action"), codec.bounds)
+            require(whole.width == 1 + codec.width, f"{outer}: {whole.width} raw values")
+            both = np.concatenate([np.ones((ROWS, 1), raw.dtype), raw], axis=1)
+            adapted = whole.info.split(whole.adapt(both))[1]
+            for one, expected in zip(rows(codec.info, adapted), rows(codec.info, codec.adapt(raw)), strict=True):
+                require(_equal(one, expected), f"{outer}: its part is {one}, alone {expected}")
+            alike(whole.inputs(both)[:, 2:], codec.inputs(raw), f"{outer}: inputs of models")

@@ -1,0 +1,111 @@
+"""Checks of what action distributions draw: the seed decides, and what is taken without exploring is no draw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlcatalog_testing.contract import Part, check, require
+from rlcatalog_testing.examples import observations_of
+from rlcatalog_testing.trials import Trial, alike, chance_trials, trials
+
+Array = np.ndarray[Any, Any]
+
+ROWS = 5
+#: Draws that a centre is compared with, and how many standard errors it may be off.
+DRAWS, ERRORS = 2048, 6.0
+#: Rows that are drawn again: enough to differ by chance, even where few actions are likely.
+MANY = 200
+
+
+@check("action_dist", hint="take no random number in deterministic_sample(); draw in sample()")
+def deterministic_sample_is_no_draw(part: Part) -> None:
+    """What is taken without exploring is the same each time it is asked for."""
+    for trial in trials(part):
+        inputs = np.repeat(trial.inputs(ROWS), 8, axis=0)
+        dist = trial.dist(inputs)
+        first = trial.raw(dist.deterministic_sample())
+        for what, other in (("asked twice", dist), ("of equal inputs", trial.dist(inputs))):
+            alike(trial.raw(other.deterministic_sample()), first, f"{trial}: deterministic_sample() {what}")
+        alike(np.repeat(first[::8], 8, axis=0), first, f"{trial}: deterministic_sample() of equal rows")
+
+
+@check("action_dist", hint="return the mode, or a mean or median that is likely; greedy part by part will do")
+def deterministic_sample_is_likely(part: Part) -> None:
+    """What is taken without exploring is no unlikely action; floats are the mode, the mean or the median."""
+    for trial in trials(part):
+        inputs, every = trial.inputs(ROWS), trial.every_action()
+        best = trial.raw(trial.dist(inputs).deterministic_sample())
+        if every is not None:
+            logp = trial.logp(trial.dist(inputs), best)
+            least = -np.log(len(every)) - 1e-3
+            require(
+                bool((logp >= least).all()),
+                f"{trial}: log probability {logp.min():.4g}: less likely than any of {len(every)} at random",
+            )
+            continue
+        for row, own in zip(inputs, best, strict=True):
+            drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
+            what = _unlike(trial, row, drawn, own)
+            require(what is None, f"{trial}: {own} is unlike what is drawn, around {drawn.mean(axis=0)}: {what}")
+
+
+def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
+    """Say what of an action is unlike the draws: its floats are no centre of them, or its choices are drawn seldom."""
+    same, ways, at = np.ones(len(drawn), bool), 1.0, 0
+    for leaf in trial.codec.leaves:
+        columns = slice(at, at + leaf.width)
+        at += leaf.width
+        piece, own = drawn[:, columns], best[columns]
+        if leaf.raw_kind == "onehot":
+            same, ways = same & (piece.argmax(axis=1) == own.argmax()), ways * leaf.width
+        elif leaf.counts is not None:
+            same, ways = same & (piece == own).all(axis=1), ways * float(np.prod(leaf.counts, dtype=float))
+        elif not (_is_mean_or_median(piece, own) or _is_mode(trial, row, drawn, best, columns)):
+            return f"{own} is neither the mean nor the median of {leaf.info.path}, nor a mode of logp"
+    return None if same.mean() >= 0.4 / ways else f"its choices have the frequency {same.mean():.4g}"
+
+
+def _is_mean_or_median(piece: Array, own: Array) -> bool:
+    """Whether floats are the mean of draws, or their median, but for chance."""
+    slack = 1e-4 + ERRORS * piece.std(axis=0) / np.sqrt(len(piece))
+    margin = ERRORS / 2 / np.sqrt(len(piece))
+    low, high = np.quantile(piece, [0.5 - margin, 0.5 + margin], axis=0)
+    is_mean = (np.abs(own - piece.mean(axis=0)) <= slack).all()
+    return bool(is_mean or ((low - 1e-4 <= own) & (own <= high + 1e-4)).all())
+
+
+def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice) -> bool:
+    """Whether no small step of some columns makes an action likelier; steps are those from one draw to another."""
+    steps = np.zeros((64, len(best)))
+    steps[:, columns] = 0.1 * (drawn[:64, columns] - drawn[64:128, columns])
+    around = (best + np.concatenate([steps, -steps, steps[:1] * 0])).astype(np.float32)
+    with np.errstate(all="ignore"):
+        logp = trial.logp(trial.dist(np.tile(row, (len(around), 1))), around)
+    return bool(np.nanmax(logp) <= logp[-1] + 1e-3)
+
+
+@check("action_dist", hint="draw with the framework's own random numbers: they are what a seed sets and a run keeps")
+def draws_follow_the_seed(part: Part) -> None:
+    """The same seed draws the same actions and another seed others; so do the states that a policy keeps."""
+    for trial in chance_trials(part):
+        dist = trial.dist(trial.inputs(MANY))
+        first, again, other = (_seeded(trial, dist, number) for number in (1, 1, 2))
+        require(np.array_equal(first, again), f"{trial}: seeded with the same number, sample() draws other actions")
+        require(not np.array_equal(first, other), f"{trial}: seeded with another number, sample() draws the same")
+        policy, example = trial.policy, trial.example
+        observations = observations_of(example, MANY)
+        encoded, mask = policy.preprocess(observations), policy.action_mask(observations)
+        state = policy.random_state()
+        first = policy.act_encoded(encoded, mask=mask).raw_action
+        policy.set_random_state(state)
+        again, other = (policy.act_encoded(encoded, mask=mask).raw_action for _ in range(2))
+        same = "with the random state of before, the policy"
+        require(np.array_equal(first, again), f"{trial}: {same} draws other actions")
+        require(not np.array_equal(first, other), f"{trial}: the policy draws the same actions again and again")
+
+
+def _seeded(trial: Trial, dist: Any, number: int) -> Array:
+    trial.seed(number)
+    return trial.raw(dist.sample())
