@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from rlcatalog import Match, NoMatch
+from rlcatalog import ExporterSpec, Match, NoMatch
 from rlcatalog.catalog import Catalog
 from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError, reason, shown
 from rlcatalog.frameworks import default_framework, frameworks
-from rlcatalog.internals import Candidate, candidates, public_index
+from rlcatalog.internals import Candidate, candidates, may_claim
 from rlcatalog.plugins import Component, Request
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
@@ -123,6 +123,7 @@ def keys_are_described(part: Part) -> None:
 
 @check(
     *EVERY,
+    "exporter",
     hint="begin names and keys with your distribution's name, words joined by '_' (a command's by '-'), or enter them"
     " into the public index",
     every_framework=False,
@@ -137,19 +138,11 @@ def names_are_its_own(part: Part) -> None:
     names = [] if declaration.extends or after_its_library else [(component.kind, component.name)]
     struct = part.catalog.registry.config_paths.get(declaration.config or "")
     names += [("config", key.name) for key in keys_of(struct, "")] if struct is not None else []
-    own = _words(component.distribution)
-    foreign = [
-        name
-        for kind, name in names
-        if public_index.provider_of(kind, name) != component.distribution and _words(name)[: len(own)] != own
-    ]
+    names += [("suffix", declaration.suffix)] if isinstance(declaration, ExporterSpec) and declaration.suffix else []
+    foreign = [name for kind, name in names if not may_claim(kind, name, component.distribution)]
     begin = f"{'does' if len(foreign) == 1 else 'do'} not begin with"
-    joined = ("-" if component.kind == "command" else "_").join(own)
-    require(not foreign, f"{', '.join(foreign)} {begin} {joined!r}")
-
-
-def _words(name: str) -> list[str]:
-    return re.split(r"[-_.]+", name.lower())
+    own = component.distribution.replace("-", "-" if component.kind == "command" else "_")
+    require(not foreign, f"{', '.join(foreign)} {begin} {own!r}")
 
 
 @check(
