@@ -8,10 +8,12 @@ import inspect
 import json
 import os
 import re
+import sys
 import types
 import warnings
 from pathlib import Path
 
+import msgspec
 import pages
 import pytest
 import warm
@@ -190,9 +192,11 @@ def test_common_fields_are_documented():
 
 
 @pytest.mark.parametrize("hook", HOOK_RETURNS)
-def test_example_of_a_hook_loads(hook):
+def test_example_of_a_hook_loads(hook, monkeypatch):
     [code] = blocks(sections()[hook], "python")
     module = types.ModuleType("example_of_a_hook")
+    keys = msgspec.defstruct("MapConfig", [("my_plugin_north_up", bool, False)], kw_only=True, frozen=True)
+    monkeypatch.setitem(sys.modules, "my_plugin.config", types.SimpleNamespace(MapConfig=keys))
     exec(code, module.__dict__)
     found = isolated_catalog(PluginEntryPoint(module, "my-plugin"))
     assert [(record.status, record.error) for record in found.plugins] == [("loaded", None)]
