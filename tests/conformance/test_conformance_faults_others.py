@@ -391,7 +391,7 @@ def plugged(monkeypatch, tmp_path):
             entered.extend(hooks["rlcatalog_frameworks"])
         if hasattr(spec, "leave"):
             entered.append(spec)
-        return isolated_catalog(*AROUND, PluginEntryPoint(plugin_of(**hooks), "acme-parts"))
+        return isolated_catalog(*AROUND, PluginEntryPoint(plugin_of(**hooks), "acme"))
 
     _seen.clear()
     _forget()
@@ -418,11 +418,7 @@ OURS = {*CHECKS, "ppo_moves_every_weight"}
 
 
 def found(catalog, names):
-    return [
-        case
-        for case in cases("acme-parts", catalog=catalog)
-        if case.check.name in names and case.part.framework != "tf"
-    ]
+    return [case for case in cases("acme", catalog=catalog) if case.check.name in names and case.part.framework != "tf"]
 
 
 @pytest.mark.parametrize(("name", "fault"), [*FAULTS.items(), *MORE.values()], ids=[*FAULTS, *MORE])
@@ -430,7 +426,7 @@ def test_a_fault_is_found_and_its_plugin_named(plugged, name, fault):
     [case] = found(plugged(fault.part, fault), [name])
     with pytest.raises(ConformanceError, match=fault.says) as error:
         case()
-    assert "acme-parts 1.0" in str(error.value)
+    assert "acme 1.0" in str(error.value)
     cause = error.value.__cause__
     raised = cause is not None and (cause.__cause__ is not None or not isinstance(cause, CatalogError))
     assert raised or case.check.hint in str(error.value)  # what the part's own code raised needs no hint

@@ -47,7 +47,10 @@ def signature(function):
                 "*defaults=None",
             ],
         ),
-        (rlcatalog.load, ["directory", "*observation_space=None", "*action_space=None", "*catalog=None"]),
+        (
+            rlcatalog.load,
+            ["directory", "*framework=None", "*observation_space=None", "*action_space=None", "*catalog=None"],
+        ),
         (rlcatalog.restore_original_dimensions, ["obs", "obs_space", "tensorlib='numpy'"]),
         (ModelV2.__init__, ["self", "obs_space", "action_space", "num_outputs", "model_config", "name", "framework"]),
         (ModelV2.__call__, ["self", "input_dict", "state=None", "seq_lens=None"]),

@@ -16,7 +16,7 @@ from seed_models import DuelingQModel, TorchRNN
 from torch import nn
 
 import rlcatalog
-from rlcatalog import Catalog, Match, ModelCatalog, ModelSpec, NoMatch, Rank
+from rlcatalog import Catalog, ModelCatalog, ModelSpec
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.plugins.discovery import scan
@@ -37,7 +37,7 @@ def observations(space=BOX, n=6, seed=0):
 class RecallConfig(msgspec.Struct, frozen=True, kw_only=True):
     __module__ = "made_up_recall"
 
-    recall_cell: int = 0
+    recall_cell: int | None = None
     recall_head: bool = False
 
 
@@ -103,18 +103,15 @@ def recall(monkeypatch):
     vars(module).update(Recall=Recall, Head=Head, RecallConfig=RecallConfig)
     monkeypatch.setitem(sys.modules, "made_up_recall", module)
 
-    def when(key):
-        return lambda r: Match(Rank.SPECIFIC, f"{key} is set") if r.config[key] else NoMatch(f"{key} is not set")
-
     config = "made_up_recall:RecallConfig"
     specs = [
-        ModelSpec("recall", {"torch": "made_up_recall:Recall"}, "a cell", match=when("recall_cell"), config=config,
+        ModelSpec("recall", {"torch": "made_up_recall:Recall"}, "a cell", switch="recall_cell", config=config,
                   slot="memory"),
-        ModelSpec("recall_head", {"torch": "made_up_recall:Head"}, "a layer", match=when("recall_head"), config=config,
+        ModelSpec("recall_head", {"torch": "made_up_recall:Head"}, "a layer", switch="recall_head", config=config,
                   slot="head"),
     ]  # fmt: skip
     BUILT.clear()
-    point = PluginEntryPoint(plugin_of(rlcatalog_models=specs), "made-up-recall")
+    point = PluginEntryPoint(plugin_of(rlcatalog_models=specs), "recall")
     return Catalog([*scan(), point], environ={"RLCATALOG_STRICT_PLUGINS": "1"})
 
 
@@ -138,7 +135,7 @@ def test_a_memory_holds_its_trunk_and_is_built_after_it(recall):
     assert model.trunk.num_outputs == 8
     assert model.trunk.outputs is None  # logits and value belong to the outermost part
     found = policy.explain().as_dict()
-    assert (found["memory"]["chosen"], found["memory"]["distribution"]) == ("recall", "made-up-recall")
+    assert (found["memory"]["chosen"], found["memory"]["distribution"]) == ("recall", "recall")
     assert found["memory"]["config_keys"] == ["recall_cell", "recall_head"]
     assert found["head"]["chosen"] is None
     # Acting and training, as with any recurrent model; parameters of the trunk are the memory's.
@@ -180,7 +177,9 @@ def test_without_their_keys_neither_is_chosen(recall):
     assert type(policy.model) is FullyConnectedNetwork
     found = policy.explain().as_dict()["memory"]
     assert found["chosen"] is None
-    assert ("recall", "recall_cell is not set") in [(c["name"], c["reason"]) for c in found["candidates"]]
+    assert ("recall", "recall_cell is not set; to choose it: recall_cell=True") in [
+        (c["name"], c["reason"]) for c in found["candidates"]
+    ]
 
 
 def test_a_recurrent_trunk_is_refused_by_a_memory(recall):

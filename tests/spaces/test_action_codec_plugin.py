@@ -277,10 +277,6 @@ def test_a_kind_has_one_codec(kind):
     else:  # of two strangers neither is first
         assert f"{kind!r} is claimed by one and two" in said["two"]
         assert kind not in action_codecs()
-        points = [PluginEntryPoint(PLUGIN, "one"), PluginEntryPoint(plugin_of(rlcatalog_action_codecs=[other]), "two")]
-        with pytest.warns(rlcatalog.errors.PluginWarning):
-            isolated_catalog(*PARTS, *points, prefer=["one"])
-        assert "Other" not in action_codecs()[kind]
 
 
 def test_whoever_loses_a_codec_keeps_the_rest():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcatalog.errors import AmbiguousChoiceError, ConfigError, SavedPolicyError, UnknownNameError, nearest, shown
+from rlcatalog.errors import AmbiguousChoiceError, ConfigError, SavedPolicyError
 from rlcatalog.internals import may_claim, public_index
 from rlcatalog.plugins import Component
 from rlcatalog_export.contract import Runner
@@ -29,13 +29,7 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
         MissingPluginError: The package that brings it is not usable here.
     """
     if format is not None:
-        try:
-            return catalog.registry.get("exporter", format)
-        except UnknownNameError:
-            names = sorted(component.name for component in exporters(catalog))
-            raise UnknownNameError(
-                f"Unknown format {shown(format)}.{nearest(format, names)} Known: {', '.join(names)}."
-            ) from None
+        return catalog.registry.get("exporter", format)
     known = exporters(catalog)
     found = by_suffix(known, path)
     if found is None:
