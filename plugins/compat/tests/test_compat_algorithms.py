@@ -39,7 +39,7 @@ def test_ppo_takes_rllibs_arguments():
     register_env("guess", Guess)
     trainer = ppo.PPOTrainer({**SMALL, "env_config": {"n": 3}}, "guess")
     assert trainer.train()["timesteps_total"] == 16
-    assert trainer.policy is trainer.get_policy()
+    assert trainer.policy.model is trainer.get_policy().model
     assert trainer.config.rollout_length == 8
     assert trainer.compute_single_action(np.zeros(2, np.float32)) in range(3)
     trainer.stop()

@@ -71,3 +71,41 @@ def _carried(policy: Policy, state: Any) -> Any:
         )
     memory = tuple(part[None].astype(own.dtype) for part, own in zip(found, began.memory, strict=True))
     return began._replace(memory=memory)
+
+
+class PolicyFace:
+    """A policy that answers to RLlib's names as well.
+
+    Args:
+        policy: The policy; all that is not named here is asked of it.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def get_initial_state(self) -> list[Any]:
+        """Return the memory at the start of an episode, arrays without a batch axis; none for a model without."""
+        began = self._policy.initial_state(1)
+        return [] if began is None else EpisodeState(began)
+
+    def compute_single_action(
+        self,
+        obs: Any = None,
+        state: Any = None,
+        *,
+        prev_action: Any = None,
+        prev_reward: Any = None,
+        info: Any = None,
+        explore: bool | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, list[Any], dict[str, Any]]:
+        """Return the action for one observation, the memory after it, and further outputs; see `act`."""
+        return act(self._policy, obs, state, prev_action, prev_reward, explore is not False)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_policy":  # a copy asks before there is one
+            raise AttributeError(name)
+        return getattr(self._policy, name)
+
+    def __repr__(self) -> str:
+        return repr(self._policy)

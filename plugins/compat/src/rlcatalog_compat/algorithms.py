@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import math
 import os
@@ -14,32 +13,39 @@ from typing import Any
 
 from rlcatalog import default_catalog
 from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError
-from rlcatalog_compat.acting import act
+from rlcatalog_compat.acting import PolicyFace, act
 from rlcatalog_compat.helpers import EnvContext
 
 _ENVS: dict[str, Callable[..., Any]] = {}
 
 #: Keys of RLlib's that say how work is spread over processes or reported: without meaning in one process.
 _WITHOUT_EFFECT = frozenset({
-    "_enable_learner_api", "_enable_rl_module_api", "batch_mode", "callbacks", "compress_observations",
-    "create_env_on_driver", "disable_env_checking", "eager", "eager_max_retraces", "eager_tracing", "enable_connectors",
-    "enable_rl_module_and_learner", "evaluation_config", "evaluation_duration", "evaluation_duration_unit",
-    "evaluation_interval", "evaluation_num_episodes", "evaluation_num_workers", "experimental_enable_rl_module_api",
-    "horizon", "ignore_worker_failures", "log_level", "min_iter_time_s", "min_sample_timesteps_per_iteration",
-    "min_time_s_per_iteration", "monitor", "no_done_at_end", "num_cpus_for_driver", "num_cpus_per_env_runner",
-    "num_cpus_per_worker", "num_env_runners", "num_gpus", "num_gpus_per_env_runner", "num_gpus_per_worker",
-    "num_rollout_workers", "num_workers", "render_env", "shuffle_sequences", "simple_optimizer", "soft_horizon",
-    "stop", "tf_session_args", "timesteps_per_iteration", "use_critic", "use_gae", "vf_clip_param",
+    "_enable_learner_api", "_enable_new_api_stack", "_enable_rl_module_api", "always_attach_evaluation_results",
+    "batch_mode", "callbacks", "callbacks_class", "checkpoint_trainable_policies_only", "compress_observations",
+    "count_steps_by", "create_env_on_driver", "disable_env_checking", "eager", "eager_max_retraces", "eager_tracing",
+    "enable_connectors", "enable_env_runner_and_connector_v2", "enable_rl_module_and_learner", "evaluation_config",
+    "evaluation_duration", "evaluation_duration_unit", "evaluation_interval", "evaluation_num_episodes",
+    "evaluation_num_workers", "experimental_enable_rl_module_api", "export_native_model_files", "horizon",
+    "ignore_env_runner_failures", "ignore_worker_failures", "in_evaluation", "keep_per_episode_custom_metrics",
+    "log_level", "log_sys_usage", "logger_config", "max_num_env_runner_restarts", "metrics_num_episodes_for_smoothing",
+    "min_iter_time_s", "min_sample_timesteps_per_iteration", "min_time_s_per_iteration", "monitor", "no_done_at_end",
+    "num_cpus_for_driver", "num_cpus_per_env_runner", "num_cpus_per_learner", "num_cpus_per_worker", "num_env_runners",
+    "num_gpus", "num_gpus_per_env_runner", "num_gpus_per_learner", "num_gpus_per_worker", "num_learners",
+    "num_rollout_workers", "num_workers", "recreate_failed_workers", "render_env", "restart_failed_env_runners",
+    "restart_failed_sub_environments", "shuffle_sequences", "simple_optimizer", "soft_horizon", "stop",
+    "tf_session_args", "timesteps_per_iteration", "use_critic", "use_gae", "vf_clip_param",
 })  # fmt: skip
 
 #: Keys of RLlib's that are not served, why, and the values that ask for nothing else than what is done here.
 _NOT_SERVED: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "action_space": ("spaces are the environment's; wrap the environment to give it others", ()),
     "clip_actions": ("the model key action_bounds says how actions come into their bounds: clip or affine", (False,)),
     "entropy_coeff_schedule": ("the coefficient is the same throughout: entropy_coeff", ()),
     "exploration_config": ("actions are drawn from the distribution", ({}, {"type": "StochasticSampling"})),
     "input": ("recorded data is read by rlcatalog_compat.offline; training on it is behaviour cloning", ("sampler",)),
     "multiagent": ("several agents are trained by RLlib over rlcatalog-rllib; this PPO trains one", ({},)),
     "normalize_actions": ("the model key action_bounds says how actions come into their bounds: clip or affine", ()),
+    "observation_space": ("spaces are the environment's; wrap the environment to give it others", ()),
     "optimizer": ("it is Adam, with the learning rate lr", ({},)),
     "policies": ("several agents are trained by RLlib over rlcatalog-rllib; this PPO trains one", ({},)),
 }
@@ -80,10 +86,10 @@ def _environment(env: Any, vector: Any = "sync") -> Any:
     return _Creator(known, vector == "async") if callable(known) else known
 
 
-class PPO:
-    """PPO under RLlib's constructor: `PPO(config, env)` or `PPO(env=..., config=...)`.
+class Algorithm:
+    """An algorithm under RLlib's constructor, the base of `PPO` and `A2C`: `PPO(config, env)` or `PPO(env=..., ...)`.
 
-    It trains by `rlcatalog_ppo.PPO`, whose attributes it shows as its own.
+    It trains by rlcatalog_ppo's algorithm of that name, whose attributes it shows as its own.
 
     Args:
         config: RLlib's config, or its builder. A call of `train` takes at least `train_batch_size` steps, in whole
@@ -101,18 +107,21 @@ class PPO:
     """
 
     #: Its name in rlcatalog_ppo.
-    _name = "PPO"
+    _name = ""
 
     def __init__(self, config: Any = None, env: Any = None, logger_creator: Any = None, **kwargs: Any) -> None:
         if isinstance(config, str) or (env is not None and isinstance(env, Mapping)):
             raise ConfigError("The config comes first here, as in RLlib: say env=... and config=... by name.")
+        if not self._name:
+            raise ConfigError(f"Algorithm is the base of the algorithms. Make one of them: {', '.join(_ALGORITHMS)}.")
         given = {**(config.to_dict() if hasattr(config, "to_dict") else config or {}), **kwargs}
         env = given.pop("env", None) if env is None else env
         given.pop("env", None)
         explore = given.pop("explore", True)
         self._explore = True if explore is None else bool(explore)
-        self._env = _environment(env, given.get("vector"))
-        self._algorithm = _own_class(self._name)(env=self._env, config=self._own(given))
+        config = self._own(given)
+        self._env = _environment(env, config.get("vector"))
+        self._algorithm = _own_class(self._name)(env=self._env, config=config)
 
     def _own(self, given: Mapping[str, Any]) -> dict[str, Any]:
         idle = sorted(key for key in given if key in _WITHOUT_EFFECT)
@@ -129,6 +138,7 @@ class PPO:
                 raise NotServedError(f"{type(self).__name__}: {key}={value!r} is not served: {why}.")
         if "vf_share_layers" in found:  # where RLlib 0.8 had it
             found["model"] = {**found.get("model", {}), "vf_share_layers": found.pop("vf_share_layers")}
+        found = _renamed(found)
         steps = found.pop("train_batch_size", None)
         if found.get("rollout_fragment_length") == "auto":
             del found["rollout_fragment_length"]
@@ -152,8 +162,8 @@ class PPO:
         return result
 
     def get_policy(self, policy_id: str = "default_policy") -> Any:
-        """Return the policy."""
-        return self._algorithm.policy
+        """Return the policy, which answers to RLlib's `get_initial_state` and `compute_single_action` as well."""
+        return PolicyFace(self._algorithm.policy)
 
     def compute_single_action(
         self,
@@ -213,15 +223,17 @@ class PPO:
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], env: Any = None) -> Any:
-        """Return an algorithm that goes on from what `save` wrote.
+        """Return an algorithm that goes on from what `save` wrote; of `Algorithm`, the one that wrote it.
 
         Args:
             path: The folder.
             env: The environment, where it was no id of Gymnasium.
 
         Raises:
-            SavedPolicyError: There is no checkpoint, or it is damaged.
+            SavedPolicyError: There is no checkpoint, it is damaged, or another algorithm wrote it.
         """
+        if not cls._name:
+            cls = get_trainable_cls(_written_by(path))
         made = cls.__new__(cls)
         made._explore, made._env = True, _environment(env)
         made._algorithm = _own_class(cls._name).restore(path, env=made._env)
@@ -237,10 +249,16 @@ class PPO:
         )
 
 
+class PPO(Algorithm):
+    """Proximal policy optimisation, trained by `rlcatalog_ppo.PPO`."""
+
+    _name = "PPO"
+
+
 PPOTrainer = PPO
 
 
-class A2CTrainer(PPO):
+class A2CTrainer(Algorithm):
     """Advantage actor-critic, trained by `rlcatalog_ppo.A2C`; its rollouts are as long as RLlib's unless given."""
 
     _name = "A2C"
@@ -251,60 +269,7 @@ class A2CTrainer(PPO):
 
 A2C = A3CTrainer = A3C = A2CTrainer
 
-
-class PPOConfig:
-    """RLlib's builder of configs: each method takes keys and returns the builder."""
-
-    def __init__(self, algo_class: Any = None) -> None:
-        self._keys: dict[str, Any] = {"env_config": {}, "model": {}}
-
-    def environment(self, env: Any = None, *, env_config: Mapping[str, Any] | None = None, **kwargs: Any) -> PPOConfig:
-        """Set the environment."""
-        if env is not None:
-            self._keys["env"] = env
-        if env_config is not None:
-            self._keys["env_config"] = dict(env_config)
-        return self._with(kwargs)
-
-    def framework(self, framework: str | None = None, **kwargs: Any) -> PPOConfig:
-        """Set the framework."""
-        return self._with({**kwargs, **({} if framework is None else {"framework": framework})})
-
-    def training(self, **kwargs: Any) -> PPOConfig:
-        """Set keys of training; those of `model` are added to the ones set before."""
-        model = kwargs.pop("model", None)
-        if model is not None:
-            self._keys["model"] = {**self._keys["model"], **model}
-        return self._with(kwargs)
-
-    def debugging(self, **kwargs: Any) -> PPOConfig:
-        """Set the seed."""
-        return self._with(kwargs)
-
-    rollouts = env_runners = resources = reporting = evaluation = callbacks = api_stack = experimental = debugging
-    rl_module = fault_tolerance = exploration = checkpointing = learners = python_environment = offline_data = debugging
-    multi_agent = debugging
-
-    def update_from_dict(self, config: Mapping[str, Any]) -> PPOConfig:
-        """Set keys."""
-        return self._with(config)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the keys that were set, `env_config` and `model` among them in any case."""
-        return copy.deepcopy(self._keys)
-
-    def __getitem__(self, key: str) -> Any:
-        return self._keys[key]
-
-    def build(self, env: Any = None, **kwargs: Any) -> PPO:
-        """Return the algorithm."""
-        return PPO(config=self.to_dict(), env=env)
-
-    build_algo = build
-
-    def _with(self, keys: Mapping[str, Any]) -> PPOConfig:
-        self._keys |= keys
-        return self
+_ALGORITHMS: dict[str, type[Algorithm]] = {"PPO": PPO, "A2C": A2CTrainer}
 
 
 #: RLlib's dictionary to start from: here each key has its default where it is missing, but for the two that scripts
@@ -312,22 +277,48 @@ class PPOConfig:
 DEFAULT_CONFIG: dict[str, Any] = {"env_config": {}, "model": {}}
 
 
-def get_trainable_cls(name: str) -> type:
+def get_trainable_cls(name: str) -> type[Algorithm]:
     """Return an algorithm's class by RLlib's name.
 
     Raises:
         ConfigError: It is not served.
     """
-    known = {"PPO": PPO, "A2C": A2CTrainer}
-    if name not in known:
-        raise ConfigError(f"Algorithm {name!r} is not served; there are: {', '.join(known)}.")
-    return known[name]
+    if name not in _ALGORITHMS:
+        raise ConfigError(f"Algorithm {name!r} is not served; there are: {', '.join(_ALGORITHMS)}.")
+    return _ALGORITHMS[name]
+
+
+def _renamed(given: dict[str, Any]) -> dict[str, Any]:
+    """Return keys of RLlib's that rlcatalog_ppo has in another form under its names.
+
+    Raises:
+        NotServedError: Rewards are to be replaced by their signs.
+    """
+    found = dict(given)
+    clip = found.pop("clip_rewards", None)
+    if clip is True:
+        raise NotServedError(
+            "clip_rewards=True replaces rewards by their signs, which is not served. For rewards that are whole numbers"
+            " clip_rewards=1.0 is the same; for others wrap the environment in gymnasium.wrappers.TransformReward."
+        )
+    if clip:
+        found["reward_clip"] = float(clip)
+    if found.pop("remote_worker_envs", False):
+        found["vector"] = "async"
+    if found.pop("use_kl_loss", True) is False:
+        found["kl_coeff"] = 0.0
+    return found
 
 
 def _own_class(name: str) -> Any:
     """Return the class of one of rlcatalog's algorithms."""
     default_catalog().registry.explain_missing(name, "rlcatalog-ppo")
     return getattr(importlib.import_module("rlcatalog_ppo"), name)
+
+
+def _written_by(path: str | os.PathLike[str]) -> str:
+    """Return the name of the algorithm that wrote a checkpoint."""
+    return str(importlib.import_module("rlcatalog_ppo.checkpoints").read(path)[1].get("algorithm"))
 
 
 def _new_folder(name: str, iteration: int) -> Path:

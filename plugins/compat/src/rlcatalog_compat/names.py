@@ -63,12 +63,12 @@ _TORCH_TENSORS = (
     " minimize_and_clip sequence_mask set_torch_seed softmax_cross_entropy_with_logits"
 )
 _DISTS = "Categorical MultiCategorical SlateMultiCategorical DiagGaussian SquashedGaussian Beta Deterministic Dirichlet"
-_FACES = "PPO PPOTrainer PPOConfig DEFAULT_CONFIG"
 _UNITS = (
     "a layer inside rlcatalog-attention, whose weights lie otherwise; use GTrXLNet or use_attention as a whole, or"
     " PyTorch's and Keras' own attention layers"
 )
 _BY_NAME = "get_trainable_cls"
+_BUILDER = (_OWN + "builder", "PPOConfig")
 _Q_TF, _Q_TORCH = _OWN + "q_models.tf", _OWN + "q_models.torch"
 _NOISY = "noisy layers are not served; leave use_noisy out"
 _GRAPH = "code for the graphs and sessions of TensorFlow 1; here models run eagerly or in a tf.function"
@@ -299,18 +299,19 @@ MODULES: dict[str, Module] = {
     ),
     "rllib.agents.dqn.distributional_q_tf_model": _served("0.8–1.13", (_Q_TF, "DistributionalQTFModel")),
     "rllib.agents.dqn.dqn_torch_model": _served("0.8–1.13", (_Q_TORCH, "DQNTorchModel")),
-    "rllib.agents.ppo": _served("0.8–1.13", (_OWN + "algorithms", "PPOTrainer PPOConfig DEFAULT_CONFIG")),
-    "rllib.agents.ppo.ppo": _served("0.8–1.13", (_OWN + "algorithms", "PPOTrainer PPOConfig DEFAULT_CONFIG")),
+    "rllib.agents.ppo": _served("0.8–1.13", (_OWN + "algorithms", "PPOTrainer DEFAULT_CONFIG"), _BUILDER),
+    "rllib.agents.ppo.ppo": _served("0.8–1.13", (_OWN + "algorithms", "PPOTrainer DEFAULT_CONFIG"), _BUILDER),
     "rllib.agents.registry": _served(
         "0.8–1.13", (_OWN + "algorithms", f"get_trainer_class={_BY_NAME} get_agent_class={_BY_NAME}")
     ),
-    "rllib.algorithms": _served("2.9–2.60"),
+    "rllib.algorithms": _served("2.9–2.60", (_OWN + "algorithms", "Algorithm")),
+    "rllib.algorithms.algorithm": _served("2.9–2.60", (_OWN + "algorithms", "Algorithm")),
     "rllib.algorithms.a2c": _served("2.9–2.9", (_OWN + "algorithms", "A2C")),
     "rllib.algorithms.dqn": _served("2.9–2.60"),
     "rllib.algorithms.dqn.distributional_q_tf_model": _served("2.9–2.60", (_Q_TF, "DistributionalQTFModel")),
     "rllib.algorithms.dqn.dqn_torch_model": _served("2.9–2.60", (_Q_TORCH, "DQNTorchModel")),
-    "rllib.algorithms.ppo": _served("2.9–2.60", (_OWN + "algorithms", "PPO PPOConfig")),
-    "rllib.algorithms.ppo.ppo": _served("2.9–2.60", (_OWN + "algorithms", "PPO PPOConfig")),
+    "rllib.algorithms.ppo": _served("2.9–2.60", (_OWN + "algorithms", "PPO"), _BUILDER),
+    "rllib.algorithms.ppo.ppo": _served("2.9–2.60", (_OWN + "algorithms", "PPO"), _BUILDER),
     # --- environments ---
     "rllib.env": _served("0.8–2.60", (_OWN + "helpers", "EnvContext"), refused={"MultiAgentEnv": _AGENTS}),
     "rllib.env.env_context": _served("0.8–2.60", (_OWN + "helpers", "EnvContext")),

@@ -1,0 +1,119 @@
+"""RLlib's builder of configs."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlcatalog_compat.algorithms import PPO
+
+
+def _setter(*places: str) -> Callable[..., PPOConfig]:
+    """Return a method that sets the keys it is given.
+
+    Args:
+        *places: Names of the arguments that may be given without one.
+    """
+
+    def set_keys(self: PPOConfig, *args: Any, **kwargs: Any) -> PPOConfig:
+        if len(args) > len(places):
+            raise TypeError(f"expected at most {len(places)} arguments without a name, found {len(args)}: {args}.")
+        return self._with({**dict(zip(places, args, strict=False)), **kwargs})
+
+    return set_keys
+
+
+class PPOConfig:
+    """RLlib's builder of configs: each method takes keys and returns the builder.
+
+    Keys are attributes as well: `config.lr = 1e-4` sets one, and one that was not set has rlcatalog_ppo's default.
+    """
+
+    _keys: dict[str, Any]
+
+    def __init__(self, algo_class: Any = None) -> None:
+        object.__setattr__(self, "_keys", {"env_config": {}, "model": {}})
+
+    def environment(self, env: Any = None, *, env_config: Mapping[str, Any] | None = None, **kwargs: Any) -> PPOConfig:
+        """Set the environment."""
+        if env is not None:
+            self._keys["env"] = env
+        if env_config is not None:
+            self._keys["env_config"] = dict(env_config)
+        return self._with(kwargs)
+
+    def framework(self, framework: str | None = None, **kwargs: Any) -> PPOConfig:
+        """Set the framework."""
+        return self._with({**kwargs, **({} if framework is None else {"framework": framework})})
+
+    def training(self, **kwargs: Any) -> PPOConfig:
+        """Set keys of training; those of `model` are added to the ones set before."""
+        model = kwargs.pop("model", None)
+        if model is not None:
+            self._keys["model"] = {**self._keys["model"], **model}
+        return self._with(kwargs)
+
+    debugging = rollouts = env_runners = resources = reporting = evaluation = experimental = rl_module = _setter()
+    fault_tolerance = exploration = learners = python_environment = offline_data = multi_agent = debugging
+    callbacks = _setter("callbacks_class")
+    api_stack = _setter("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2")
+    checkpointing = _setter("export_native_model_files", "checkpoint_trainable_policies_only")
+
+    def update_from_dict(self, config_dict: Mapping[str, Any]) -> PPOConfig:
+        """Set keys; those of `model` are added to the ones set before."""
+        return self.training(**config_dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the keys that were set, `env_config` and `model` among them in any case."""
+        return copy.deepcopy(self._keys)
+
+    def copy(self, copy_frozen: bool | None = None) -> PPOConfig:
+        """Return a copy that can be changed by itself.
+
+        Args:
+            copy_frozen: Accepted for RLlib's signature; a config is never frozen.
+        """
+        return copy.deepcopy(self)
+
+    def build(self, env: Any = None, **kwargs: Any) -> PPO:
+        """Return the algorithm."""
+        return PPO(config=self.to_dict(), env=env)
+
+    build_algo = build
+
+    def _with(self, keys: Mapping[str, Any]) -> PPOConfig:
+        self._keys.update(keys)
+        return self
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a key that was set, or its default in rlcatalog_ppo; `default` where it has none there."""
+        return getattr(self, key, default)
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        self._keys[key] = value
+
+    def __getattr__(self, key: str) -> Any:
+        # Asked only for what is no method. A copy asks before there are keys.
+        keys = self.__dict__.get("_keys", {})
+        if key in keys:
+            return keys[key]
+        if not key.startswith("_"):
+            own = importlib.import_module("rlcatalog_ppo.config").PPOConfig
+            name = own.aliases.get(key, key)
+            if name in own.__struct_fields__:
+                return getattr(own(), name)
+        raise AttributeError(f"PPOConfig: {key!r} was not set, and rlcatalog_ppo has no default for it.")
+
+    def __getitem__(self, key: str) -> Any:
+        try:
+            return getattr(self, key)
+        except AttributeError as error:
+            raise KeyError(str(error)) from None
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._keys[key] = value
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys

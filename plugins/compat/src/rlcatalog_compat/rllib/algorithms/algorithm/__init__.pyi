@@ -1,0 +1,1 @@
+from rlcatalog_compat.algorithms import Algorithm as Algorithm
