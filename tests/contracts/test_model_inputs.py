@@ -75,6 +75,44 @@ def test_a_tensorflow_model_takes_observations_as_arrays(space, keys):
         np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
 
 
+PARTS = spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(-1, 1, (2,)), c=spaces.Tuple([spaces.MultiDiscrete([2, 3])]))
+TAKEN = {"a": np.array([0, 2]), "b": np.array([[0.5, 0.25], [-1, 1]], np.float32), "c": (np.array([[1, 2], [0, 0]]),)}
+#: By hand, the keys in their order.
+LAID_OUT = [[1, 0, 0, 0.5, 0.25, 0, 1, 0, 0, 1], [0, 0, 1, -1, 1, 1, 0, 1, 0, 0]]
+
+
+@frameworks
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_a_model_takes_the_parts_of_observations_as_arrays(framework, use_lstm):
+    tensor = torch.as_tensor if framework == "torch" else tf.constant
+    encoded = ModelCatalog.get_preprocessor_for_space(PARTS).observation_space
+    model = ModelCatalog.get_model_v2(encoded, TWO, 2, {**SMALL, "use_lstm": use_lstm}, framework)
+    state = [tensor(np.zeros((2, 4), np.float32)) for _ in range(2 * use_lstm)]
+    lengths = tensor(np.ones(2, np.int32))
+    flat = np.array(LAID_OUT, np.float32)
+    expected = np.asarray(model({"obs": tensor(flat)}, state, lengths)[0].numpy(force=True) if framework == "torch"
+                          else model({"obs": tensor(flat)}, state, lengths)[0])  # fmt: skip
+    for obs in (TAKEN, flat):
+        given = {"obs": obs}
+        outputs, _ = model(given, state, lengths)
+        np.testing.assert_allclose(outputs.detach() if framework == "torch" else outputs, expected, rtol=1e-5)
+        assert given["obs"] is obs
+
+
+@frameworks
+def test_a_users_model_sees_tensors(framework):
+    base, is_tensor = (TorchModelV2, torch.is_tensor) if framework == "torch" else (TFModelV2, tf.is_tensor)
+
+    class Seer(base):
+        def forward(self, input_dict, state, seq_lens):
+            obs, flat = input_dict["obs"], input_dict["obs_flat"]
+            assert all(map(is_tensor, (obs["a"], obs["b"], obs["c"][0], flat)))
+            np.testing.assert_array_equal(flat, np.array(LAID_OUT, np.float32))
+            return flat[:, :2], state
+
+    Seer(ModelCatalog.get_preprocessor_for_space(PARTS).observation_space, TWO, 2, {}, "seer")({"obs": TAKEN})
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (4, 5, 3), (2, 2, 2, 2)], ids=str)
 def test_what_a_users_tensorflow_model_sees_of_an_array_is_flat(shape):
     class Seer(TFModelV2):

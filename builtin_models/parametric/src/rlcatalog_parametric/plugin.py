@@ -23,9 +23,10 @@ def match(request: Request) -> Match | NoMatch:
             return NoMatch("the observation has neither an action mask nor embeddings of the actions")
         if request.preprocessor is None:
             return NoMatch("takes encoded observations")
-        for other in ("custom_model", "custom_preprocessor"):
-            if config[other] is not None:
-                return NoMatch(f"there is a {other}; use_parametric=True reads {' and '.join(found)} all the same")
+        if config["custom_preprocessor"] is not None:
+            return NoMatch("there is a custom_preprocessor, which encodes the observation as a whole")
+        if config["custom_model"] is not None:
+            return NoMatch(f"there is a custom_model; use_parametric=True reads {' and '.join(found)} all the same")
     why = " and ".join(found) or "use_parametric is set"
     return Match(Rank.SPECIFIC if wanted or key is not None else Rank.GENERIC, why)
 

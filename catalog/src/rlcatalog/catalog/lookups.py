@@ -44,9 +44,11 @@ def find_resolution(
     framework = slots.framework(framework, custom_model, *names.components)
     whole, action = SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action")
     key = mask_key(whole, action, values["action_mask_key"])
-    # A custom model sees what the environment emits; any other finds the mask in its output, not in its input.
+    # A custom model or preprocessor sees what the environment emits; any other model finds the mask in its output,
+    # not in its input.
     steps = () if key is None else mask_steps(whole, key)
-    seen = whole if key is None or custom_model is not None else whole.without(*steps)
+    whole_seen = key is None or custom_model is not None or values["custom_preprocessor"] is not None
+    seen = whole if whole_seen else whole.without(*steps)
     request = Request(seen, action, values.read_only(), framework, catalog=catalog, mask_key=key)
     choices = {"preprocessor": slots.preprocessor(request, pins), "filter": slots.filter(request, pins)}
     preprocessor = catalog.preprocessor_for(request.obs, values, pins=pins)

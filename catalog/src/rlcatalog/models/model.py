@@ -125,7 +125,8 @@ class ModelV2:
         """Run the model on a batch.
 
         Args:
-            input_dict: At least `"obs"`: encoded observations `[B, *obs_space.shape]`. Not changed.
+            input_dict: At least `"obs"`: encoded observations `[B, *obs_space.shape]`, or a structure of those of a
+                Dict's or Tuple's parts; arrays become tensors. Not changed.
             state: State tensors; missing, they are taken from `"state_in_0"`, `"state_in_1"`, …
             seq_lens: Sequence lengths; missing, `input_dict["seq_lens"]`.
 
@@ -138,6 +139,8 @@ class ModelV2:
         own = self._rlcatalog
         # The copy keeps a forward() that changes its input from changing the caller's.
         inputs = dict(input_dict) if own.unclaimed is None else own.unclaimed.of(input_dict, own.ops)
+        if isinstance(inputs["obs"], np.ndarray):
+            inputs["obs"] = own.as_tensors(self, inputs["obs"])
         if not state:
             state = _states_in(inputs) if "state_in_0" in inputs else []
         if seq_lens is None:
@@ -155,7 +158,8 @@ class ModelV2:
                 inputs.setdefault("obs_flat", obs)
                 inputs["obs"] = own.preprocessor.restore(obs, own.ops)
             elif "obs_flat" not in inputs:
-                inputs["obs_flat"] = laid_out(own.preprocessor, obs, own.ops)
+                inputs["obs"] = own.as_tensors(self, obs)
+                inputs["obs_flat"] = laid_out(own.preprocessor, inputs["obs"], own.ops)
         elif "obs_flat" not in inputs:
             inputs["obs_flat"] = obs if own.is_vector else own.flat(obs)
         if own.has_context:

@@ -59,6 +59,10 @@ class TorchInside(Inside):
             for name, tensor in state.items():
                 tensor.copy_(torch.as_tensor(np.array(weights[name]), dtype=tensor.dtype))
 
+    def as_tensors(self, model: Any, obs: Any, like: Any = None) -> Any:
+        """Return observations with each NumPy array a tensor on the model's device."""
+        return super().as_tensors(model, obs, next(model.parameters(), None))
+
     def flatten(self, obs: torch.Tensor) -> torch.Tensor:
         """Return a tensor as [B, size]."""
         return obs.reshape(obs.shape[0], math.prod(obs.shape[1:]))  # -1 fits no empty batch
