@@ -58,7 +58,7 @@ def test_slices_and_joins():
         SampleBatch.concat_samples([batch, SampleBatch(obs=np.zeros((1, 2)))])
 
 
-def test_sequences_are_not_cut():
+def test_sequences_keep_their_states():
     batch = SampleBatch(obs=np.arange(5), seq_lens=np.array([2, 3]), state_in_0=np.array([[1.0], [2.0]]))
     assert batch.count == 5
     assert SampleBatch({"obs": np.arange(6), "seq_lens": [2, 3]}, _zero_padded=True).count == 6
@@ -66,8 +66,10 @@ def test_sequences_are_not_cut():
     assert later["seq_lens"].tolist() == [3]
     assert later["state_in_0"].tolist() == [[2.0]]
     assert batch.slice(0, 2)["state_in_0"].tolist() == [[1.0]]
-    with pytest.raises(ConfigError, match="cuts through a sequence"):
-        batch.slice(1, 5)
+    through = batch.slice(1, 5)
+    assert through["obs"].tolist() == [1, 2, 3, 4]
+    assert through["seq_lens"].tolist() == [1, 3]
+    assert through["state_in_0"].tolist() == [[1.0], [2.0]]
 
 
 def test_copies_are_apart():

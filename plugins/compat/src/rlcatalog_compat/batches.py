@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from rlcatalog.errors import ConfigError
+from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog_compat.compression import packed, unpacked
 from rlcatalog_compat.constants import DEFAULT_POLICY_ID
+from rlcatalog_compat.sequences import padded
 from rlcatalog_compat.spaces import leaves
 
 
@@ -17,7 +21,14 @@ class SampleBatch(dict[str, Any]):
     """Columns of a trajectory by name, one row per time step.
 
     Columns are arrays, tensors, or structures of such; lists become arrays. `"seq_lens"` and `"state_in_0"` and so on
-    have one row per sequence and are left out where rows are counted.
+    have one row per sequence and are left out where rows are counted. `"dones"` are the `"terminateds"` where there are
+    none.
+
+    Attributes:
+        accessed_keys: Names of the columns that were read.
+        added_keys: Names of the columns that were set beside those given to the constructor.
+        deleted_keys: Names of the columns that were deleted.
+        get_interceptor: What each column passes through when it is read, once; or None.
 
     Args:
         *args: What a dict is made of.
@@ -46,6 +57,11 @@ class SampleBatch(dict[str, Any]):
         self.time_major = kwargs.pop("_time_major", None)
         self.zero_padded = kwargs.pop("_zero_padded", False)
         self.max_seq_len = kwargs.pop("_max_seq_len", None)
+        self.accessed_keys: set[str] = set()
+        self.added_keys: set[str] = set()
+        self.deleted_keys: set[str] = set()
+        self.get_interceptor: Callable[[Any], Any] | None = None
+        self.intercepted_values: dict[str, Any] = {}
         super().__init__(*args, **kwargs)
         for name, column in self.items():
             if isinstance(column, list) and name != self.INFOS:
@@ -56,11 +72,40 @@ class SampleBatch(dict[str, Any]):
             return self.slice(key.start or 0, len(self) if key.stop is None else key.stop)
         if key == "is_training":  # models of older layouts read it as a column
             return self.is_training if "is_training" not in self.keys() else super().__getitem__(key)
-        return super().__getitem__(key)
+        if key == self.DONES and key not in self:
+            key = self.TERMINATEDS
+        value = super().__getitem__(key)
+        self.accessed_keys.add(key)
+        if self.get_interceptor is None:
+            return value
+        if key not in self.intercepted_values:
+            self.intercepted_values[key] = self.get_interceptor(value)
+        return self.intercepted_values[key]
+
+    def __setitem__(self, key: str, column: Any) -> None:
+        if key not in self:
+            self.added_keys.add(key)
+        self.intercepted_values.pop(key, None)
+        super().__setitem__(key, column)
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        self.deleted_keys.add(key)
+        self.intercepted_values.pop(key, None)
+
+    def __reduce__(self) -> Any:  # a dict is filled before it has attributes
+        return SampleBatch, (dict(self),), vars(self) | {"get_interceptor": None, "intercepted_values": {}}
+
+    def set_get_interceptor(self, fn: Callable[[Any], Any] | None) -> None:
+        """Set what each column passes through when it is read, once; None: nothing."""
+        self.get_interceptor, self.intercepted_values = fn, {}
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a column, or the default."""
-        return self[key] if key in self or key == "is_training" else default
+        try:
+            return self[key]
+        except KeyError:
+            return default
 
     @property
     def is_training(self) -> Any:
@@ -102,39 +147,53 @@ class SampleBatch(dict[str, Any]):
 
     def copy(self, shallow: bool = False) -> SampleBatch:
         """Return a copy; without `shallow` the arrays are copied too."""
-        same = {name: _map(lambda x: x if shallow else _copied(x), column) for name, column in self.items()}
-        return self._like(same)
+        same = self._like({name: _map(lambda x: x if shallow else _copied(x), x) for name, x in self.items()})
+        same.added_keys, same.deleted_keys = set(self.added_keys), set(self.deleted_keys)
+        same.accessed_keys = set(self.accessed_keys)
+        return same
 
     def slice(self, start: int, end: int) -> SampleBatch:
         """Return the rows from `start` up to `end`.
 
-        Raises:
-            ConfigError: The batch holds sequences and the cut goes through one of them.
+        A sequence that the cut goes through is cut, too. It keeps the state of its own first row, as in RLlib, even if
+        that row is cut off.
         """
-        columns = {name: _map(lambda leaf: leaf[start:end], self[name]) for name in self._rows()}
+        columns = {name: _map(lambda leaf: leaf[start:end], column) for name, column in self._per_row()}
         lengths = super().get(self.SEQ_LENS)
         if lengths is not None and len(lengths):
-            ends = np.cumsum([int(length) for length in lengths]).tolist()
-            starts = [0, *ends[:-1]]
-            if start not in [*starts, ends[-1]] or min(end, ends[-1]) not in [0, *ends]:
-                raise ConfigError(f"slice({start}, {end}) cuts through a sequence; sequences end at {ends}.")
-            first, last = (
-                sum(e <= start for e in ends),
-                sum(s < end for s in starts),
-            )
-            for name in self.keys() - self._rows():
-                columns[name] = _map(lambda leaf: leaf[first:last], self[name])
+            ends = np.cumsum([self.max_seq_len if self.zero_padded else int(length) for length in lengths])
+            starts = np.concatenate([[0], ends[:-1]])
+            kept = np.flatnonzero((ends > start) & (starts < end))
+            first, last = (int(kept[0]), int(kept[-1]) + 1) if len(kept) else (0, 0)
+            for name in self.keys() - columns.keys():
+                columns[name] = _map(lambda leaf: leaf[first:last], super().__getitem__(name))
+            # Padding stands behind a sequence's rows, so what is left of those is what the cut has not passed.
+            row_ends = starts + np.asarray([int(length) for length in lengths])
+            left = np.minimum(row_ends, end) - np.maximum(starts, start)
+            columns[self.SEQ_LENS] = np.maximum(left[first:last], 0).astype(np.int32)
         return self._like(columns)
 
     def split_by_episode(self, key: str | None = None) -> list[SampleBatch]:
-        """Return one batch per episode: where `"eps_id"` changes, or behind each end."""
-        name = key or (self.EPS_ID if self.EPS_ID in self else None)
-        if name is not None:
-            ids = np.asarray(self[name])
+        """Return one batch per episode.
+
+        Args:
+            key: `"eps_id"`, which changes between episodes, or `"dones"`, which ends them, by `"terminateds"` or
+                `"truncateds"` where there are no `"dones"`; None: the first of them that there is.
+
+        Raises:
+            ConfigError: The key is another one.
+            KeyError: There is no such column.
+        """
+        if key not in (None, self.EPS_ID, self.DONES):
+            raise ConfigError(f"split_by_episode: expected 'eps_id', 'dones' or None; found {key!r}.")
+        if key == self.EPS_ID or (key is None and self.EPS_ID in self):
+            ids = np.asarray(super().__getitem__(self.EPS_ID))
             cuts = (np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist()
         else:
-            ended = self[self.DONES if self.DONES in self else self.TERMINATEDS]
-            cuts = [place + 1 for place in np.flatnonzero(np.asarray(ended)).tolist()]
+            ended = np.asarray(self[self.DONES], bool)
+            if self.TRUNCATEDS in self and self.DONES not in self:
+                ended = ended | np.asarray(self[self.TRUNCATEDS], bool)
+            cuts = (np.flatnonzero(ended) + 1).tolist()
         edges = sorted({0, *cuts, self.count})
         return [self.slice(a, b) for a, b in pairwise(edges)]
 
@@ -178,6 +237,58 @@ class SampleBatch(dict[str, Any]):
             found[name] = np.asarray(rows if len(rows) > 1 else rows[0])[None]
         return SampleBatch(found)
 
+    def size_bytes(self) -> int:
+        """Return how many bytes the columns take."""
+        return sum(getattr(leaf, "nbytes", None) or sys.getsizeof(leaf) for leaf in leaves(dict(self)))
+
+    def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> SampleBatch:
+        """Pad each sequence with zeros to `max_seq_len` rows, in place, and return the batch.
+
+        Args:
+            max_seq_len: Rows of a sequence afterwards.
+            exclude_states: Accepted for RLlib's signature; states have one row per sequence, and none is padded.
+
+        Raises:
+            ConfigError: There are no `"seq_lens"`, or a longer one.
+        """
+        lengths = super().get(self.SEQ_LENS)
+        if lengths is None or max(lengths, default=0) > max_seq_len:
+            raise ConfigError(f"right_zero_pad: expected seq_lens of up to {max_seq_len}, found {lengths}.")
+        for name, column in self._per_row():
+            self[name] = _map(lambda leaf: padded(leaf, lengths, max_seq_len), column)
+        self.zero_padded, self.max_seq_len = True, max_seq_len
+        return self
+
+    def to_device(self, device: Any, framework: str = "torch", pin_memory: bool = False, **kwargs: Any) -> SampleBatch:
+        """Make the columns tensors of PyTorch on a device, in place, and return the batch.
+
+        Raises:
+            NotServedError: The framework is another one, as in RLlib.
+        """
+        if framework != "torch":
+            raise NotServedError(f"to_device: serves framework='torch', found {framework!r}.")
+        convert = importlib.import_module("rlcatalog_compat.tensors.torch").convert_to_torch_tensor
+        for name, column in self.items():
+            self[name] = convert(column, device, pin_memory)
+        return self
+
+    def compress(self, bulk: bool = False, columns: Iterable[str] = ("obs", "new_obs")) -> SampleBatch:
+        """Compress columns of arrays, in place, and return the batch.
+
+        Args:
+            bulk: Whether a column is compressed as a whole, instead of row by row.
+            columns: Their names.
+        """
+        for name in self.keys() & set(columns):
+            self[name] = _map(lambda leaf: packed(leaf, bulk), self[name])
+        return self
+
+    def decompress_if_needed(self, columns: Iterable[str] = ("obs", "new_obs")) -> SampleBatch:
+        """Undo `compress`, in place, and return the batch."""
+        for name in self.keys() & set(columns):
+            self[name] = _map(unpacked, self[name])
+        return self
+
     def _row(self, column: str, step: int, space: Any) -> Any:
         """Return one value of a column; zeros before the start, and of the next observation behind the end."""
         if column == self.OBS and step >= self.count and self.NEXT_OBS in self:
@@ -190,14 +301,20 @@ class SampleBatch(dict[str, Any]):
         """Return the names of the columns that have one row per step."""
         return [name for name in self.keys() if name != self.SEQ_LENS and not name.startswith("state_in_")]
 
+    def _per_row(self) -> list[tuple[str, Any]]:
+        """Return these columns with their names, as they are stored."""
+        return [(name, super(SampleBatch, self).__getitem__(name)) for name in self._rows()]
+
     def _like(self, columns: Mapping[str, Any]) -> SampleBatch:
-        return SampleBatch(
+        made = SampleBatch(
             columns,
             _is_training=self._is_training,
             _time_major=self.time_major,
             _zero_padded=self.zero_padded,
             _max_seq_len=self.max_seq_len,
         )
+        made.get_interceptor = self.get_interceptor
+        return made
 
 
 class MultiAgentBatch:
@@ -273,6 +390,4 @@ def _joined(columns: list[Any]) -> Any:
 
 
 def _torch_cat(columns: list[Any]) -> Any:
-    import importlib
-
     return importlib.import_module("torch").cat(columns)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
+
+from rlcatalog.errors import ConfigError
 
 NullContextManager = contextlib.nullcontext
 
@@ -103,3 +106,42 @@ force_tuple = partial(force_list, to_tuple=True)
 def pretty_print(result: Mapping[str, Any]) -> str:
     """Return a result as indented text."""
     return json.dumps(result, indent=2, default=str)
+
+
+def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
+    """Return the object that a config describes.
+
+    Args:
+        cls: The class, made where the config names none; a dict or text stands for the config itself.
+        config: An object of the class, which is returned; or what to make, alone or under `"type"` among its arguments:
+            a key of the class's `__type_registry__`, a callable, `"module.Class"`, or a name in the class's module.
+        **kwargs: Further arguments, which take the place of the config's; `_args` is the list of those without a name.
+
+    Raises:
+        ConfigError: There is nothing of that name.
+    """
+    if config is None and isinstance(cls, dict | str):
+        cls, config = None, cls
+    if isinstance(cls, type) and isinstance(config, cls):
+        return config
+    given = {**config, **kwargs} if isinstance(config, Mapping) else {"type": config, **kwargs}
+    wanted = given.pop("type", None)
+    if wanted is False:
+        return False
+    made = _constructor(cls, wanted)
+    return made(*force_list(given.pop("_args", None)), **given)
+
+
+def _constructor(cls: Any, wanted: Any) -> Any:
+    registry = getattr(cls, "__type_registry__", {})
+    if isinstance(wanted, str):
+        home, _, name = wanted.rpartition(".")
+        known = registry.get(wanted, registry.get("".join(filter(str.isalnum, wanted.lower()))))
+        try:
+            known = known or getattr(importlib.import_module(home or cls.__module__), name)
+        except (ImportError, AttributeError):
+            raise ConfigError(
+                f"from_config: expected 'module.Class' or one of {sorted(map(str, registry))}, found {wanted!r}."
+            ) from None
+        return known
+    return cls if wanted is None else registry.get(wanted, wanted)

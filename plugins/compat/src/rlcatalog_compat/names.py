@@ -135,8 +135,11 @@ MODULES: dict[str, Module] = {
     ),
     "rllib.models.torch.modules": _served(
         "0.8–2.60",
-        (_OWN + "layers.torch", "SkipConnection"),
+        (_OWN + "layers.torch", "SkipConnection ConvTranspose2DStack"),
         refused={"GRUGate MultiHeadAttention RelativeMultiHeadAttention": _UNITS, "NoisyLayer": _NOISY},
+    ),
+    "rllib.models.torch.modules.convtranspose2d_stack": _served(
+        "1.13–2.9", (_OWN + "layers.torch", "ConvTranspose2DStack")
     ),
     "rllib.models.torch.modules.skip_connection": _served("0.8–2.60", (_OWN + "layers.torch", "SkipConnection")),
     "rllib.models.torch.recurrent_net": _served("0.8–2.60", (_TORCH, "RecurrentNetwork LSTMWrapper")),
@@ -184,8 +187,12 @@ MODULES: dict[str, Module] = {
     "rllib.models.tf.recurrent_net": _served(
         "0.8–2.60", (_TF, "RecurrentNetwork LSTMWrapper"), refused={"Keras_LSTMWrapper": _KERAS}
     ),
-    "rllib.models.tf.recurrent_tf_modelv2": _served("0.8–0.8", (_TF, "RecurrentTFModelV2 RecurrentNetwork")),
-    "rllib.models.tf.recurrent_tf_model_v2": _served("0.8–0.8", (_TF, "RecurrentTFModelV2 RecurrentNetwork")),
+    "rllib.models.tf.recurrent_tf_modelv2": _served(
+        "0.8–0.8", (_TF, "RecurrentTFModelV2 RecurrentNetwork"), (_OWN + "restoring", "add_time_dimension")
+    ),
+    "rllib.models.tf.recurrent_tf_model_v2": _served(
+        "0.8–0.8", (_TF, "RecurrentTFModelV2 RecurrentNetwork"), (_OWN + "restoring", "add_time_dimension")
+    ),
     "rllib.models.tf.tf_action_dist": _served(
         "0.8–2.60",
         ("rlcatalog", "ActionDistribution"),
@@ -200,7 +207,11 @@ MODULES: dict[str, Module] = {
     "rllib.models.tf.visionnet_v2": _served("0.8–0.8", (_TF, "VisionNetwork")),
     # --- policy and evaluation: what models read ---
     "rllib.policy": _served("0.8–2.60"),
-    "rllib.policy.rnn_sequencing": _served("0.8–2.60", (_OWN + "restoring", "add_time_dimension")),
+    "rllib.policy.rnn_sequencing": _served(
+        "0.8–2.60",
+        (_OWN + "restoring", "add_time_dimension"),
+        (_OWN + "sequences", "chop_into_sequences pad_batch_to_sequences_of_same_size"),
+    ),
     "rllib.policy.sample_batch": _served(
         "0.8–2.60",
         (_OWN + "batches", f"{_COLUMNS} concat_samples convert_ma_batch_to_sample_batch"),
@@ -250,6 +261,7 @@ MODULES: dict[str, Module] = {
         (_OWN + "frameworks", f"{_IMPORTS} get_activation_fn get_variable tf_function"),
         (_OWN + "hints", "TensorType TensorStructType TensorShape"),
     ),
+    "rllib.utils.from_config": _served("0.8–2.60", (_OWN + "helpers", "from_config")),
     "rllib.utils.numpy": _served(
         "0.8–2.60",
         ("rlcatalog", "one_hot"),
@@ -258,13 +270,15 @@ MODULES: dict[str, Module] = {
     ),
     "rllib.utils.sgd": _served("0.8–2.60", (_OWN + "arrays", "standardized")),
     "rllib.utils.spaces": _served("0.8–2.60"),
+    "rllib.utils.spaces.flexdict": _served("0.8–2.60", (_OWN + "spaces", "FlexDict")),
     "rllib.utils.spaces.repeated": _served("0.8–2.60", ("rlcatalog.spaces", "Repeated")),
     "rllib.utils.spaces.simplex": _served("0.8–2.60", ("rlcatalog.spaces", "Simplex")),
     "rllib.utils.spaces.space_utils": _served(
         "0.8–2.60",
         (
             _OWN + "spaces",
-            "batch flatten_space flatten_to_single_ndarray get_base_struct_from_space get_original_space unbatch",
+            "batch convert_element_to_space_type flatten_space flatten_to_single_ndarray get_base_struct_from_space"
+            " get_original_space unbatch",
         ),
     ),
     "rllib.utils.tf_ops": _served(

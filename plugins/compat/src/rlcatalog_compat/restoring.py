@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from rlcatalog import restore_original_dimensions as _restore
-from rlcatalog.frameworks import frameworks, ops_of
+from rlcatalog.frameworks import frameworks, ops_of, tensor_ops
 from rlcatalog_compat.spaces import leaves
 
 _LIBRARIES = {"tensorflow": "tf"}
@@ -48,15 +50,22 @@ def add_time_dimension(
     """Give padded rows their time axis.
 
     Args:
-        padded_inputs: `[S * T, ...]`, padded to equal lengths.
+        padded_inputs: `[S * T, ...]`, padded to equal lengths; a NumPy array is returned as one without a framework,
+            and as a tensor of the framework's otherwise, as in RLlib.
         seq_lens: Lengths `[S]`; or `max_seq_len`.
-        framework: Accepted for RLlib's signature; the tensor tells.
+        framework: `"torch"`, `"tf"` or `"np"`, of a NumPy array; a tensor tells.
         time_major: Whether time comes first.
         max_seq_len: T, as RLlib 1 wants it.
 
     Returns:
         `[S, T, ...]`, or `[T, S, ...]`.
     """
+    if isinstance(padded_inputs, np.ndarray):
+        if framework not in ("torch", "tf", "tf2", "tfe"):
+            steps = max_seq_len or len(padded_inputs) // max(len(seq_lens), 1)
+            rows = padded_inputs.reshape(-1, steps, *padded_inputs.shape[1:])
+            return rows.swapaxes(0, 1) if time_major else rows
+        padded_inputs = tensor_ops("torch" if framework == "torch" else "tf").tensor(padded_inputs)
     if max_seq_len is not None and not time_major:
         return ops_of(padded_inputs).rows(padded_inputs, (max_seq_len, *padded_inputs.shape[1:]))
     add = frameworks()[_library_of(padded_inputs)].load("add_time_dimension")

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Dict, Discrete, MultiDiscrete, Space, Tuple
 
+from rlcatalog.errors import ObservationError, UnsupportedSpaceError
+
 
 def get_base_struct_from_space(space: Space[Any]) -> Any:
     """Return a space's tree: dicts for Dict, tuples for Tuple, spaces at the leaves."""
@@ -50,7 +52,7 @@ def flatten_to_single_ndarray(input_: Any) -> np.ndarray[Any, Any]:
 def unbatch(batches_struct: Any) -> list[Any]:
     """Return a structure of batches as a list of structures, one per row."""
     rows = len(next(leaves(batches_struct)))
-    return [_map(lambda leaf, row=row: leaf[row], batches_struct) for row in range(rows)]
+    return [map_leaves(lambda leaf, row=row: leaf[row], batches_struct) for row in range(rows)]
 
 
 def batch(list_of_structs: list[Any], individual_items_already_have_batch_1: bool = False) -> Any:
@@ -66,6 +68,43 @@ def batch(list_of_structs: list[Any], individual_items_already_have_batch_1: boo
     return _rebuild(first, joined)
 
 
+def convert_element_to_space_type(element: Any, sampled_element: Any) -> Any:
+    """Return a value with the dtypes of a sample of its space.
+
+    Args:
+        element: A value, or a structure of such.
+        sampled_element: A sample, in the same structure.
+
+    Raises:
+        ObservationError: A number stands where the sample is an array with axes.
+    """
+    samples = leaves(sampled_element)
+    return map_leaves(lambda value: _like(value, next(samples)), element)
+
+
+def _like(value: Any, sample: Any) -> Any:
+    if isinstance(sample, np.ndarray):
+        if sample.ndim and not isinstance(value, np.ndarray):
+            raise ObservationError(f"expected an array of shape {sample.shape}, found {value!r}.")
+        return np.asarray(value, sample.dtype)
+    if isinstance(sample, int | np.integer) and isinstance(value, float | np.floating) and float(value).is_integer():
+        return type(sample)(value)
+    return value
+
+
+class FlexDict(Dict):
+    """A Dict whose keys can be set later: `space["key"] = Box(...)`; they stand in the order in which they were set.
+
+    Args:
+        spaces: Key → space; or as keyword arguments.
+    """
+
+    def __setitem__(self, key: str, value: Space[Any]) -> None:
+        if not isinstance(value, Space):
+            raise UnsupportedSpaceError(f"FlexDict[{key!r}]: expected a space, found {value!r}.")
+        self.spaces[key] = value
+
+
 def one_hot_widths(space: Space[Any]) -> list[int] | None:
     """Return the numbers of choices of a Discrete or MultiDiscrete, one after the other; None of any other space."""
     if isinstance(space, Discrete):
@@ -73,7 +112,8 @@ def one_hot_widths(space: Space[Any]) -> list[int] | None:
     return [int(n) for n in np.ravel(space.nvec)] if isinstance(space, MultiDiscrete) else None
 
 
-def _map(function: Any, struct: Any) -> Any:
+def map_leaves(function: Any, struct: Any) -> Any:
+    """Return a structure with each leaf what the function makes of it, in the order of `leaves`."""
     return _rebuild(struct, map(function, leaves(struct)))
 
 

@@ -159,3 +159,47 @@ class Swish(nn.Module):
     def forward(self, input_tensor: Tensor) -> Tensor:
         """Map element by element."""
         return input_tensor * torch.sigmoid(self._beta * input_tensor)
+
+
+class ConvTranspose2DStack(nn.Module):
+    """A dense layer and transposed convolutions that make images of vectors: `[B, input_size]` → a distribution.
+
+    Args:
+        input_size: Width of the input.
+        filters: `(channels, kernel, stride)` of each transposed convolution, the channels of its input.
+        initializer: `"default"` for Glorot's uniform values, or a callable that fills a weight in place.
+        bias_init: Initial value of the biases.
+        activation_fn: Activation between the convolutions, a name or a callable.
+        output_shape: Channels, height and width of the images.
+    """
+
+    def __init__(
+        self,
+        *,
+        input_size: int,
+        filters: Sequence[tuple[int, int, int]] = ((1024, 5, 2), (128, 5, 2), (64, 6, 2), (32, 6, 2)),
+        initializer: Any = "default",
+        bias_init: float = 0,
+        activation_fn: Any = "relu",
+        output_shape: Sequence[int] = (3, 64, 64),
+    ) -> None:
+        super().__init__()
+        fill = nn.init.xavier_uniform_ if initializer in ("default", None) else initializer
+        channels = [width for width, _, _ in filters]
+        self.output_shape = tuple(output_shape)
+        layers: list[nn.Module] = [nn.Linear(input_size, channels[0]), nn.Unflatten(1, (channels[0], 1, 1))]
+        for place, (width, kernel, stride) in enumerate(filters):
+            following = [*channels[1:], self.output_shape[0]][place]
+            layers.append(nn.ConvTranspose2d(width, following, kernel, stride))
+            layers += _activation(activation_fn) if place < len(filters) - 1 else []
+        for layer in layers:
+            if isinstance(layer, nn.Linear | nn.ConvTranspose2d):
+                fill(layer.weight)
+                assert layer.bias is not None
+                nn.init.constant_(layer.bias, bias_init)
+        self._model = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> torch.distributions.Distribution:
+        """Return normal distributions of deviation 1 around the images, each image one event."""
+        mean = self._model(x).reshape(-1, *self.output_shape)
+        return torch.distributions.Independent(torch.distributions.Normal(mean, 1), len(self.output_shape))

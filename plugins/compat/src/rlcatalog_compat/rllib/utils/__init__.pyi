@@ -27,6 +27,7 @@ from . import error as error
 from . import explained_variance as explained_variance
 from . import filter as filter
 from . import framework as framework
+from . import from_config as from_config
 from . import numpy as numpy
 from . import sgd as sgd
 from . import spaces as spaces

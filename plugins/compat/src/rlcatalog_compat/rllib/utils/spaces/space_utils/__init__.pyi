@@ -1,4 +1,5 @@
 from rlcatalog_compat.spaces import batch as batch
+from rlcatalog_compat.spaces import convert_element_to_space_type as convert_element_to_space_type
 from rlcatalog_compat.spaces import flatten_space as flatten_space
 from rlcatalog_compat.spaces import flatten_to_single_ndarray as flatten_to_single_ndarray
 from rlcatalog_compat.spaces import get_base_struct_from_space as get_base_struct_from_space

@@ -1,0 +1,1 @@
+from rlcatalog_compat.helpers import from_config as from_config

@@ -1,0 +1,1 @@
+from rlcatalog_compat.spaces import FlexDict as FlexDict
