@@ -24,7 +24,7 @@ settings.register_profile("same", derandomize=True)
 settings.register_profile("random")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-pytest_plugins = ["frameworks", "learning", "overheads", "scheduling", "shared"]  # tests/support
+pytest_plugins = ["frameworks", "grids", "learning", "overheads", "scheduling", "shared"]  # tests/support
 
 
 @pytest.fixture(autouse=True, scope="session")

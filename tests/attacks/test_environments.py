@@ -158,6 +158,7 @@ def test_a_faulty_step_is_named(pools, how, kind):
     assert said in text
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("how", "kind"), kinds(RESETS))
 @pytest.mark.parametrize("at", [1, 2], ids=["first", "next"])
 def test_a_faulty_reset_is_named(pools, how, kind, at):

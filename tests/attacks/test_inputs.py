@@ -85,6 +85,7 @@ def test_what_is_no_number_is_refused_after_the_first_observation(name, kind):
         assert np.isfinite(codec.encode_batch([put(space.sample())])).all()
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     "spoiled", ["text", b"text", None, 3, 1.5, 1j, {"a": 1}, {1, 2}, np.datetime64(1, "s")], ids=str
 )
@@ -299,6 +300,7 @@ def counted(codec):
     return [] if codec.counts is None else list(enumerate(codec.counts))
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("name", [*ACTIONS, *DEPENDENT])
 def test_stored_actions_that_are_none_are_refused(name, framework):

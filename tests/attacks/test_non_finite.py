@@ -59,6 +59,7 @@ def observations(rows, seed=0):
     return [PARTS.sample() for _ in range(rows)]
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("way", WAYS)
 def test_an_observation_that_is_no_number_is_named_by_row_and_leaf(framework, way):

@@ -45,6 +45,7 @@ def test_a_broken_part_is_refused_under_its_name(fault, framework):
     assert NAME in said or "Planted" in said, said
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("kind", ["model", "memory", "head", "action_dist", "preprocessor", "filter"])
 def test_the_parts_that_faults_are_made_of_are_sound(kind, framework):

@@ -110,6 +110,7 @@ def by_hand(space, raw, bounds):
     return np.clip(value, low, high)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(("space", "config"), ACTION_SPACES, ids=lambda value: str(value)[:30])
 def test_every_action_lies_in_its_space_and_its_raw_form_keeps_its_density(catalog, framework, space, config):

@@ -62,6 +62,7 @@ def play(policy, obs, steps=3, between=lambda: None):
     return step
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize(("framework", "device"), [("torch", "cpu"), ("tf", "/cpu:0")])
 def test_memories_and_images_move_in_the_middle_of_an_episode(kind, framework, device):

@@ -84,6 +84,7 @@ def check_slope(policy, batch):
     torch.testing.assert_close(quotient, slope, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", list(EVERY_ACTION))
 def test_every_distribution_serves_every_precision(kind, dtype):

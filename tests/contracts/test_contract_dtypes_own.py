@@ -190,6 +190,7 @@ def test_recurrent_models_of_ones_own(dtype):
 # --- training --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("way", ["converted", "default"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("memory", ["none", "lstm"])

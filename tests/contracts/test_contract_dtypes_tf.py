@@ -179,6 +179,7 @@ def test_a_trunk_of_ones_own_below_ours(config, precision):
         check(rlcatalog.build(DOUBLE, NESTED, {"custom_model": model, **config}), np.float32)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("precision", ["float64", "float16", "mixed_float16"])
 @pytest.mark.parametrize("config", [{}, LSTM], ids=["fcnet", "lstm"])
 def test_our_own_models_are_as_they_were(config, precision):

@@ -75,6 +75,7 @@ def silent(base):
     return type("Silent", (base,), {"inner_models": lambda self: {}})
 
 
+@pytest.mark.grid
 @both
 @pytest.mark.parametrize("around", [renamed, concealed, silent])
 @pytest.mark.parametrize("kind", ["memory", "head"])
@@ -119,6 +120,7 @@ def by_the_trunk(base):
     )
 
 
+@pytest.mark.grid
 @both
 @pytest.mark.parametrize("around", [by_itself, by_super, by_the_trunk])
 @pytest.mark.parametrize("kind", ["memory", "head"])

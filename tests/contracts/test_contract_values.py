@@ -28,6 +28,7 @@ MODELS = {
 }  # fmt: skip
 
 
+@pytest.mark.grid
 @both
 @pytest.mark.parametrize("model", MODELS)
 def test_values_are_those_of_acting_and_change_nothing(framework, model):
@@ -81,6 +82,7 @@ MASKED = Dict({"cart": BOX, "action_mask": Box(0, 1, (3,), np.int8)})
 BOTH = Dict({**LISTED.spaces, **MASKED.spaces})
 
 
+@pytest.mark.grid
 @both
 @pytest.mark.parametrize("memory", ["none", "lstm"])
 @pytest.mark.parametrize("space", [LISTED, MASKED, BOTH])

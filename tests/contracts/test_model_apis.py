@@ -129,6 +129,7 @@ def dueling_by_hand(weights, features):
     return features @ wv + bv + advantages - advantages.mean(axis=1, keepdims=True)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("over", OVER)
 def test_q_values_are_the_value_and_the_centred_advantages(framework, over):
@@ -142,6 +143,7 @@ def test_q_values_are_the_value_and_the_centred_advantages(framework, over):
     np.testing.assert_allclose(q, dueling_by_hand(model.get_weights(), array(output)), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("over", OVER)
 def test_a_single_q_value_reads_features_and_action(framework, over):
@@ -172,6 +174,7 @@ def gradients(model, read):
     return {name: None if g is None else np.asarray(g) for name, g in zip(variables, found, strict=True)}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("over", OVER)
 def test_gradients_reach_every_weight(framework, over):
@@ -187,6 +190,7 @@ def test_gradients_reach_every_weight(framework, over):
         assert [name for name, g in found.items() if g is None or not np.abs(g).max() > 0] == []
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("over", OVER)
 @pytest.mark.parametrize(("interface", "action_space"), [(DUELING, THREE), (SINGLE_Q, PAIR)])
 def test_both_frameworks_agree_on_copied_weights(over, interface, action_space):
@@ -204,6 +208,7 @@ def test_both_frameworks_agree_on_copied_weights(over, interface, action_space):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("over", MEMORIES)
 def test_a_memorys_state_passes_through(framework, over):

@@ -46,6 +46,7 @@ def custom(framework, announced):
     return Custom
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("number", [np.int64, np.int32, np.uint8, int])
 def test_num_outputs_is_a_plain_integer_however_it_is_given(framework, number):

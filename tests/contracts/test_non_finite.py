@@ -24,6 +24,7 @@ def observations(rows, bad=()):
     return obs
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize(("space", "config"), KINDS.values(), ids=KINDS)
 def test_an_observation_that_is_no_number_is_no_action(framework, space, config):
@@ -38,6 +39,7 @@ def test_an_observation_that_is_no_number_is_no_action(framework, space, config)
     assert np.isfinite(policy.act(observations(6)).logp).all()
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize(
     "config", [{}, {"use_lstm": True, "lstm_use_prev_action": True}, {"use_attention": True}], ids=str

@@ -249,6 +249,7 @@ class TFTimeMajor(TFOwnRNN):
 TIME_MAJOR = {"torch": TorchTimeMajor, "tf": TFTimeMajor}
 
 
+@pytest.mark.grid
 @FRAMEWORKS
 @pytest.mark.parametrize("lengths", [[4, 4, 4], [5, 1, 2]])
 def test_a_time_major_model_gives_each_row_its_own_value(framework, lengths):

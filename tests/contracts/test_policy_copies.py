@@ -54,6 +54,7 @@ def same(one, other):
     np.testing.assert_array_equal(one.preprocess(obs), other.preprocess(obs))
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("name", CONFIGS)
 def test_copies_act_alike_and_own_their_numbers(name, framework, tmp_path):

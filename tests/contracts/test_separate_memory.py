@@ -115,6 +115,7 @@ def in_order(steps, lengths, pick):
     return np.concatenate([np.stack([pick(step)[i] for step in steps[:n]]) for i, n in enumerate(lengths)])
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_it_is_two_nets_side_by_side(memory, framework):

@@ -88,6 +88,7 @@ def seen_by_hand(past, steps, shape, offset, initial):
     return found
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize(("shift", "steps", "axis"), SHIFTS, ids=str)
 def test_a_model_sees_the_states_its_shift_names(framework, shift, steps, axis):

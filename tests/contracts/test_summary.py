@@ -66,6 +66,7 @@ _FIRST = ("no_final_linear", "visionnet, apart", "complex_input, apart", "lstm, 
 DRAWN = [lookup if lookup in _FIRST else pytest.param(lookup, marks=pytest.mark.attack) for lookup in LOOKUPS]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("lookup", LOOKUPS)
 def test_weights_are_counted_before_anything_is_built(lookup, framework):

@@ -129,6 +129,7 @@ def by_hand(space, episode, t):
     return np.concatenate([np.asarray(part, np.float64).reshape(-1) for part in seen])
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("kind", ACTIONS)
 def test_a_model_sees_what_happened(framework, kind):

@@ -32,6 +32,7 @@ def transitions(n=8, actions=3, seed=0):
     return dqn.Batch(obs, rng.integers(actions, size=n), reward, discount, next_obs, mask)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("dueling", [True, False])
 def test_dqn_values_settle_at_reward_plus_what_the_target_network_says(framework, dueling):

@@ -73,6 +73,7 @@ def drawn(policy, scale, framework):
     return {"dist_inputs": params, "raw_action": raw}
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_a_density_of_another_rounding_agrees_and_a_wrong_one_does_not(name, framework):

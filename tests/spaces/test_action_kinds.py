@@ -39,6 +39,7 @@ def array(tensor):
     return np.asarray(tensor.detach() if hasattr(tensor, "detach") else tensor)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_sample_lies_in_the_space(kind, framework):
     space, config = kind
@@ -64,6 +65,7 @@ def rows(space, batch, n):
     return [np.asarray(batch[i]) if isinstance(space, gym.spaces.Box) else batch[i] for i in range(n)]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("n", [1, 7])
 def test_what_is_stored_scores_the_same(kind, framework, n):
@@ -126,6 +128,7 @@ def test_ppo_learns_from_it(kind):
 # --- masks -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("name", MASKED)
 def test_no_forbidden_action_reaches_the_environment(name, framework):
@@ -155,6 +158,7 @@ def test_ppo_trains_under_masks(name):
     algo.stop()
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("name", MASKED)
 def test_masks_leave_the_distribution_over_what_is_allowed(name, framework):

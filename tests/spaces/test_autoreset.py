@@ -93,6 +93,7 @@ def alone(policy, number, steps):
     return found, last
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("model", "framework"), CASES)
 @modes
 def test_the_obvious_loop_is_that_of_single_environments(model, framework, mode):

@@ -51,6 +51,7 @@ CASES = {
 }
 
 
+@pytest.mark.grid
 @both
 @pytest.mark.parametrize(("action", "values", "text"), CASES.values(), ids=CASES)
 def test_an_action_outside_of_the_space_is_refused(framework, action, values, text):

@@ -103,6 +103,7 @@ def same_but_for_rows(empty, full):
         assert len(two) == 2
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(("obs_space", "action_space", "config"), PARTS.values(), ids=PARTS)
 def test_a_policy_takes_no_rows(framework, obs_space, action_space, config):
@@ -138,6 +139,7 @@ def test_a_policy_takes_no_rows(framework, obs_space, action_space, config):
         assert tuple(values.shape) == (0,)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(("space", "config"), ALL_ACTIONS.values(), ids=ALL_ACTIONS)
 def test_distributions_action_codecs_take_no_rows(framework, space, config):

@@ -155,6 +155,7 @@ def rows_of(space, action):
     ]  # fmt: skip
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("which", ["one", "all", "beside floats"])
 def test_a_policy_draws_every_value_of_the_space_and_no_other(framework, which, tmp_path):

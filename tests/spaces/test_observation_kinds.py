@@ -39,6 +39,7 @@ def test_the_kinds_are_all_there_is():
     assert found >= set(READ.values())
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_a_policy_acts_on_it(kind, framework):
     space, config = kind

@@ -55,6 +55,7 @@ def same(space, one, other, exactly):
     return one.dtype == other.dtype and np.array_equal(one, other)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("bounds", ["clip", "affine"])
 @pytest.mark.parametrize("name", KINDS)
 def test_every_action_of_the_space_comes_back(name, bounds):
@@ -81,6 +82,7 @@ UNIQUE = [(name, "clip") for name in KINDS if "relaxed" not in name]
 UNIQUE += [(name, "affine") for name, _ in UNIQUE if name.startswith(("box", "dict", "tuple"))]
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize(("name", "bounds"), UNIQUE)
 def test_what_was_done_scores_as_what_was_drawn(name, bounds, framework):

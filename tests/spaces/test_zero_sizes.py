@@ -33,6 +33,7 @@ def test_an_action_without_values_is_refused_by_name(part):
             rlcatalog.build(OBS, space, SMALL, "torch")
 
 
+@pytest.mark.grid
 @nothing
 @frameworks
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def probabilities(ar, policy, space, obs, order):
     return raw, np.exp(reference.logp(np.repeat(obs, len(raw), axis=0), raw))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", SPACES)
 def test_draws_are_as_frequent_as_they_are_likely(ar, framework, name):
     space, order = SPACES[name]
@@ -61,6 +62,7 @@ def test_the_deterministic_sample_is_the_likeliest_value_of_each_part_given_thos
     assert 0 < differs < 30  # the likeliest action is sometimes another one, as the docstring says
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", SPACES)
 def test_entropy_and_kl_are_the_sums_over_all_actions(ar, framework, name):
     space, order = SPACES[name]
@@ -121,6 +123,7 @@ def gradient(policy, framework, value):
     return np.concatenate([np.ravel(np.zeros(v.shape) if g is None else g) for g, v in pairs])
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", ["choices", "mixed"])
 def test_the_estimated_entropy_is_unbiased_in_value_and_gradient(ar, framework, kind):
     """Against the exact one; an estimate that forgets what a draw does to later parts has another gradient."""

@@ -29,6 +29,7 @@ def differ(framework):
     return mask
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("action", ["tuple", "dict", "multi_discrete"])
 def test_masks_in_the_observation_are_never_violated_and_scored_right(ar, framework, action):
     one = MultiBinary(3)
@@ -81,6 +82,7 @@ def test_masked_densities_are_the_free_ones_renormalised_part_by_part(ar, framew
     assert ar.array(alone.entropy())[0] == pytest.approx(-(likely * np.log(likely)).sum(), abs=1e-4)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("parts", [2, 3])
 def test_a_function_of_earlier_parts_is_never_violated_and_scored_right(ar, framework, parts):
     """Four values, each drawn once at most: ten thousand draws, and the allowed actions' probabilities sum to 1."""

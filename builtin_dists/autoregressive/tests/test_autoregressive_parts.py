@@ -69,6 +69,7 @@ def test_logp_of_mixed_parts_is_scipys_given_the_parameters(ar, framework):
     np.testing.assert_allclose(step.logp, sum(found.values()), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("bounds", ["clip", "affine"])
 def test_every_action_lies_in_the_space(ar, framework, bounds):
     policy = ar.build(SPACE, framework, {**CONFIG, "action_bounds": bounds}, scale=1.5)

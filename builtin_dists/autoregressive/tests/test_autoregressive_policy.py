@@ -45,6 +45,7 @@ def gradients(policy, framework, pick, batch):
     return dict(zip(variables, found, strict=True))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("around", AROUND)
 def test_what_acting_drew_is_scored_alike_in_training_and_reaches_every_weight(ar, framework, around):
     policy = ar.build(PAIR, framework, AROUND[around])
@@ -107,6 +108,7 @@ def counting(framework):
     return Counting
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("memory", ["none", "lstm"])
 def test_the_trunk_runs_once_for_each_act_and_each_evaluation(ar, framework, memory):
     space = MultiDiscrete([3] * 12)  # twelve light passes

@@ -60,6 +60,7 @@ def test_densities_of_random_spaces_sum_to_one_and_are_the_products_of_their_con
     assert np.abs(logp - backwards.logp(obs, raw)).max() > 0.05
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("hiddens", [[4], [3, 5, 2]])
 def test_each_conditional_of_mixed_parts_is_the_papers(ar, framework, hiddens):
     """Parameters part by part, in one pass and in the passes of drawing."""

@@ -49,6 +49,7 @@ def test_the_catalog_finds_and_binds_it(kit, space, config, name, size, width):
     )
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("space", "config"),
     [

@@ -177,6 +177,7 @@ def masked(kit, logits, mask, dtype=None, **kwargs):
     return cls(cls.masked(kit.tensor(logits, dtype), kit.tensor(mask)), None, **kwargs)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("temperature", [0.1, 1.0, 1000.0])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_under_a_mask_forbidden_entries_are_zero_in_a_million(kit, temperature, dtype):
@@ -224,6 +225,7 @@ def test_the_deterministic_sample_is_the_one_hot_of_the_most_likely_value(kit):
     np.testing.assert_array_equal(found, np.eye(N)[LOGITS.argmax(axis=1)])
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("temperature", [1e-3, 1.0, 50.0])
 def test_extreme_logits_give_finite_numbers(kit, dtype, temperature):

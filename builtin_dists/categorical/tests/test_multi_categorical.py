@@ -106,6 +106,7 @@ def test_under_a_mask_all_is_that_of_the_allowed_values_alone(kit, lens, dtype):
     np.testing.assert_allclose(np.where(allowed, np.exp(logp), 0).sum(axis=0), 1, rtol=20 * PRECISION[dtype])
 
 
+@pytest.mark.grid
 @both_lens
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_no_forbidden_value_is_drawn_in_a_million(kit, lens, dtype):

@@ -52,6 +52,7 @@ def expected_of(model, by_hand, x, past, training=False):
     return np.array(logits), np.array(values), kept
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_equations(framework, case, build, run, by_hand):

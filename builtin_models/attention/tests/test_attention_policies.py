@@ -65,6 +65,7 @@ def test_past_actions_of_every_kind_and_rewards(framework, kind):
     act_and_train_alike(policy)
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize(("actions", "rewards"), [(1, 0), (0, 1), (3, 2)])
 def test_what_the_units_read_of_the_past(framework, actions, rewards):
@@ -102,6 +103,7 @@ OBSERVATIONS = {
 }
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("kind", OBSERVATIONS)
 def test_other_observations(framework, kind):

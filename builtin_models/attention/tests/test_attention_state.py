@@ -42,6 +42,7 @@ def test_stepping_is_one_pass_over_the_sequence(framework, slots, build, run):
         assert not np.allclose(run(model, X[:, -1:]).output, step.output, atol=1e-3)
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize(("slots", "cuts"), [(4, (3, 7)), (2, (1, 2)), (11, (6,))])
 def test_a_sequence_cut_into_chunks_with_stored_memories(framework, slots, cuts, build, run):
@@ -72,6 +73,7 @@ def test_padding_changes_nothing(framework, build, run):
         assert_states([part[row] for part in found.state], [part[0] for part in alone.state], 1e-5)
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize(("steps", "junk"), [(1, 1e30), (1, np.nan), (3, np.nan)])
 def test_empty_slots_have_no_influence_whatever_they_hold(framework, steps, junk, build, run):
@@ -103,6 +105,7 @@ def test_a_row_is_the_same_alone_and_among_others(framework, steps, heads, build
         assert_states([part[0] for part in alone.state], [part[row] for part in found.state], 1e-5)
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize(("acting", "training"), [(2, 5), (3, 0)])
 def test_acting_and_training_each_have_their_window(framework, acting, training, build, run):

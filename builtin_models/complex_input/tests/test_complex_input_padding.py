@@ -68,6 +68,7 @@ def loss_and_gradients(model, obs, convert):
     return loss.numpy(), [g.numpy() for g in tape.gradient(loss, list(variables.values()))]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("garbage", [1.0, -1e30, np.inf, np.nan])
 @pytest.mark.parametrize("structured", [False, True])

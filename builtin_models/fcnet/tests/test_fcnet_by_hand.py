@@ -117,6 +117,7 @@ def test_the_hand_written_reference_can_fail(assert_close, build, plain, run):
 # --- every combination -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_every_combination_of_keys(case, cls, assert_close, build, run):

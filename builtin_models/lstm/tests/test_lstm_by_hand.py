@@ -52,6 +52,7 @@ def by_hand(weights, action, reward, lengths=LENGTHS):
     return outputs, values, [np.stack(part) for part in zip(*ends, strict=True)]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("time_major", [False, True])
 @pytest.mark.parametrize(("action", "reward"), PASTS)
 @pytest.mark.parametrize("lengths", [LENGTHS, np.full(S, T, np.int32)], ids=["mixed", "full"])

@@ -267,6 +267,7 @@ STRUCTURED = spaces.Dict(
 )
 
 
+@pytest.mark.grid
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")  # the width of fcnet stands in all configs
 @pytest.mark.parametrize("space", [STRUCTURED, spaces.Box(0, 255, (12, 12, 3), np.uint8), spaces.Discrete(5)], ids=str)
 def test_default_trunks_for_other_observations(framework, lstm, space):

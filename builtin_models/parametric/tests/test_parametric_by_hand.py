@@ -33,6 +33,7 @@ def by_hand(head, weights, kind, obs, masked):
     return logits, layer(own, "outputs.value")[:, 0]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("config", [{}, APART], ids=["shared", "apart"])
 def test_a_model_that_is_shown_the_mask(framework, head, kind, config):
     space = head.space(kind)
@@ -45,6 +46,7 @@ def test_a_model_that_is_shown_the_mask(framework, head, kind, config):
     assert not (logits[head.allowed(obs)] == LOWEST).any()
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("config", [{}, APART], ids=["shared", "apart"])
 def test_a_policy(framework, head, kind, config):
     """The mask is not shown to the model; the inputs of the distribution have it all the same."""
@@ -106,6 +108,7 @@ def gradients(model, encoded, head):
     return output.numpy(), {name: x.numpy() for name, x in zip(variables, found, strict=True)}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", ["both", "list", "list and mask"])
 @pytest.mark.parametrize("content", [7.0, 1e30, np.nan, np.inf])
 def test_what_stands_for_no_action_has_no_influence(framework, head, kind, content):

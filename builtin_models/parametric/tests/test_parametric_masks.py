@@ -98,6 +98,7 @@ class TFQ(TFModelV2):
         return output
 
 
+@pytest.mark.grid
 def test_the_maximum_of_q_values_is_over_what_is_allowed(framework, head, kind):
     space = head.space(kind)
     model, preprocessor = head.model(framework, space, interface=TorchQ if framework == "torch" else TFQ)

@@ -32,6 +32,7 @@ def config_of(head, memory):
     return {**SMALL, **own}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("rest", "memory"), [*((rest, "none") for rest in RESTS), ("vector", "lstm"),
                                               ("image", "lstm"), ("vector", "attention"),
                                               ("dict", "attention")])  # fmt: skip
@@ -188,6 +189,7 @@ class TFDouble(TFModelV2):
         return [lambda: self.calls.append(1)]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("apart", [False, True])
 def test_around_a_custom_model_when_asked_for(framework, head, kind, apart):
     """It is the trunk: it sees the one entry that is left, as a vector."""

@@ -37,6 +37,7 @@ def uniform(shape):
     return stats.uniform(-bound, 2 * bound)
 
 
+@pytest.mark.grid
 @BOTH
 @pytest.mark.parametrize("filters", ["nature", "impala", None, [[32, [4, 9], [3, 2]], [64, 3, 2], [128, [5, 5], 1]]])
 def test_a_fresh_network_starts_like_its_twin(cls, filters, space):

@@ -175,6 +175,7 @@ def test_continuous_actions_work(wrapped):
 # --- preferences -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("obs_type", ["rgb", "grayscale", "ram"])
 @pytest.mark.parametrize("preference", ["deepmind", "rllib", None])
 def test_each_preference_serves_pixels_and_ram(wrapped, preference, obs_type):
@@ -328,6 +329,7 @@ def test_changed_actions_are_not_guessed(breakout, layers):
 # --- policies --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("preference", ["deepmind", "rllib"])
 def test_a_policy_acts_on_what_its_wrapper_emits(framework, preference):
@@ -381,6 +383,7 @@ def without():
     return shown
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("key", "value"), [("framestack", 2), ("dim", 42), ("grayscale", True), ("zero_mean", False)])
 @pytest.mark.parametrize("obs_type", ["rgb", "ram"])
 @pytest.mark.parametrize("preference", ["deepmind", "rllib", None])

@@ -83,6 +83,7 @@ def batch_for(model, space, rows):
     return {"obs": restore_original_dimensions(flat, prep.observation_space, "torch"), "obs_flat": flat}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("net", NETS)
 def test_a_net_acts_as_rllibs(net, framework):
@@ -128,6 +129,7 @@ def test_an_lstm_acts_as_rllibs_over_steps(framework, more):
             np.testing.assert_allclose(ours, part.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("more", [{}, {"no_final_linear": True}], ids=["", "no_final_linear"])
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_attention_acts_as_rllibs_once_its_memory_is_full(framework, more):
@@ -166,6 +168,7 @@ def shaken(model):
     return model
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("share", [True, False])

@@ -75,6 +75,7 @@ def test_a_manifest_without_a_key_names_it(written, key, refused):
     refused(written, rf"policy\.json: incomplete; missing: \['{key}'\]")
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("key", NEEDED)
 @pytest.mark.parametrize("value", [None, 3, [], ["x"], "weights.safetensors", {"x": 1}], ids=repr)
 def test_a_manifest_with_nonsense_in_it_is_refused(written, key, value, edit):
@@ -182,6 +183,7 @@ def test_weights_that_are_not_finite_are_warned_of(written, rewrite, value):
     assert str(policy.model.get_weights()["hidden.layers.0.bias"][0]) == str(np.float32(value))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(
     "config",

@@ -53,6 +53,7 @@ def build(case="discrete", framework="torch", catalog=None, **config):
 # --- there and back --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_policy_comes_back(directory, framework, case, same_policy):
@@ -75,6 +76,7 @@ def test_the_functions_of_the_package(directory, same_policy):
     same_policy(policy, rlcatalog.load(str(directory)), observations(policy.observation_space))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("order", [("torch", "tf"), ("tf", "torch")], ids="-".join)
 def test_the_weights_file_is_of_no_framework(directory, case, order, arrays, edit, same_policy):

@@ -163,6 +163,7 @@ def test_a2c_bootstraps_where_an_episode_is_cut_or_goes_on():
     algo.stop()
 
 
+@pytest.mark.grid
 @algorithms
 @frameworks
 @pytest.mark.parametrize("memory", [False, True])
@@ -226,6 +227,7 @@ def test_a_point_mass_of_the_program_says_so_too():
         PG(Steered, {**SMALL, "model": {"custom_action_dist": "mean_alone"}, "env_config": {"both": False}})
 
 
+@pytest.mark.grid
 @algorithms
 @frameworks
 def test_what_is_not_finite_is_named_and_nothing_is_learned(algorithm, framework):

@@ -168,6 +168,7 @@ def test_constraints_of_keras_hold_after_a_step():
     np.testing.assert_allclose(layer.bias.numpy(), -2.0, rtol=1e-5)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("clip", [None, 0.02, 1e6])
 def test_gradients_are_clipped_to_their_norm(framework, clip):

@@ -140,6 +140,7 @@ def test_a_ratio_at_the_limit_is_not_clipped():
     np.testing.assert_allclose(figures, [1, 2, 3, kl, 0.25], rtol=1e-6)
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("eager_tracing", [True, False])
 def test_losses_in_a_list_are_added_up_element_by_element(framework, eager_tracing):

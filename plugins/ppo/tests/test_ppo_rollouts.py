@@ -149,6 +149,7 @@ MEMORIES = {
 }  # fmt: skip
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("memory", "framework"), [("lstm", "torch"), ("attention", "torch"), ("lstm", "tf")])
 @modes
 def test_memories_are_those_of_episodes_played_alone(memory, framework, mode):

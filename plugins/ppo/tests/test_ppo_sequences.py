@@ -556,6 +556,7 @@ def test_a_custom_loss_sees_the_columns_of_rllib_s_batches(framework):
     assert sum(batch["truncateds"].sum() for batch in seen) > 0
 
 
+@pytest.mark.grid
 @both
 @pytest.mark.parametrize(("returned", "named"), [
     (None, "found None"), (0.5, r"found 0\.5"), ([], r"found \[\]"), ([None], r"found \[None\]"),

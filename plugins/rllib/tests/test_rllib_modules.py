@@ -182,6 +182,7 @@ def test_values_of_the_same_pass_are_not_computed_again(bench):
     torch.testing.assert_close(module.compute_values(batch), out["embeddings"])
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("algo", ["ppo", "appo", "impala"])
 @pytest.mark.parametrize("model", [{}, LSTM], ids=["plain", "lstm"])
 def test_one_update_of_each_learner_moves_every_weight(bench, algo, model):

@@ -53,6 +53,7 @@ class Emits(gym.Env):
         return self.seen[-1]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("normalize_images", [True, False], ids=["scaled", "unscaled"])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["own", "flat"])
 @pytest.mark.parametrize("name", OBSERVATIONS)

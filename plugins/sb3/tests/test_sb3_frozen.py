@@ -91,6 +91,7 @@ def algorithm(case, envs=1, frozen="always", seed=0):
     return make(name, env, SMALL, frozen, device="cpu", seed=seed, learning_rate=1e-2, **settings)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("envs", [1, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_what_was_collected_has_the_densities_of_the_weights_of_then(case, envs):
@@ -167,6 +168,7 @@ def test_auto_waits_and_goes_by_what_was_measured(monkeypatch):
     assert isinstance(acting(again), Frozen)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("envs", [1, 3])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("shared", [True, False])

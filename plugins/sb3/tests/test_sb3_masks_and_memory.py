@@ -127,6 +127,7 @@ def test_maskable_ppo_without_asking_masks_by_the_observation():
     assert forbidden(model) == 0
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
 @pytest.mark.parametrize("source", [Doors, lambda: for_sb3(Asked()), lambda: for_sb3(Doors(close_at_the_end=True))])
 def test_ppo_and_a2c_take_no_forbidden_action(algorithm, source):

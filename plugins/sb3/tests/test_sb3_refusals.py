@@ -293,6 +293,7 @@ OTHERS = {DQN: Discrete(3), SAC: BOX, TD3: BOX, DDPG: BOX, QRDQN: Discrete(3), T
 OFF_POLICY, TRUST_REGION = {"buffer_size": 10, "learning_starts": 2}, {"n_steps": 16, "batch_size": 16}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("algorithm", OTHERS)
 @pytest.mark.parametrize("space", [BOX, Dict({"a": BOX})], ids=["MlpPolicy", "MultiInputPolicy"])
 def test_algorithms_with_nets_of_their_own_refuse_our_policies_and_show_the_call(algorithm, space):

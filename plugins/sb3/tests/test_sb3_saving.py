@@ -105,6 +105,7 @@ OFF_POLICY = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("arch", [[], [8], [8, 6]], ids=str)
 @pytest.mark.parametrize("name", OFF_POLICY)
 def test_an_exported_actor_takes_the_algorithms_actions(name, arch, tmp_path):
