@@ -21,6 +21,7 @@ load_first("triton", before="tensorflow")
 
 # The same examples at each run: what `make test` says depends on the code alone. HYPOTHESIS_PROFILE=random explores.
 settings.register_profile("same", derandomize=True)
+settings.register_profile("full", derandomize=True)  # the same, all of them: see tests/support/properties.py
 settings.register_profile("random")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 

@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from properties import share
 
 import rlcatalog
 from rlcatalog import Catalog, Preprocessor
@@ -183,7 +184,7 @@ SCALARS = st.none() | st.booleans() | st.sampled_from([0, 1, 0.0, 1.0, 2.5]) | s
 JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=1), inner), max_leaves=6
 )
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=share(60), deadline=None)
 
 
 @quick

@@ -31,6 +31,8 @@ pytestmark = [
 ]
 
 COMBINATIONS = {"torch": 180, "tf": 24}
+#: Of as many parts `make test` runs the first, `make attack` the others.
+PARTS = 8
 VECTOR = Box(-2, 2, (3,), np.float32)
 OBS = {
     "vector": VECTOR,
@@ -184,10 +186,10 @@ def eager_tensorflow(monkeypatch):
 
 
 @pytest.mark.usefixtures("eager_tensorflow")
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.attack) for part in range(1, 4))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.attack) for part in range(1, PARTS))])
 @pytest.mark.parametrize("framework", list(COMBINATIONS))
 def test_what_was_stored_is_what_is_scored(framework, part):
-    for number in range(part, COMBINATIONS[framework], 4):
+    for number in range(part, COMBINATIONS[framework], PARTS):
         obs, name, masked, memory, mode, config = combination(framework, number)
         what = f"{framework} {number}: {obs}, {name}, masked {masked}, {memory}, {mode.name}, {config}"
         try:

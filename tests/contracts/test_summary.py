@@ -61,8 +61,7 @@ LOOKUPS = {
     ),
 }  # fmt: skip
 #: Each part is in one of the first; `make attack` draws all of them.
-_FIRST = ("no_final_linear", "visionnet, apart", "complex_input, apart", "lstm, apart", "attention, apart", "gtrxl",
-          "parametric around lstm, apart", "embeddings and a mask", "all")  # fmt: skip
+_FIRST = ("complex_input, apart", "attention, apart", "parametric around lstm, apart", "all")
 DRAWN = [lookup if lookup in _FIRST else pytest.param(lookup, marks=pytest.mark.attack) for lookup in LOOKUPS]
 
 

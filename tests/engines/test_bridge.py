@@ -128,10 +128,11 @@ ENGINES = {
 
 
 def pairs():
-    """Yield each case and engine; of the single files, which take longest, some cases in `make test`."""
+    """Yield each case and engine; of those on TensorFlow and the single files, which take longest, some in `make test`."""
     for case, engine in itertools.product(CASES, ENGINES):
         long = "single file" in engine and case in ("gaussian", "image", "parametric", "hybrid")
-        long |= engine == "a single file on TensorFlow" and case == "vector"  # what it holds, the masked case holds
+        long |= engine == "a single file on TensorFlow" and case != "masked"
+        long |= engine == "rlcatalog-ppo on TensorFlow" and case not in ("masked", "hybrid", "image")
         yield pytest.param(case, engine, marks=pytest.mark.attack) if long else (case, engine)
 
 

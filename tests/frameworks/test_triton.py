@@ -129,6 +129,7 @@ def test_rllib_imported_first_is_warned_of_and_goes_on(too_late_ends):
     assert (code, out) == (0, "['LoadOrderWarning']\n"), err
 
 
+@pytest.mark.attack  # which of the two each module asks for first is seen below
 @needs_triton
 def test_a_tensorflow_policy_and_then_a_torch_optimizer():
     done = run(f"{BUILD}\nrlcatalog.build(*spaces, framework='tf').act([[0.0] * 3])\n{ADAM}; print('alive')")

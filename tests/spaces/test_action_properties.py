@@ -8,6 +8,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 from hypothesis import HealthCheck, given, settings, strategies as st
 from masked_env import allowed, random_mask
+from properties import share
 
 import rlcatalog
 from rlcatalog import SpaceInfo
@@ -16,7 +17,7 @@ from rlcatalog.spaces import Simplex, parts_of
 
 CATALOG = rlcatalog.default_catalog()
 ROWS = 40
-few = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=share(120), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

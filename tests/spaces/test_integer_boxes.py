@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from properties import share
 
 import rlcatalog
 from rlcatalog import SpaceInfo, ViewRequirement
@@ -79,7 +80,7 @@ def spaces_and_raw(draw):
     return space, np.array(raw, np.uint64).reshape(rows, size)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=share(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(spaces_and_raw())
 def test_raw_values_of_any_dtype_and_bounds_give_the_action_python_computes_and_back(drawn):
     space, raw = drawn
@@ -101,7 +102,7 @@ def test_raw_values_of_any_dtype_and_bounds_give_the_action_python_computes_and_
     assert codec.invert(action.tolist()).tolist() == raw.tolist()
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=share(100), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(spaces_and_raw(), st.lists(st.integers(INT.min, INT.max), min_size=4, max_size=4), st.booleans())
 def test_whatever_a_distribution_draws_the_action_lies_in_the_space(drawn, beyond, floats):
     space = drawn[0]

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from gymnasium.spaces import GraphInstance
 from gymnasium.vector.utils import concatenate, create_empty_array
 from hypothesis import HealthCheck, settings, strategies as st
+from properties import share
 
 import rlcatalog
 from rlcatalog.spaces import Repeated, Simplex, SpaceInfo
@@ -76,9 +77,11 @@ class Case:
 
 
 def bounded(examples: int) -> Any:
-    """Settings of a property: so many examples, the same ones at each run."""
+    """Settings of a property: so many examples in `make attack` (see `share`), the same ones at each run."""
     health = list(HealthCheck)
-    return settings(max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=health)
+    return settings(
+        max_examples=share(examples), deadline=None, derandomize=True, database=None, suppress_health_check=health
+    )
 
 
 # --- spaces ----------------------------------------------------------------------------------------------------------

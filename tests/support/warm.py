@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import IO
 
 #: What is imported beforehand where it is installed; triton stands before TensorFlow, or the process ends.
-WARM = ("triton", "numpy", "gymnasium", "msgspec", "rich", "typer", "tensorflow", "torch")
+WARM = (
+    "triton", "numpy", "gymnasium", "msgspec", "rich", "typer", "tensorflow", "torch", "torch.export", "onnxscript",
+    "onnxruntime",
+)  # fmt: skip
 
 _lane = threading.local()
 _servers: list[subprocess.Popen[str]] = []

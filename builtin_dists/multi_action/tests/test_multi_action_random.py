@@ -11,6 +11,7 @@ import tensorflow as tf
 import torch
 from gymnasium import spaces
 from hypothesis import given, settings, strategies as st
+from properties import share
 
 from rlcatalog import ModelCatalog, SpaceInfo
 from rlcatalog.actions import action_codec
@@ -69,7 +70,7 @@ def reordered(sample):
 
 
 @frameworks
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share(30), deadline=None)
 @given(space=SPACES, rows=st.sampled_from([1, 3]), seed=st.integers(0, 2**31))
 def test_a_composite_is_the_sum_of_its_leaves(fw, space, rows, seed):
     random = np.random.default_rng(seed)
@@ -106,7 +107,7 @@ def test_a_composite_is_the_sum_of_its_leaves(fw, space, rows, seed):
 
 
 @frameworks
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=share(20), deadline=None)
 @given(space=SPACES, seed=st.integers(0, 2**31))
 def test_masks_reach_the_leaves_they_belong_to(fw, space, seed):
     random = np.random.default_rng(seed)

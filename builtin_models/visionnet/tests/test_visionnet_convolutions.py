@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import torch
 from hypothesis import given, settings, strategies as st
+from properties import share
 from scipy import signal
 
 from rlcatalog.errors import ConfigError
@@ -73,7 +74,7 @@ def test_the_slow_convolution_is_scipys(convolve):
 pairs = st.tuples(st.integers(1, 6), st.integers(1, 6))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=share(80), deadline=None)
 @given(size=st.tuples(st.integers(1, 14), st.integers(1, 14)), kernel=pairs, stride=pairs, same=st.booleans())
 def test_any_convolution_has_the_size_it_was_computed_to_have(size, kernel, stride, same):
     spec = ConvSpec(2, 3, kernel, stride, "same" if same else "valid", size)
@@ -148,7 +149,7 @@ def test_every_small_image_has_a_default(padding):
             check_derived((height, width), 3, padding)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150), deadline=None)
 @given(
     size=st.tuples(st.integers(1, 512), st.integers(1, 512)).filter(lambda size: size not in RLLIB),
     channels=st.integers(1, 12),
@@ -210,7 +211,7 @@ def test_the_impala_network():
 # --- lists that do not suit, and those offered instead ---------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150), deadline=None)
 @given(
     size=st.tuples(st.integers(1, 60), st.integers(1, 60)),
     filters=st.lists(st.tuples(st.integers(1, 9), pairs, pairs), min_size=1, max_size=4),

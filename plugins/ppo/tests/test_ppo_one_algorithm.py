@@ -29,11 +29,11 @@ CONFIGS = {
     "A2C normalised": (A2C, {"normalize_advantage": True, "grad_clip": None}),
     "PG": (PG, {"grad_clip": None}),
 }
-#: Each model and each config once; `make attack` runs the other pairs.
+#: Each way to change the loss or the gradients once; `make attack` runs the other pairs.
 CASES = [
     *(
         (model, config)
-        if model == "fcnet" or (model, config) == ("attention", "clipped")
+        if (model, config) in [("fcnet", "divergence"), ("attention", "clipped")]
         else pytest.param(model, config, marks=pytest.mark.attack)
         for model in MODELS
         for config, (algorithm, _) in CONFIGS.items()

@@ -7,13 +7,14 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces
 from hypothesis import HealthCheck, given, settings, strategies as st
+from properties import share
 from slow_codec import encoded, seen, stacked
 
 from rlcatalog import Catalog, restore_original_dimensions
 from rlcatalog.plugins.discovery import scan
 
 CATALOG = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
-quick = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=share(80), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def make(space, check="always"):
