@@ -25,7 +25,7 @@ def attack(name, folder, *arguments):
 
 @pytest.mark.parametrize(
     ("framework", "times"),
-    [("torch", 30), pytest.param("torch", 1000, marks=full), pytest.param("tf", 300, marks=full)],
+    [("torch", 8), pytest.param("torch", 1000, marks=full), pytest.param("tf", 300, marks=full)],
 )
 def test_a_crafted_checkpoint_goes_on_or_is_refused(tmp_path, framework, times):
     found = attack("checkpoints", tmp_path, framework, times, 3)
@@ -37,7 +37,7 @@ def test_a_crafted_checkpoint_goes_on_or_is_refused(tmp_path, framework, times):
 
 @pytest.mark.parametrize(
     ("framework", "times"),
-    [("torch", 15), pytest.param("torch", 600, marks=full), pytest.param("tf", 200, marks=full)],
+    [("torch", 5), pytest.param("torch", 600, marks=full), pytest.param("tf", 200, marks=full)],
 )
 def test_a_flipped_bit_of_a_checkpoint_is_noticed(tmp_path, framework, times):
     found = attack("flipped", tmp_path, framework, times, 4)
@@ -45,14 +45,14 @@ def test_a_flipped_bit_of_a_checkpoint_is_noticed(tmp_path, framework, times):
     assert found["kinds"]["refused"] > 0.9 * times  # spaces between words may become other spaces
 
 
-@pytest.mark.parametrize("times", [12, pytest.param(500, marks=full)])
+@pytest.mark.parametrize("times", [5, pytest.param(500, marks=full)])
 def test_crafted_configs_records_and_metrics_end_no_command_in_a_raw_error(tmp_path, times):
     found = attack("summaries", tmp_path, times, 6)
     assert found["wrong"] == []
     assert found["kinds"] == {"ended": times}
 
 
-@pytest.mark.parametrize(("every", "first"), [(50, 7), pytest.param(1, 0, marks=full)])
+@pytest.mark.parametrize(("every", "first"), [(150, 7), pytest.param(1, 0, marks=full)])
 def test_nothing_is_written_or_waited_for_outside_a_runs_folder(tmp_path, every, first):
     found = attack("links", tmp_path, every, first)
     assert found["wrong"] == []

@@ -155,7 +155,7 @@ def test_a_save_that_is_killed_at_any_of_its_calls_leaves_the_former_one(tmp_pat
     assert len(found) > 40
 
 
-@pytest.mark.parametrize("times", [20, pytest.param(200, marks=full)])
+@pytest.mark.parametrize("times", [6, pytest.param(200, marks=full)])
 def test_a_save_that_is_killed_at_random_is_not_lost(tmp_path, times):
     assert attack("killed_at_random", tmp_path / "policy", times, 15)["lost"] == []
 
@@ -170,7 +170,7 @@ def test_a_save_that_finds_the_disk_full_leaves_the_former_one_and_nothing_else(
     assert all("cannot be written: [Errno 28]" in said for said in refused)
 
 
-@pytest.mark.parametrize("times", [8, pytest.param(300, marks=full)])
+@pytest.mark.parametrize("times", [4, pytest.param(300, marks=full)])
 def test_what_two_writers_write_is_read_whole(tmp_path, times):
     found = attack("writers_and_reader", tmp_path / "policy", times)
     assert found["wrong"] == []

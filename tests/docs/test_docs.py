@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -380,6 +381,7 @@ def keys_of_status(status):
     return [key for key, row in key_rows().items() if row[0] == status]
 
 
+@functools.cache
 def catalog():
     return isolated_catalog(*(name for name in PACKAGES if name != "rlcatalog"))
 

@@ -17,7 +17,7 @@ RUNS = {
     "autoregressive_action_dist.py": BOTH,
     "batch_norm_model.py": BOTH,
     "behaviour_cloning.py": [
-        ["--steps", "1000", "--updates", "200", "--episodes", "2", "--env", env, "--framework", framework]
+        ["--steps", "300", "--updates", "50", "--episodes", "2", "--env", env, "--framework", framework]
         for env, framework in (("CartPole-v1", "torch"), ("Pendulum-v1", "tf"))
     ],
     "complex_struct_space.py": [["--framework", "torch"], ["--framework", "tf"], ["--iterations", "1"]],
@@ -31,8 +31,8 @@ RUNS = {
     "lookup.py": [["--framework", "torch"], ["--env", "Pendulum-v1", "--framework", "tf"]],
     "lstm_auto_wrapping.py": BOTH,
     "parametric_actions_cartpole.py": BOTH,
-    "ppo_single_file.py": [["--steps", "2048", "--episodes", "2"]],
-    "ppo_single_file_tf.py": [["--steps", "2048", "--episodes", "2"]],
+    "ppo_single_file.py": [["--steps", "1024", "--episodes", "2"]],
+    "ppo_single_file_tf.py": [["--steps", "1024", "--episodes", "2"]],
     "rnn_model.py": BOTH,
     "sac.py": [["--steps", "1150", "--episodes", "2"], ["--steps", "1150", "--episodes", "2", "--framework", "tf"]],
     "self_supervised_loss.py": BOTH,

@@ -44,9 +44,9 @@ MEMORIES = {
 @pytest.mark.parametrize(
     ("framework", "make", "steps"),
     [
-        ("torch", ParametricCartPole, 20_000),
-        ("tf", ParametricCartPole, 10_000),
-        ("torch", MaskedTaxi, 10_000),
+        ("torch", ParametricCartPole, 4_000),
+        ("tf", ParametricCartPole, 2_000),
+        ("torch", MaskedTaxi, 4_000),
         pytest.param("tf", ParametricCartPole, 20_000, marks=pytest.mark.attack),
         pytest.param("torch", MaskedTaxi, 20_000, marks=pytest.mark.attack),
         pytest.param("torch", ParametricCartPole, 100_000, marks=pytest.mark.attack),
