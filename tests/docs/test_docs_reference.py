@@ -10,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import command_line
 import pytest
 import warm
 
@@ -77,12 +78,10 @@ def test_every_command_has_an_entry():
 
 @pytest.mark.parametrize("command", headings("docs/reference/commands.md"))
 def test_a_command_s_options_are_those_it_takes(command):
-    """As its own help prints them, in a process of its own."""
+    """As its own help prints them."""
     section = read("docs/reference/commands.md").partition(f"## `{command}`\n")[2].partition("\n## ")[0]
     listed = set(re.findall(r"`(--[a-z-]+)`", section))
-    done = warm.run(
-        ["-m", "rlcatalog_cli", command, "--help"], ROOT, {"COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
-    )
+    done = command_line.rlcatalog(command, "--help", COLUMNS="300", NO_COLOR="1", TERM="dumb")
     assert done.returncode == 0, done.stderr
     taken = {name for line in done.stdout.splitlines() for name in re.findall(r"^[│\s*]*(--[a-z-]+)", line)}
     assert taken

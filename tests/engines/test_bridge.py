@@ -128,7 +128,7 @@ ENGINES = {
 
 
 def pairs():
-    """Yield each case and engine; of those on TensorFlow and the single files, which take longest, some in `make test`."""
+    """Yield each case and engine; of TensorFlow's and the single files, which take longest, some in `make test`."""
     for case, engine in itertools.product(CASES, ENGINES):
         long = "single file" in engine and case in ("gaussian", "image", "parametric", "hybrid")
         long |= engine == "a single file on TensorFlow" and case != "masked"

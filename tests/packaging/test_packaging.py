@@ -576,7 +576,14 @@ def test_a_package_works_alone_beside_the_kernel(alone, distribution):
         assert any(part.endswith(f"/{framework}") for part in report["worked"])
 
 
-@pytest.mark.parametrize("distribution", [name for name in FOLDERS if name not in ("rlcatalog-torch", "rlcatalog-tf")])
+#: In `make test` every fourth: what they say is the kernel's, and their extras are looked at where each works alone.
+OF_ALL_KINDS = [
+    name if place % 4 == 0 else pytest.param(name, marks=pytest.mark.attack)
+    for place, name in enumerate(name for name in FOLDERS if name not in ("rlcatalog-torch", "rlcatalog-tf"))
+]
+
+
+@pytest.mark.parametrize("distribution", OF_ALL_KINDS)
 def test_without_a_framework_a_package_names_the_extra(environment, bare, distribution):
     needed = needed_by(distribution)
     made = environment(*needed, without=("torch", "tensorflow"))
@@ -715,7 +722,16 @@ def full(environment):
     return environment("rlcatalog", *OURS, without=("torch", "tensorflow"))
 
 
-@pytest.mark.parametrize("distribution", [name for name in OURS if name != "rlcatalog-cli"])
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        name
+        if name in (*MISSED, "rlcatalog-policy", "rlcatalog-lstm")
+        else pytest.param(name, marks=pytest.mark.attack)
+        for name in OURS
+        if name != "rlcatalog-cli"
+    ],
+)
 def test_uninstalling_one_package_leaves_the_others_working(full, bare, wheels, distribution):
     missed = MISSED.get(distribution, "CartPole-v1")
     lines = [["list", "--json"], ["explain", missed], ["explain", "CartPole-v1", "--json"]]
