@@ -159,7 +159,7 @@ def toy(tmp_path):
     tree = tmp_path / "tree"
     for name, text in {
         "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--import-mode=importlib'\n"
-        "markers = ['learn: slow', 'attack: slow', 'packaging: slow']\n",
+        "markers = ['learn: slow', 'attack: slow', 'grid: crossed', 'packaging: slow']\n",
         "toy/pyproject.toml": "",
         "toy/src/toy_areas/__init__.py": "",
         "toy/src/toy_areas/areas.py": CODE,

@@ -277,7 +277,7 @@ def test_custom_loss_metrics_and_postprocessing_work_as_in_ppo(algorithm):
     algo.stop()
 
 
-@pytest.mark.parametrize(("algorithm", "framework"), [(A2C, "torch"), (PG, "tf")])
+@pytest.mark.parametrize(("algorithm", "framework"), [(A2C, "torch"), pytest.param(PG, "tf", marks=pytest.mark.attack)])
 def test_the_rest_of_a_run_is_what_it_would_have_been(algorithm, framework, tmp_path):
     model = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}
     keys = {"framework": framework, "model": model, "lr_schedule": [[0, 0.01], [100, 0.0]], "reward_scale": True}

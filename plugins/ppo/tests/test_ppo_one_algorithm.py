@@ -40,7 +40,7 @@ CASES = [
         if algorithm is PPO
     ),
     ("fcnet", "A2C normalised"),
-    ("lstm", "A2C"),
+    pytest.param("lstm", "A2C", marks=pytest.mark.attack),
     ("autoregressive", "PG"),
 ]
 

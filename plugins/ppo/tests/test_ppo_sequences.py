@@ -161,7 +161,7 @@ def test_a_batch_of_mixed_lengths_equals_its_sequences_one_by_one(framework):
         np.testing.assert_allclose(gradient, apart[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("memory", [None, "lstm_past", "attention_past"])
+@pytest.mark.parametrize("memory", [None, pytest.param("lstm_past", marks=pytest.mark.attack), "attention_past"])
 def test_a_step_is_the_same_in_both_frameworks(memory):
     """The same weights and rollout: the same losses, gradients and steps."""
     config = {**SMALL, "minibatch_size": 51, "num_epochs": 1, "entropy_coeff": 0.01,

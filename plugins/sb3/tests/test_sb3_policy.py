@@ -202,6 +202,7 @@ def test_all_weights_are_trained(algorithm):
     assert [name for name in before if np.array_equal(before[name], after[name])] == []
 
 
+@pytest.mark.attack  # `make learn` trains for longer
 def test_learns_cartpole_a_little():
     env = make_vec_env("CartPole-v1", 8, seed=0)
     config = {"fcnet_hiddens": [32], "vf_share_layers": False}
