@@ -171,20 +171,21 @@ def test_batch_normalisation_becomes_a_layer_of_the_model():
     assert (
         """
         super(Net, self).__init__(*args)
-        self.batch_norm_2 = tf.keras.layers.BatchNormalization(momentum=0.9)
-        self.batch_norm_3 = tf.keras.layers.BatchNormalization()
+        self.kept_layers = rlcatalog_compat.kept.start()
         self.batch_norm = 3
 """
         in found
     )
-    assert 'x = self.batch_norm_2(input_dict["obs"], training=input_dict["is_training"])  # as in the page' in found
-    assert "return self.batch_norm_3(x, training=False), state" in found
+    kept = "rlcatalog_compat.kept.batch_normalization"
+    inputs = 'input_dict["obs"], training=input_dict["is_training"], momentum=0.9'
+    assert f'x = {kept}(\n            self, "batch_normalization", {inputs})  # as in the page\n' in found
+    assert f'return {kept}(self, "second", x, training=False), state' in found
 
 
 def test_a_class_without_constructor_gets_one():
     code = HEAD + "class Net(TFModelV2):\n    def forward(self, x):\n        return tf.layers.batch_normalization(x)\n"
     found, _ = ported(code)
-    assert "        super().__init__(*args, **kwargs)\n        self.batch_norm = tf.keras" in found
+    assert "        super().__init__(*args, **kwargs)\n        self.kept_layers = rlcatalog_compat.kept" in found
 
 
 def test_a_keras_models_call_without_state():

@@ -1,7 +1,8 @@
 """Layers of TensorFlow 1 that a model called by name, at each pass: here the model keeps them after the first.
 
 `rlcatalog port` writes these calls for `tf.layers.dense(...)` and the like, and `self.kept_layers = start()` into the
-constructor. The layers lie in that attribute, where the model's variables are found.
+constructor. The layers lie in that attribute, where the model's variables are found, under their names in the
+`variable_scope` around the call.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def dense(model: Any, name: str, inputs: Any, units: int, activation: Any = None
         activation: A function, or None.
         **options: Further arguments of the Keras layer.
     """
-    return _layer(model, name, lambda layers: layers.Dense(int(units), activation, **options))(inputs)
+    options |= {"units": int(units), "activation": activation}
+    return _layer(model, name, lambda layers: layers.Dense(**options), ("dense", options["units"]))(inputs)
 
 
 def conv2d(model: Any, name: str, inputs: Any, filters: int, kernel_size: Any, **options: Any) -> Any:
@@ -42,15 +44,18 @@ def conv2d(model: Any, name: str, inputs: Any, filters: int, kernel_size: Any, *
         kernel_size: Size of the kernel.
         **options: Further arguments of the Keras layer.
     """
-    return _layer(model, name, lambda layers: layers.Conv2D(int(filters), kernel_size, **options))(inputs)
+    options |= {"filters": int(filters), "kernel_size": kernel_size}
+    return _layer(model, name, lambda layers: layers.Conv2D(**options), ("conv2d", options["filters"]))(inputs)
 
 
 def flatten(model: Any, name: str, inputs: Any) -> Any:
     """Return `[B, ...]` as `[B, n]`."""
-    return _layer(model, name, lambda layers: layers.Flatten())(inputs)
+    return _layer(model, name, lambda layers: layers.Flatten(), ("flatten",))(inputs)
 
 
-def batch_normalization(model: Any, name: str, inputs: Any, training: Any = False, **options: Any) -> Any:
+def batch_normalization(
+    model: Any, name: str, inputs: Any, training: Any = False, trainable: bool = True, **options: Any
+) -> Any:
     """Return batch normalisation's output.
 
     Args:
@@ -58,9 +63,16 @@ def batch_normalization(model: Any, name: str, inputs: Any, training: Any = Fals
         name: The layer's name in the model.
         inputs: Its input.
         training: Whether the batch's own statistics count.
+        trainable: Whether scale and offset are trained. Keras would stop the statistics, too; TensorFlow 1 went on.
         **options: Further arguments of the Keras layer.
     """
-    return _layer(model, name, lambda layers: layers.BatchNormalization(**options))(inputs, training=training)
+    layer = _layer(model, name, lambda layers: layers.BatchNormalization(**options), ("batch_normalization",))
+    if not layer.built:
+        layer.build(inputs.shape)
+        for variable in (layer.gamma, layer.beta):
+            if variable is not None:
+                variable.trainable = trainable
+    return layer(inputs, training=training)
 
 
 def get_variable(
@@ -84,15 +96,23 @@ def get_variable(
         value = found(tuple(shape)) if callable(found) else tf.fill(tuple(shape), found)
         return tf.Variable(value, trainable=trainable, name=name, dtype=dtype)
 
-    return _layer(model, name, make)
+    return _layer(model, name, make, ("get_variable",))
 
 
-def _layer(model: Any, name: str, make: Callable[[Any], Any]) -> Any:
-    """Return what a model keeps under a name, made where it is missing."""
+def _layer(model: Any, name: str, make: Callable[[Any], Any], kind: tuple[Any, ...]) -> Any:
+    """Return what a model keeps under a name in the scope around, made where it is missing.
+
+    Raises:
+        ValueError: The name is that of another kind of layer.
+    """
     tf, keras = tensorflow(), keras_module()
-    kept = model.kept_layers
+    kept, kinds = model.kept_layers, model.__dict__.setdefault("_kept_kinds", {})
     kept.pop("", None)
-    if name not in kept:
+    scope = tf.compat.v1.get_variable_scope().name
+    whole = f"{scope}/{name}" if scope else name
+    if whole not in kept:
         with tf.init_scope():  # the variables outlive a trace
-            kept[name] = make(keras.layers)
-    return kept[name]
+            kept[whole] = make(keras.layers)
+    if kinds.setdefault(whole, kind) != kind:
+        raise ValueError(f"Layer {whole!r}: expected {kinds[whole]} as at its first call, found {kind}. Rename one.")
+    return kept[whole]

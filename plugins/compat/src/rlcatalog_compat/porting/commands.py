@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +13,8 @@ import typer
 
 from rlcatalog.errors import ConfigError, one_line
 
+#: Time between two lines about the progress.
+SECONDS = 2.0
 _SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
@@ -26,11 +31,11 @@ def port(
     from rlcatalog_compat.porting.porter import port as ported
 
     left = changed = 0
-    for path in files(paths):
+    for path in with_progress(files(paths)):
         old = path.read_bytes()
         try:
             found = ported(old)
-        except (ParserSyntaxError, UnicodeError, ValueError) as error:
+        except (ParserSyntaxError, SyntaxError, UnicodeError, ValueError) as error:
             left += 1
             print(f"{path}: cannot be read as Python 3: {one_line(str(error))}")
             continue
@@ -62,6 +67,16 @@ def files(paths: list[Path]) -> list[Path]:
         below = sorted(path.rglob("*.py")) if path.is_dir() else [path]
         found += [file for file in below if not _is_skipped(file.relative_to(path).parts[:-1])]
     return list(dict.fromkeys(found))
+
+
+def with_progress(paths: list[Path]) -> Iterator[Path]:
+    """Yield the files, and say every other second on the error output how many were read."""
+    said = time.monotonic()
+    for count, path in enumerate(paths):
+        if time.monotonic() - said >= SECONDS:
+            said = time.monotonic()
+            print(f"read {count} of {len(paths)} files", file=sys.stderr)
+        yield path
 
 
 def difference(path: Path, old: bytes, new: bytes) -> str:

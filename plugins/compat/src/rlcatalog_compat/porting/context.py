@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -30,28 +31,28 @@ class Note:
 
 @dataclass
 class Layers:
-    """Layers that a class is to hold: those that one method made anew at each call.
+    """What a class says of its layers.
 
     Attributes:
-        taken: Attributes the class has already.
-        models: Those of them that are Keras models.
+        models: Its attributes that are Keras models.
         kept: Whether its methods call layers of TensorFlow 1 by name, which the model is to keep.
-        made: Attribute → the expression that makes the layer.
+        calls: Method → how often methods call it.
+        texts: The strings in it, which may be names of layers.
+        labels: Names that layers without one were given.
     """
 
-    taken: set[str]
     models: set[str] = field(default_factory=set)
     kept: bool = False
-    made: dict[str, cst.BaseExpression | None] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    texts: set[str] = field(default_factory=set)
+    labels: list[str] = field(default_factory=list)
 
-    def add(self, name: str, layer: cst.BaseExpression | None) -> str:
-        """Enter a layer, None for one that is made elsewhere, and return the attribute or name it gets."""
-        chosen, count = name, 1
-        while chosen in self.taken or chosen in self.made:
-            count += 1
-            chosen = f"{name}_{count}"
-        self.made[chosen] = layer
-        return chosen
+    def label(self, function: str) -> str:
+        """Return a name for a layer without one, which no other layer of the class has."""
+        base = f"unnamed_{function}" if any(function in text for text in self.texts) else function
+        count = sum(label == base or label.startswith(f"{base}_") for label in self.labels)
+        self.labels.append(f"{base}_{count + 1}" if count else base)
+        return self.labels[-1]
 
 
 @dataclass
@@ -63,11 +64,11 @@ class Context:
         mirrored: Name → the module of RLlib's it stands for, `ray.` left out; `""` for `ray` itself.
         notes: What could not be ported.
         classes: The classes around the place, from the outside in.
-        symbolic: Texts of the expressions that are Keras' symbolic tensors, one set per function around the place.
-        partners: Call of `tf.sequence_mask` → the sequences whose length it lacks.
-        lambdas: Number of lambdas around the place.
+        gym: Name → the path below gym that it stands for; `""` for gym itself.
+        patched: Dotted names that the file assigns to: they are its own from then on.
+        own_shapes: Whether a class of the file has a `shape` or `get_shape` of its own, which no rule may touch.
+        hidden: Parameters of the functions around the place; they hide modules of the same name.
         loops: Number of loops around the place, inside the function.
-        inside: Calls of TensorFlow's on symbolic tensors around the place.
         helpers: Modules of ours that the file calls from now on.
         frames: Whether the file has layers of three dimensions: its convolutions of two may go over stacks of frames.
         recurrent: Whether the file makes recurrent layers of PyTorch's.
@@ -79,11 +80,11 @@ class Context:
     mirrored: dict[str, str] = field(default_factory=dict)
     notes: set[Note] = field(default_factory=set)
     classes: list[Layers] = field(default_factory=list)
-    symbolic: list[set[str]] = field(default_factory=list)
-    partners: dict[cst.CSTNode, cst.BaseExpression] = field(default_factory=dict)
-    lambdas: int = 0
+    gym: dict[str, str] = field(default_factory=dict)
+    patched: set[str] = field(default_factory=set)
+    own_shapes: bool = False
+    hidden: list[set[str]] = field(default_factory=list)
     loops: int = 0
-    inside: list[cst.Call] = field(default_factory=list)
     helpers: set[str] = field(default_factory=set)
     frames: bool = False
     recurrent: bool = False
@@ -91,9 +92,23 @@ class Context:
     pads_as_before: bool = False
 
     def stands_for(self, node: cst.CSTNode) -> tuple[str, str]:
-        """Return the module that a dotted name begins with, and the rest of it; twice `""` of others."""
+        """Return the module that a name or dotted name lies in, and the rest of it; twice `""` of others."""
         name, _, rest = dotted(node).partition(".")
-        return (self.modules[name], rest) if name in self.modules and rest else ("", "")
+        if name not in self.modules or self.hides(name):
+            return "", ""
+        path = f"{self.modules[name]}.{rest}".rstrip(".")
+        for module in (TENSORFLOW_1, TENSORFLOW, NUMPY):
+            if path.startswith(f"{module}."):
+                return module, path.removeprefix(f"{module}.")
+        return "", ""
+
+    def hides(self, name: str) -> bool:
+        """Return whether a parameter of a function around the place hides a module's name."""
+        return any(name in names for names in self.hidden)
+
+    def is_root(self, node: cst.CSTNode) -> bool:
+        """Return whether a dotted name begins with a module as a whole: `tf.log`, not `math.log` or `log`."""
+        return self.modules.get(dotted(node).partition(".")[0]) in (TENSORFLOW, TENSORFLOW_1, NUMPY)
 
 
 def dotted(node: cst.CSTNode | None) -> str:

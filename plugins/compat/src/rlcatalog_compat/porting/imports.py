@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
+
 import libcst as cst
 
 from rlcatalog_compat.mirror import KNOWN
 from rlcatalog_compat.names import MODULES, reason_for
+from rlcatalog_compat.porting import numpy_rules, tensorflow_rules
 from rlcatalog_compat.porting.context import RAY, dotted, name_node
 
 #: What `rlcatalog_compat` has beside the mirror's modules.
 OWN = ("init", "shutdown", "is_initialized", "kept", "frames")
 _UNKNOWN = "no name that rlcatalog-compat knows; write it yourself or leave it out"
+_NO_GYM = "Gymnasium has no such name; its migration guide says what to use instead"
+#: What Gymnasium has instead of what it gave up.
+_GYM = {
+    "wrappers.Monitor": "Gymnasium has no Monitor; use gymnasium.wrappers.RecordVideo or RecordEpisodeStatistics",
+    "envs.classic_control.rendering": "Gymnasium has no rendering module; draw with pygame, and return arrays in render()",
+}
 _CLUSTER = "Ray's cluster; everything runs in one process here"
 
 
@@ -30,6 +40,42 @@ def why_not(path: str, name: str = "") -> str | None:
     return refused or reason_for(whole) or (_CLUSTER if not path else _UNKNOWN)
 
 
+def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
+    """Return why a module of gym's, or a name in it, has no place in Gymnasium; None where it has.
+
+    Args:
+        path: The module, `gym.` left out; `""` is `gym` itself.
+        name: The name; the module itself is meant where it is missing.
+    """
+    whole = ".".join(filter(None, ("gymnasium", path, name)))
+    module, found = "gymnasium", importlib.import_module("gymnasium")
+    for part in whole.split(".")[1:]:
+        module = f"{module}.{part}"
+        if not hasattr(found, part):
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                if error.name == module or not isinstance(found, ModuleType):
+                    return _GYM.get(module.removeprefix("gymnasium."), _NO_GYM)
+                return None  # it is there, and needs what is not installed
+            except Exception:  # as above: a module of Gymnasium's that cannot run here
+                return None
+        found = getattr(found, part)
+    return None
+
+
+def _of_tensorflow(node: cst.ImportFrom, below: str) -> list[tuple[str, str]]:
+    """Return which names imported from TensorFlow are gone, with reasons."""
+    if isinstance(node.names, cst.ImportStar):
+        return []
+    paths = [f"{below}.{dotted(alias.name)}".strip(".") for alias in node.names]
+    return [
+        (f"from {dotted(node.module)} import {path.rpartition('.')[2]}", why)
+        for path in paths
+        if (why := tensorflow_rules.why_not_imported(path)) is not None
+    ]
+
+
 def without_root(path: str) -> str | None:
     """Return a path inside Ray or the mirror without its root; None of others."""
     root, _, inside = path.partition(".")
@@ -44,27 +90,38 @@ def ported_import(node: cst.Import) -> tuple[cst.Import, list[tuple[str, str]]]:
         inside = without_root(path)
         if inside is not None and (why := why_not(inside)):
             stays.append((f"import {path}", why))
+        elif path.startswith("gym.") and (why := why_not_in_gymnasium(path.removeprefix("gym."))):
+            stays.append((f"import {path}", why))
+        elif path.startswith("tensorflow.") and tensorflow_rules.is_graph_code(path.removeprefix("tensorflow.")):
+            stays.append((f"import {path}", tensorflow_rules.GRAPH))
         elif path.partition(".")[0] in ("ray", "gym"):
             alias = _renamed(alias, path)
         names.append(alias)
     return node.with_changes(names=names), stays
 
 
-def ported_from(node: cst.ImportFrom) -> tuple[list[cst.ImportFrom], list[tuple[str, str]]]:
+def ported_from(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[tuple[str, str]]]:
     """Return the statements that a `from ... import` becomes, and what of it stays, with reasons."""
     path = dotted(node.module)
     if node.relative or not path:
         return [node], []
-    if path.partition(".")[0] == "gym":
-        return [_moved(node, "gymnasium" + path.removeprefix("gym"))], []
-    inside = without_root(path)
-    if inside is None:
+    if path == "numpy":
+        statements, gone = numpy_rules.imported(node)
+        return statements, [(f"from numpy import {name}", numpy_rules.why_not_imported(name) or "") for name in gone]
+    root, _, below = path.partition(".")
+    if root == "tensorflow":
+        return [node], _of_tensorflow(node, below)
+    inside, target, reason_of = without_root(path), f"gymnasium.{below}".strip("."), why_not_in_gymnasium
+    if inside is not None:
+        target, reason_of = f"rlcatalog_compat.{inside}".strip("."), why_not
+    elif root == "gym":
+        inside = below
+    else:
         return [node], []
-    target = f"rlcatalog_compat.{inside}".strip(".")
     if isinstance(node.names, cst.ImportStar):
-        why = why_not(inside)
+        why = reason_of(inside)
         return ([node], [(f"from {path} import *", why)]) if why else ([_moved(node, target)], [])
-    reasons = [why_not(inside, dotted(alias.name)) for alias in node.names]
+    reasons = [reason_of(inside, dotted(alias.name)) for alias in node.names]
     stays = [
         (f"from {path} import {dotted(alias.name)}", why)
         for alias, why in zip(node.names, reasons, strict=True)

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import ast
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
+from libcst.metadata import ExpressionContext, ExpressionContextProvider, MetadataWrapper, PositionProvider
 
 from rlcatalog_compat.mirror import KNOWN
 from rlcatalog_compat.porting import imports, keras_rules, numpy_rules, tensorflow_rules, torch_rules
 from rlcatalog_compat.porting.context import Context, Note, code, dotted
-from rlcatalog_compat.porting.reading import Reader, attributes_of, symbolic_names
+from rlcatalog_compat.porting.lifting import Lifter
+from rlcatalog_compat.porting.reading import Reader, layers_of
+from rlcatalog_compat.porting.symbolic import parameters_of
 
 _CRITIC = "a central critic needs its algorithm's own batches; the model ports, the algorithm stays with Ray"
 _OLD_GYM = "gym's older interface: step() returns five values in Gymnasium, reset(*, seed, options) two"
 _OLD_CALL = "gym's older interface: in Gymnasium step() returns terminated and truncated for done, reset() an info, too"
-_LOOP = "batch normalisation in a loop; make a list of tf.keras.layers.BatchNormalization() in __init__"
+_UNNAMED = "a layer whose name, or an argument, is not known; make it in __init__ with tf.keras.layers, call it in forward()"
+_BROKEN = "what the rules made of this file is no Python; it stays as it was. Please report it"
+#: What a file must hold for any rule to change or note something.
+_WORDS = (b"ray", b"gym", b"tensorflow", b"numpy", b"torch", b"keras", b"rlcatalog_compat", b"env", b"central_value")
 
 _CONSTRUCTOR = "def __init__(self, *args, **kwargs):\n    super().__init__(*args, **kwargs)\n"
-_TRAINING = "Keras 3 wants to know training as True or False; call the layer in forward() instead"
+_LAYERS = "self.kept_layers = rlcatalog_compat.kept.start()"
+
+
+#: What runs its body more than once.
+_LOOPS = (cst.For, cst.While, cst.CompFor, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.SetComp)
+_Line = cst.SimpleStatementLine | cst.SimpleStatementSuite
 
 
 @dataclass(frozen=True)
@@ -43,15 +55,34 @@ def port(content: bytes) -> Ported:
 
     Raises:
         libcst.ParserSyntaxError: It is no Python.
+        SyntaxError: It is no Python either.
     """
+    if not any(word in content for word in _WORDS):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(content)
+        return Ported(content, [])
     wrapper = MetadataWrapper(cst.parse_module(content), unsafe_skip_copy=True)
     context = Context()
     wrapper.module.visit(Reader(context))
-    module = wrapper.visit(_Porter(context))
+    lifted = wrapper.visit(Lifter(wrapper.module, context))
+    module = MetadataWrapper(lifted).visit(_Porter(context))
+    if module.bytes != content and _compiles(content) and not _compiles(module.bytes):
+        return Ported(content, [Note(1, "the file", _BROKEN)])
     first: dict[tuple[int, str], Note] = {}
     for note in sorted(context.notes):
         first.setdefault((note.line, note.why), note)
     return Ported(module.bytes, list(first.values()))
+
+
+def _compiles(content: bytes) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(content, "file", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):
+            return False
+    return True
 
 
 class _Porter(cst.CSTTransformer):
@@ -61,13 +92,14 @@ class _Porter(cst.CSTTransformer):
         context: What is known of the file.
     """
 
-    METADATA_DEPENDENCIES = (PositionProvider,)
+    METADATA_DEPENDENCIES = (PositionProvider, ExpressionContextProvider)
 
     def __init__(self, context: Context) -> None:
         super().__init__()
         self.context = context
         self._inner: set[cst.CSTNode] = set()
-        self._functions: list[cst.FunctionDef] = []
+        self._functions: list[list[cst.FunctionDef]] = [[]]
+        self._keeps: list[bool] = []
         self._bases: list[list[str]] = []
         self._loops: list[int] = []
 
@@ -78,34 +110,44 @@ class _Porter(cst.CSTTransformer):
 
     # --- imports ---------------------------------------------------------------------------------------------------
 
+    def visit_Import(self, node: cst.Import) -> bool:
+        return False
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        return False
+
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> Any:
-        lines = [updated_node]
-        for place, statement in enumerate(updated_node.body):
-            was = original_node.body[place]
-            if isinstance(statement, cst.Import):
-                new, stays = imports.ported_import(statement)
-                updated_node = updated_node.with_changes(body=self._with(updated_node, place, new))
-                lines = [updated_node]
-            elif isinstance(statement, cst.ImportFrom):
-                if self.context.pads_as_before:
-                    statement = imports.padding_as_before(statement)
-                found, stays = imports.ported_from(statement)
-                if len(found) > 1 and len(updated_node.body) > 1:
-                    continue
-                lines = [updated_node.with_changes(body=self._with(updated_node, place, found[0]))]
-                lines += [cst.SimpleStatementLine([other]) for other in found[1:]]
-                updated_node = lines[0]
-            else:
-                continue
-            for what, why in stays:
-                self.note(was, what, why)
+        body = self._imports(original_node, updated_node)
+        if len(updated_node.body) > 1:
+            return updated_node.with_changes(body=body)
+        lines = [updated_node.with_changes(body=body[:1]), *(cst.SimpleStatementLine([one]) for one in body[1:])]
         return cst.FlattenSentinel(lines) if len(lines) > 1 else lines[0]
 
-    @staticmethod
-    def _with(line: cst.SimpleStatementLine, place: int, statement: Any) -> list[Any]:
-        return [*line.body[:place], statement, *line.body[place + 1 :]]
+    def leave_SimpleStatementSuite(
+        self, original_node: cst.SimpleStatementSuite, updated_node: cst.SimpleStatementSuite
+    ) -> cst.SimpleStatementSuite:
+        return updated_node.with_changes(body=self._imports(original_node, updated_node))
+
+    def _imports(self, original: _Line, updated: _Line) -> list[cst.BaseSmallStatement]:
+        """Return the statements of a line, its imports as they should be."""
+        body: list[cst.BaseSmallStatement] = []
+        for was, statement in zip(original.body, updated.body, strict=True):
+            new, stays = [statement], list[tuple[str, str]]()
+            if isinstance(statement, cst.Import):
+                one, stays = imports.ported_import(statement)
+                new = [one]
+            elif isinstance(statement, cst.ImportFrom):
+                statement = imports.padding_as_before(statement) if self.context.pads_as_before else statement
+                new, stays = imports.ported_from(statement)
+            for what, why in stays:
+                self.note(was, what, why)
+            if len(new) > 1:
+                new = [one.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for one in new]
+                new[-1] = new[-1].with_changes(semicolon=statement.semicolon)  # type: ignore[attr-defined]
+            body += new
+        return body
 
     # --- names -----------------------------------------------------------------------------------------------------
 
@@ -115,11 +157,14 @@ class _Porter(cst.CSTTransformer):
             return
         self._inner.add(node.value)
         self._check_mirrored(node)
+        self._check_names(node)
         why = tensorflow_rules.graph_code(self.context, node)
         if why is not None:
             self.note(node, code(node), why)
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        if self._is_target(original_node):
+            return updated_node
         if not isinstance(updated_node.value, cst.Name | cst.Attribute):
             return tensorflow_rules.shape(self.context, updated_node)
         for rule in (numpy_rules.attribute, tensorflow_rules.attribute):
@@ -129,12 +174,33 @@ class _Porter(cst.CSTTransformer):
         return torch_rules.number(self.context, updated_node)
 
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
+        if self._is_target(original_node):
+            return updated_node
         return tensorflow_rules.shape(self.context, updated_node)
+
+    def visit_MatchValue(self, node: cst.MatchValue) -> bool:
+        return False  # a pattern must stay a dotted name
+
+    def _is_target(self, node: cst.CSTNode) -> bool:
+        """Return whether an expression is assigned to or deleted."""
+        return self.get_metadata(ExpressionContextProvider, node, None) in (ExpressionContext.STORE, ExpressionContext.DEL)
+
+    def _check_names(self, node: cst.Attribute) -> None:
+        """Note a name that NumPy or Gymnasium lacks."""
+        if why := numpy_rules.why_gone(self.context, node):
+            self.note(node, dotted(node), why)
+        first, *rest = dotted(node).split(".")
+        if first in self.context.gym and not self.context.hides(first):
+            path = self.context.gym[first]
+            if rest and imports.why_not_in_gymnasium(path) is None:
+                why = imports.why_not_in_gymnasium(path, ".".join(rest))
+                if why is not None:
+                    self.note(node, dotted(node), why)
 
     def _check_mirrored(self, node: cst.Attribute) -> None:
         """Note a name of a module of RLlib's that is not served."""
         first, *rest = dotted(node).split(".")
-        if first not in self.context.mirrored:
+        if first not in self.context.mirrored or self.context.hides(first):
             return
         path = self.context.mirrored[first]
         for part in rest:
@@ -150,42 +216,38 @@ class _Porter(cst.CSTTransformer):
 
     def visit_Call(self, node: cst.Call) -> None:
         self.context.whole += dotted(node.func) == "int"
-        keras_rules.masked_layer(self.context, node)
-        if keras_rules.trains_symbolically(self.context, node):
-            self.note(node, code(node.func), _TRAINING)
-        if not self.context.lambdas and keras_rules.on_symbolic(self.context, node):
-            self.context.inside.append(node)
+        why = tensorflow_rules.names_anew(self.context, node)
+        if why is not None:
+            self.note(node, code(node.func), why)
+        front, _, name = dotted(node.func).rpartition(".")
+        if front.rpartition(".")[2].endswith("env") and (name == "seed" or (name == "render" and node.args)):
+            self.note(node, code(node), _OLD_CALL)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         self.context.whole -= dotted(original_node.func) == "int"
-        in_loop = bool(self.context.loops)
-        if tensorflow_rules.is_batch_norm(self.context, original_node) and not in_loop:
-            return self._batch_norm(original_node, updated_node)
-        if self._functions and _has_self(self._functions[-1]):
-            kept = tensorflow_rules.kept(self.context, updated_node)
-            if kept is not None:
-                return kept
-        if in_loop and tensorflow_rules.is_batch_norm(self.context, original_node):
-            return self._batch_norm(original_node, updated_node)
+        if tensorflow_rules.is_kept(self.context, original_node):
+            return self._kept(original_node, updated_node)
         if (listed := tensorflow_rules.shape(self.context, updated_node)) is not updated_node:
             return listed
         changed = tensorflow_rules.call(self.context, original_node, updated_node)
-        if isinstance(changed, cst.Call):
-            changed = tensorflow_rules.rows(self.context, changed)
-            changed = keras_rules.model_call(self.context, keras_rules.call(self.context, changed))
-        inside = self.context.inside
-        if inside and inside[-1] is original_node:
-            inside.pop()
-            if not inside and isinstance(changed, cst.Call):
-                return keras_rules.in_lambda(self.context, original_node, changed)
-        return changed
+        if not isinstance(changed, cst.Call):
+            return changed
+        if dropout := tensorflow_rules.drops_by_place(self.context, original_node):
+            self.note(original_node, code(original_node), dropout)
+        changed = numpy_rules.call(self.context, tensorflow_rules.rows(self.context, changed))
+        return keras_rules.model_call(self.context, keras_rules.call(self.context, changed))
 
-    def _batch_norm(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        in_method = bool(self.context.classes and self._functions and _has_self(self._functions[-1]))
-        if self.context.loops or not in_method:
-            self.note(original, code(original.func), _LOOP)
-            return updated
-        return tensorflow_rules.batch_norm(self.context, updated)
+    def _kept(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        """Return a call of a layer that the model keeps, or the call as it was and a note."""
+        functions = self._functions[-1]
+        if any(_has_self(function) for function in functions):
+            once = not self.context.loops and self.context.classes[-1].calls[functions[-1].name.value] < 2
+            kept = tensorflow_rules.kept(self.context, updated, once)
+            if kept is not None:
+                self._keeps[-1] = True
+                return kept
+        self.note(original, code(original.func), _UNNAMED)
+        return updated
 
     def visit_Assign(self, node: cst.Assign) -> None:
         if not isinstance(node.value, cst.Call):
@@ -207,80 +269,101 @@ class _Porter(cst.CSTTransformer):
     # --- where we are ----------------------------------------------------------------------------------------------
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        self.context.classes.append(attributes_of(node))
+        self.context.classes.append(layers_of(node, self.context))
+        self._functions.append([])
+        self._keeps.append(False)
         self._bases.append([dotted(base.value).rpartition(".")[2] for base in node.bases])
 
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
         self._bases.pop()
-        made = {name: layer for name, layer in self.context.classes.pop().made.items() if layer is not None}
-        return _with_layers(updated_node, made) if made else updated_node
+        self.context.classes.pop()
+        self._functions.pop()
+        return _with_layers(updated_node) if self._keeps.pop() else updated_node
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self._functions.append(node)
-        self.context.symbolic.append(symbolic_names(node, self.context))
+        self._functions[-1].append(node)
+        self.context.hidden.append(parameters_of(node))
         self._loops.append(self.context.loops)
         self.context.loops = 0
         if node.name.value == "central_value_function":
             self.note(node, "central_value_function", _CRITIC)
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        self._functions.pop()
-        self.context.symbolic.pop()
+        self._functions[-1].pop()
+        self.context.hidden.pop()
         self.context.loops = self._loops.pop()
         return updated_node
 
     def visit_Return(self, node: cst.Return) -> None:
         in_env = self._bases and any(base.endswith(("Env", "Wrapper")) for base in self._bases[-1])
-        if not in_env or not self._functions or self._functions[-1].name.value != "step":
+        if not in_env or not self._functions[-1] or self._functions[-1][-1].name.value != "step":
             return
         if isinstance(node.value, cst.Tuple) and len(node.value.elements) == 4:
             self.note(node, code(node), _OLD_GYM)
 
-    def visit_For(self, node: cst.For) -> None:
-        self.context.loops += 1
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        self.context.loops += isinstance(node, _LOOPS)
+        return super().on_visit(node)
 
-    def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:
-        self.context.loops -= 1
-        return updated_node
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        self.context.loops -= isinstance(original_node, _LOOPS)
+        return super().on_leave(original_node, updated_node)
 
     def visit_Lambda(self, node: cst.Lambda) -> None:
-        self.context.lambdas += 1
+        self.context.hidden.append(parameters_of(node))
 
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.Lambda:
-        self.context.lambdas -= 1
+        self.context.hidden.pop()
         return updated_node
 
 
 def _with_import(module: cst.Module, helper: str) -> cst.Module:
-    """Return a module that imports another behind its first import."""
+    """Return a module that imports another behind its first import, which `__future__` and docstrings do not count for."""
     body = list(module.body)
+    if any(code(statement).strip() == f"import {helper}" for statement in body):
+        return module
+    after = 1 if module.get_docstring() is not None else 0
+    for place, statement in enumerate(body):
+        found = statement.body if isinstance(statement, cst.SimpleStatementLine) else []
+        future = any(isinstance(one, cst.ImportFrom) and dotted(one.module) == "__future__" for one in found)
+        if future:
+            after = place + 1
+        elif any(isinstance(one, cst.Import | cst.ImportFrom) for one in found):
+            after = place + 1
+            break
     line = cst.parse_statement(f"import {helper}\n")
-    lines = [code(statement) for statement in body]
-    first = next((i for i, text in enumerate(lines) if "import " in text and "__future__" not in text), -1)
-    return module.with_changes(body=[*body[: first + 1], line, *body[first + 1 :]])
+    return module.with_changes(body=[*body[:after], line, *body[after:]])
 
 
 def _has_self(function: cst.FunctionDef) -> bool:
-    parameters = function.params.params
+    parameters = [*function.params.posonly_params, *function.params.params]
     return bool(parameters) and parameters[0].name.value == "self"
 
 
-def _with_layers(node: cst.ClassDef, made: dict[str, cst.BaseExpression]) -> cst.ClassDef:
-    """Return a class whose constructor makes layers."""
-    lines = [cst.parse_statement(f"self.{name} = {code(layer)}") for name, layer in made.items()]
+def _with_layers(node: cst.ClassDef) -> cst.ClassDef:
+    """Return a class whose constructor makes a place for the layers that it keeps."""
+    if _LAYERS in code(node):
+        return node
+    line = cst.parse_statement(_LAYERS)
     body = list(node.body.body)
     for place, statement in enumerate(body):
         if isinstance(statement, cst.FunctionDef) and statement.name.value == "__init__":
-            inside = list(statement.body.body)
-            after = next((i + 1 for i, line in enumerate(inside) if ".__init__(" in code(line)), 0)
-            inside[after:after] = lines
-            body[place] = statement.with_changes(body=statement.body.with_changes(body=inside))
+            inside = _lines(statement.body)
+            first = 1 if statement.get_docstring() is not None else 0
+            after = next((i + 1 for i, one in enumerate(inside) if ".__init__(" in code(one)), first)
+            block = cst.IndentedBlock([*inside[:after], line, *inside[after:]])
+            if isinstance(statement.body, cst.IndentedBlock):
+                block = statement.body.with_changes(body=block.body)
+            body[place] = statement.with_changes(body=block)
             break
     else:
-        constructor = cst.parse_statement(_CONSTRUCTOR)
-        assert isinstance(constructor, cst.FunctionDef)
-        inside = [*constructor.body.body, *lines]
-        constructor = constructor.with_changes(body=constructor.body.with_changes(body=inside))
-        first = 1 if node.get_docstring() is not None else 0
-        body.insert(first, constructor)
+        constructor = cst.parse_statement(_CONSTRUCTOR + f"    {_LAYERS}\n")
+        body.insert(1 if node.get_docstring() is not None else 0, constructor)
     return node.with_changes(body=node.body.with_changes(body=body))
+
+
+def _lines(suite: cst.BaseSuite) -> list[Any]:
+    """Return a function's statements, line by line."""
+    if isinstance(suite, cst.IndentedBlock):
+        return list(suite.body)
+    return [cst.SimpleStatementLine([one.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for one in suite.body]  # type: ignore[attr-defined]

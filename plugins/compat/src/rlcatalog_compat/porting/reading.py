@@ -17,17 +17,8 @@ from rlcatalog_compat.porting.context import (
 )
 from rlcatalog_compat.porting.torch_rules import is_recurrent
 
-_MODULES = {
-    "numpy": NUMPY,
-    "tensorflow": TENSORFLOW,
-    "tensorflow.compat.v1": TENSORFLOW_1,
-    "tensorflow.compat.v2": TENSORFLOW,
-}
-
 #: Layers of TensorFlow 1 that stand in methods, and the functions that keep them.
-_KEPT = (".layers.dense", ".layers.conv2d", ".layers.flatten", ".get_variable")
-#: Calls that make something else of symbolic tensors.
-_NO_TENSORS = ("Model", "Sequential", "int_shape", "len", "int", "print", "isinstance", "append", "zip", "list")
+_KEPT = ("dense", "conv2d", "flatten", "batch_normalization", "batch_norm", "get_variable")
 
 
 class Reader(cst.CSTVisitor):
@@ -39,15 +30,14 @@ class Reader(cst.CSTVisitor):
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self._rebound: set[str] = set()
 
     def visit_Import(self, node: cst.Import) -> None:
         for alias in node.names:
             path = dotted(alias.name)
             bound = dotted(alias.asname.name) if alias.asname is not None else path.partition(".")[0]
             meant = path if alias.asname is not None else path.partition(".")[0]
-            if meant in _MODULES:
-                self.context.modules[bound] = _MODULES[meant]
-            self._mirrored(bound, meant)
+            self._enter(bound, meant)
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
         if isinstance(node.names, cst.ImportStar) or node.relative:
@@ -55,9 +45,7 @@ class Reader(cst.CSTVisitor):
         for alias in node.names:
             path = f"{dotted(node.module)}.{dotted(alias.name)}"
             bound = dotted(alias.asname.name if alias.asname is not None else alias.name)
-            if path in _MODULES:
-                self.context.modules[bound] = _MODULES[path]
-            self._mirrored(bound, path)
+            self._enter(bound, path)
 
     def visit_Call(self, node: cst.Call) -> None:
         self.context.recurrent |= is_recurrent(node)
@@ -75,67 +63,48 @@ class Reader(cst.CSTVisitor):
         found = [TENSORFLOW_1, TENSORFLOW] if len(targets) > 1 else [TENSORFLOW]
         self.context.modules |= {name: module for name, module in zip(targets, found, strict=False) if name != "_"}
 
-    def _mirrored(self, bound: str, path: str) -> None:
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self.context.own_shapes |= node.name.value in ("shape", "get_shape")
+
+    def leave_Module(self, original_node: cst.Module) -> None:
+        for name in self._rebound:  # `gym = gym.make(...)`: no module any more
+            self.context.gym.pop(name, None)
+
+    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
+        self._rebound.update(dotted(name) for name in names_of(node.target))
+        self.context.patched.update(dotted(name) for name in names_of(node.target) if isinstance(name, cst.Attribute))
+
+    def _enter(self, bound: str, path: str) -> None:
+        path = path.replace("tensorflow.compat.v2", TENSORFLOW)
         root, _, inside = path.partition(".")
+        if root in (NUMPY, TENSORFLOW):
+            self.context.modules[bound] = path
+        if root in ("gym", "gymnasium"):
+            self.context.gym[bound] = inside
         if root in RAY and (not inside or inside in KNOWN):
             self.context.mirrored[bound] = inside
 
 
-def attributes_of(node: cst.ClassDef) -> Layers:
-    """Return the attributes that a class's methods give its instances."""
-    found = Layers(set())
+def layers_of(node: cst.ClassDef, context: Context) -> Layers:
+    """Return what a class says of its layers."""
+    found = Layers()
 
-    class Attributes(cst.CSTVisitor):
-        def visit_Attribute(self, attribute: cst.Attribute) -> None:
-            if dotted(attribute.value) == "self":
-                found.taken.add(attribute.attr.value)
-
+    class Methods(cst.CSTVisitor):
         def visit_Call(self, call: cst.Call) -> None:
-            found.kept |= f".{dotted(call.func).partition('.')[2]}" in _KEPT
+            module, name = context.stands_for(call.func)
+            found.kept |= bool(module) and name.rpartition(".")[2] in _KEPT
+            found.calls[dotted(call.func).removeprefix("self.")] += 1
+
+        def visit_SimpleString(self, text: cst.SimpleString) -> None:
+            found.texts.add(text.value)
+
+        def visit_FormattedStringText(self, text: cst.FormattedStringText) -> None:
+            found.texts.add(text.value)
 
         def visit_Assign(self, assign: cst.Assign) -> None:
             made = isinstance(assign.value, cst.Call) and dotted(assign.value.func).rpartition(".")[2] == "Model"
             for target in assign.targets if made else ():
                 found.models.add(dotted(target.target))
 
-    node.visit(Attributes())
+    node.visit(Methods())
     return found
-
-
-def symbolic_names(function: cst.FunctionDef, context: Context) -> set[str]:
-    """Return the texts of a function's names that hold Keras' symbolic tensors."""
-    found: set[str] = set()
-
-    class Walker(cst.CSTVisitor):
-        def visit_Assign(self, node: cst.Assign) -> None:
-            if is_symbolic(node.value, found, context):
-                for target in node.targets:
-                    found.update(filter(None, (dotted(name) for name in names_of(target.target))))
-
-        def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-            return node is function
-
-        def visit_Lambda(self, node: cst.Lambda) -> bool:
-            return False
-
-    function.visit(Walker())
-    return found
-
-
-def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> bool:
-    """Return whether an expression is a symbolic tensor of Keras', or a list of such."""
-    if dotted(node) in known:
-        return True
-    if isinstance(node, cst.Call):
-        last = dotted(node.func).rpartition(".")[2]
-        if last == "Input":
-            return True
-        # Layers and nets called on symbolic tensors return such, whatever they are called.
-        return last not in _NO_TENSORS and any(is_symbolic(arg.value, known, context) for arg in node.args)
-    if isinstance(node, cst.List | cst.Tuple):
-        return any(is_symbolic(element.value, known, context) for element in node.elements)
-    if isinstance(node, cst.Dict):
-        return any(is_symbolic(element.value, known, context) for element in node.elements)
-    if isinstance(node, cst.BinaryOperation):
-        return is_symbolic(node.left, known, context) or is_symbolic(node.right, known, context)
-    return isinstance(node, cst.Subscript) and is_symbolic(node.value, known, context)
