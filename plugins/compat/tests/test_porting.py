@@ -7,6 +7,7 @@ import pytest
 
 from rlcatalog_cli import main
 from rlcatalog_compat import frames, kept
+from rlcatalog_compat.porting import commands
 from rlcatalog_compat.porting.porter import port
 
 HEAD = """\
@@ -119,7 +120,7 @@ def build(size):
 def test_operations_on_keras_inputs_become_layers():
     found, notes = ported(HEAD + MASK)
     assert notes == []
-    layer = "tf.keras.layers.Lambda(lambda x: {})({})"
+    layer = "rlcatalog_compat.lifted.apply(lambda x: {}, {})"
     mask = layer.format("tf.sequence_mask(x[0], tf.shape(x[1])[1])", "[seq_in, inputs]")
     assert f"        inputs,\n        mask={mask},  # hides padding\n" in found
     assert layer.format("tf.expand_dims(tf.concat([x[0], x[1]], axis=1), 1)", "[out, h]") in found
@@ -138,7 +139,7 @@ def test_the_older_valid_padding_is_todays_same_padding():
 def test_operations_of_keras_backend_become_layers_too():
     build = "def build():\n    x = tf.keras.layers.Input((3,))\n    return tf.keras.backend.cast(x, tf.int32)\n"
     found, _ = ported(HEAD + build)
-    assert "return tf.keras.layers.Lambda(lambda x: tf.keras.backend.cast(x, tf.int32))(x)" in found
+    assert "return rlcatalog_compat.lifted.apply(lambda x: tf.keras.backend.cast(x, tf.int32), x)" in found
 
 
 def test_a_mask_as_long_as_the_padding_runs():
@@ -371,6 +372,20 @@ def test_the_commands_status_says_that_something_is_left(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["port", str(tmp_path / "nowhere")])
     assert "expected a file or folder" in capsys.readouterr().err
+
+
+def test_the_command_says_how_far_it_is(tmp_path, capsys, monkeypatch):
+    for name in ("a.py", "b.py", "c.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    assert shown_errors(capsys, tmp_path) == []
+    monkeypatch.setattr(commands, "SECONDS", 0)
+    assert shown_errors(capsys, tmp_path) == [f"read {count} of 3 files" for count in range(3)]
+
+
+def shown_errors(capsys, path):
+    with pytest.raises(SystemExit):
+        main(["port", str(path)])
+    return capsys.readouterr().err.splitlines()
 
 
 def test_numbers_for_recurrent_layers():

@@ -66,6 +66,7 @@ class Context:
         classes: The classes around the place, from the outside in.
         gym: Name → the path below gym that it stands for; `""` for gym itself.
         patched: Dotted names that the file assigns to: they are its own from then on.
+        makers: Functions of the file that return symbolic tensors whatever they are given.
         own_shapes: Whether a class of the file has a `shape` or `get_shape` of its own, which no rule may touch.
         hidden: Parameters of the functions around the place; they hide modules of the same name.
         loops: Number of loops around the place, inside the function.
@@ -82,6 +83,7 @@ class Context:
     classes: list[Layers] = field(default_factory=list)
     gym: dict[str, str] = field(default_factory=dict)
     patched: set[str] = field(default_factory=set)
+    makers: set[str] = field(default_factory=set)
     own_shapes: bool = False
     hidden: list[set[str]] = field(default_factory=list)
     loops: int = 0

@@ -88,9 +88,7 @@ def ported_import(node: cst.Import) -> tuple[cst.Import, list[tuple[str, str]]]:
     for alias in node.names:
         path = dotted(alias.name)
         inside = without_root(path)
-        if inside is not None and (why := why_not(inside)):
-            stays.append((f"import {path}", why))
-        elif path.startswith("gym.") and (why := why_not_in_gymnasium(path.removeprefix("gym."))):
+        if (inside is not None and (why := why_not(inside))) or (path.startswith("gym.") and (why := why_not_in_gymnasium(path.removeprefix("gym.")))):
             stays.append((f"import {path}", why))
         elif path.startswith("tensorflow.") and tensorflow_rules.is_graph_code(path.removeprefix("tensorflow.")):
             stays.append((f"import {path}", tensorflow_rules.GRAPH))

@@ -1,7 +1,7 @@
-"""Operations of TensorFlow on Keras' symbolic tensors, which Keras 3 refuses, become Lambda layers.
+"""Operations of TensorFlow on Keras' symbolic tensors, which Keras 3 refuses, become layers (`rlcatalog_compat.lifted`).
 
 A layer computes at each call of its model, and the operation was computed once. So what the operation reads besides
-symbolic tensors is read where the layer is made: `tf.gather(x, [i])` becomes `Lambda(lambda x, i=i: tf.gather(x, [i]))(x)`.
+symbolic tensors is read where the layer is made: `tf.gather(x, [i])` becomes `apply(lambda x, i=i: tf.gather(x, [i]), x)`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from rlcatalog_compat.porting.context import TENSORFLOW, Context, Note, code, do
 from rlcatalog_compat.porting.symbolic import Symbolic, is_operation, is_symbolic, parameters_of, parts_of
 
 _TRAINING = "Keras 3 wants to know training as True or False; call the layer in forward() instead"
-_UNWRAPPED = "an operation on Keras inputs that cannot become a Lambda layer; call it in forward() instead"
-_MUTATED = "a value that changes in place after the layer was made, which then computes with the new one; pass a copy"
-#: Names that Keras fills itself when a Lambda's function has them.
-_FILLED_BY_KERAS = ("mask", "training")
+_UNWRAPPED = "an operation on Keras inputs that cannot become a layer; call it in forward() instead"
+_APPLY, _MODULE = "rlcatalog_compat.lifted.apply", "rlcatalog_compat.lifted"
+_EQUALITY = "TensorFlow 1 compared the tensors as objects here, TensorFlow 2 compares their values; write tf.equal"
 #: Operations on symbolic tensors that no layer can do: they need the graph, or return no tensor.
 _REFUSED = ("gradients", "print", "assert_equal", "control_dependencies", "stop_recording")
 _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
 _WALKED = (*_OPERATORS, cst.List, cst.Tuple, cst.Dict, cst.Set, cst.Lambda)
-_IN_PLACE = ("append", "extend", "insert", "update", "pop", "remove", "clear", "sort", "reverse", "fill")
 
 
 class Lifter(cst.CSTTransformer):
@@ -42,11 +40,8 @@ class Lifter(cst.CSTTransformer):
         self.context = context
         self.symbolic = Symbolic(module, context)
         self._known = [self.symbolic.of(module)]
-        self._around: list[cst.CSTNode] = [module]
         self._lifted: set[cst.CSTNode] = set()
         self._lengths: dict[cst.CSTNode, cst.BaseExpression] = {}
-        self._tf = next((name for name, path in context.modules.items() if path == TENSORFLOW), None)
-        self._keeps_width = any(name in module.code for name in ("float64", "float16", "double", "half"))
 
     def is_symbolic(self, node: cst.BaseExpression) -> bool:
         """Return whether an expression is symbolic in the function around it."""
@@ -60,7 +55,6 @@ class Lifter(cst.CSTTransformer):
     def on_visit(self, node: cst.CSTNode) -> bool:
         if isinstance(node, cst.FunctionDef):
             self._known.append(self.symbolic.of(node))
-            self._around.append(node)
         if isinstance(node, cst.Lambda | cst.Annotation | cst.Decorator):
             return False
         if isinstance(node, cst.Call):
@@ -73,7 +67,6 @@ class Lifter(cst.CSTTransformer):
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
         if isinstance(original_node, cst.FunctionDef):
             self._known.pop()
-            self._around.pop()
         if original_node in self._lifted:
             return self._layer(original_node)
         return updated_node
@@ -104,30 +97,32 @@ class Lifter(cst.CSTTransformer):
             return True
         # An array on the left asks the symbolic tensor for its values.
         left = node.left if isinstance(node, cst.BinaryOperation) else None
-        if left is not None and not self.is_symbolic(left) and not isinstance(left, cst.BaseNumber | cst.UnaryOperation):
+        if (
+            left is not None
+            and not self.is_symbolic(left)
+            and not isinstance(left, cst.BaseNumber | cst.UnaryOperation)
+        ):
             return True
         inside = [*parts_of(node), *_indices(node)]
         return any(is_operation(self.context, part) or self._needs_layer(part) for part in inside)
 
     def _layer(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        """Return an expression as a Lambda layer."""
-        if self._tf is None or _has_own_names(node):
+        """Return an expression as a layer's output."""
+        if _has_own_names(node):
             self.note(node, code(node.func if isinstance(node, cst.Call) else node), _UNWRAPPED)
             return node
         whole: cst.BaseExpression = node
         if (sequences := self._lengths.get(node)) is not None:
             # Without a length the mask is as long as the longest sequence, and a batch may be padded beyond that.
-            length = cst.parse_expression(f"{self._tf}.shape({code(sequences)})[1]")
+            tf = dotted(node.func).partition(".")[0]  # type: ignore[attr-defined]
+            length = cst.parse_expression(f"{tf}.shape({code(sequences)})[1]")
             comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
             whole = node.with_changes(args=[node.args[0].with_changes(comma=comma), cst.Arg(length)])  # type: ignore[attr-defined]
         parts = Parts(self, whole)
-        for value in parts.values.values():
-            if (name := dotted(value)) and _changes_in_place(self._around[-1], name):
-                self.note(node, name, _MUTATED)
         given = [code(atom.visit(self)) for atom in parts.inputs.values()]  # type: ignore[union-attr]
-        options = ", autocast=False" if self._keeps_width else ""
-        call = given[0] if len(given) == 1 else f"[{', '.join(given)}]"
-        return cst.parse_expression(f"{self._tf}.keras.layers.Lambda(lambda {parts.text}{options})({call})")
+        inputs = given[0] if len(given) == 1 else f"[{', '.join(given)}]"
+        self.context.helpers.add(_MODULE)
+        return cst.parse_expression(f"{_APPLY}(lambda {parts.text}, {inputs})")
 
 
 class Parts(cst.CSTTransformer):
@@ -152,7 +147,7 @@ class Parts(cst.CSTTransformer):
         self._named: dict[str, str] = {}
         names = names_in(node)
         self._first = True
-        self._taken = {*names, *_FILLED_BY_KERAS}
+        self._taken = set(names)
         body = node.visit(self)
         whole = next(name for name in ("x", "values", *(f"x_{i}" for i in range(99))) if self._is_free(name, names))
         several = len(self.inputs) > 1
@@ -180,6 +175,8 @@ class Parts(cst.CSTTransformer):
                 self._kept.add(node.params)
             case cst.Call() if is_operation(self._lifter.context, node):
                 self._kept.add(node.func)
+            case cst.Comparison() if self._lifter.is_symbolic(node) and any(map(_is_equality, node.comparisons)):
+                self._lifter.note(node, code(node), _EQUALITY)
         first, self._first = self._first, False
         return True if first or not isinstance(node, cst.BaseExpression) else self._walks(node)
 
@@ -231,7 +228,7 @@ class Parts(cst.CSTTransformer):
         return False
 
     def _name(self, node: cst.BaseExpression) -> str:
-        if isinstance(node, cst.Name) and node.value not in ("x", *_FILLED_BY_KERAS):
+        if isinstance(node, cst.Name) and node.value != "x":
             return node.value
         base = dotted(node).rpartition(".")[2].strip("_") or "value"
         name = next(name for name in (base, *(f"{base}_{i}" for i in range(2, 99))) if name not in self._taken)
@@ -278,7 +275,7 @@ def _indices(node: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 
 def _has_own_names(node: cst.CSTNode) -> bool:
-    """Return whether an expression binds names or suspends its function, which a Lambda cannot do for it."""
+    """Return whether an expression binds names or suspends its function, which a lambda cannot do for it."""
     found: list[cst.CSTNode] = []
 
     class Binders(cst.CSTVisitor):
@@ -288,28 +285,4 @@ def _has_own_names(node: cst.CSTNode) -> bool:
             return True
 
     node.visit(Binders())
-    return bool(found)
-
-
-def _changes_in_place(function: cst.CSTNode, name: str) -> bool:
-    """Return whether a function changes the list, dict or array that a name holds."""
-    found: list[cst.CSTNode] = []
-
-    class Changes(cst.CSTVisitor):
-        def visit_Call(self, node: cst.Call) -> None:
-            front, _, last = dotted(node.func).rpartition(".")
-            if front == name and last in _IN_PLACE:
-                found.append(node)
-
-        def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
-            if isinstance(node.target, cst.Subscript) and dotted(node.target.value) == name:
-                found.append(node)
-
-        def visit_AugAssign(self, node: cst.AugAssign) -> None:
-            target = node.target.value if isinstance(node.target, cst.Subscript) else node.target
-            number = isinstance(node.value, cst.BaseNumber) and isinstance(node.target, cst.Name)
-            if dotted(target) == name and not number:
-                found.append(node)
-
-    function.visit(Changes())
     return bool(found)

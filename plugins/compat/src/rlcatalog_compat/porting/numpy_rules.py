@@ -37,7 +37,9 @@ def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
     parentheses = {"lpar": node.lpar, "rpar": node.rpar}
     if name in _NUMBERS:
         number = cst.parse_expression(_NUMBERS[name].format(code(node.value)))
-        alone = {"lpar": [cst.LeftParen()], "rpar": [cst.RightParen()]} if name == "NINF" and not node.lpar else parentheses
+        alone = (
+            {"lpar": [cst.LeftParen()], "rpar": [cst.RightParen()]} if name == "NINF" and not node.lpar else parentheses
+        )
         return number.with_changes(**alone)
     return name_node(_BUILT_IN[name]).with_changes(**parentheses) if name in _BUILT_IN else node
 

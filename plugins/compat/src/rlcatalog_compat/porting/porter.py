@@ -20,7 +20,9 @@ from rlcatalog_compat.porting.symbolic import parameters_of
 _CRITIC = "a central critic needs its algorithm's own batches; the model ports, the algorithm stays with Ray"
 _OLD_GYM = "gym's older interface: step() returns five values in Gymnasium, reset(*, seed, options) two"
 _OLD_CALL = "gym's older interface: in Gymnasium step() returns terminated and truncated for done, reset() an info, too"
-_UNNAMED = "a layer whose name, or an argument, is not known; make it in __init__ with tf.keras.layers, call it in forward()"
+_UNNAMED = (
+    "a layer whose name, or an argument, is not known; make it in __init__ with tf.keras.layers, call it in forward()"
+)
 _BROKEN = "what the rules made of this file is no Python; it stays as it was. Please report it"
 #: What a file must hold for any rule to change or note something.
 _WORDS = (b"ray", b"gym", b"tensorflow", b"numpy", b"torch", b"keras", b"rlcatalog_compat", b"env", b"central_value")
@@ -183,7 +185,10 @@ class _Porter(cst.CSTTransformer):
 
     def _is_target(self, node: cst.CSTNode) -> bool:
         """Return whether an expression is assigned to or deleted."""
-        return self.get_metadata(ExpressionContextProvider, node, None) in (ExpressionContext.STORE, ExpressionContext.DEL)
+        return self.get_metadata(ExpressionContextProvider, node, None) in (
+            ExpressionContext.STORE,
+            ExpressionContext.DEL,
+        )
 
     def _check_names(self, node: cst.Attribute) -> None:
         """Note a name that NumPy or Gymnasium lacks."""

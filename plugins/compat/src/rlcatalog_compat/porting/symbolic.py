@@ -49,10 +49,13 @@ class Symbolic:
         return found if parent is None else found | (self.of(parent) - parameters_of(function))
 
     def _grows(self) -> bool:
-        before = sum(map(len, self.names.values()))
+        before = self._size()
         for function, names in self.names.items():
             function.visit(_Walker(function, names, self.of(function), self._context, self._called))
-        return sum(map(len, self.names.values())) > before
+        return self._size() > before
+
+    def _size(self) -> int:
+        return sum(map(len, self.names.values())) + len(self._context.makers)
 
     def _called(self, call: cst.Call, known: set[str]) -> None:
         """Enter the parameters of the file's own functions that are given symbolic tensors."""
@@ -80,7 +83,11 @@ def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> 
         if last == "Input":
             return True
         # Layers and nets called on symbolic tensors return such, whatever they are called.
-        return last not in _NO_TENSORS and any(is_symbolic(arg.value, known, context) for arg in node.args)
+        return (
+            dotted(node.func).removeprefix("self.") in context.makers
+            or (last not in _NO_TENSORS
+            and any(is_symbolic(arg.value, known, context) for arg in node.args))
+        )
     return any(is_symbolic(part, known, context) for part in parts_of(node))
 
 
@@ -164,7 +171,9 @@ class _Functions(cst.CSTVisitor):
 class _Walker(cst.CSTVisitor):
     """Enters the names of one function that hold symbolic tensors; `called` gets the calls."""
 
-    def __init__(self, function: cst.CSTNode, names: set[str], known: set[str], context: Context, called: object) -> None:
+    def __init__(
+        self, function: cst.CSTNode, names: set[str], known: set[str], context: Context, called: object
+    ) -> None:
         self._function, self._names, self._known, self._context, self._called = function, names, known, context, called
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
@@ -186,6 +195,11 @@ class _Walker(cst.CSTVisitor):
 
     def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
         self._assign(node.target, node.value)
+
+    def visit_Return(self, node: cst.Return) -> None:
+        is_maker = isinstance(self._function, cst.FunctionDef) and node.value is not None
+        if is_maker and is_symbolic(node.value, self._known, self._context):
+            self._context.makers.add(self._function.name.value)
 
     def visit_For(self, node: cst.For) -> None:
         self._iterate(node.target, node.iter)

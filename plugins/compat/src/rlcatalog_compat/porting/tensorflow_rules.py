@@ -40,9 +40,25 @@ _GRAPHS = (
     "nn.rnn_cell", "nn.static_rnn", "disable_v2_behavior", "disable_eager_execution", "py_func",
 )  # fmt: skip
 #: Keyword arguments TensorFlow has renamed.
-_KEYWORDS = {"keep_dims": "keepdims", "reduction_indices": "axis", "squeeze_dims": "axis", "dim": "axis", "dimension": "axis"}
+_KEYWORDS = {
+    "keep_dims": "keepdims",
+    "reduction_indices": "axis",
+    "squeeze_dims": "axis",
+    "dim": "axis",
+    "dimension": "axis",
+}
 #: Operations that have had them.
-_RENAMING = ("reduce_", "count_nonzero", "squeeze", "expand_dims", "argmax", "argmin", "nn.softmax", "nn.log_softmax", "norm")
+_RENAMING = (
+    "reduce_",
+    "count_nonzero",
+    "squeeze",
+    "expand_dims",
+    "argmax",
+    "argmin",
+    "nn.softmax",
+    "nn.log_softmax",
+    "norm",
+)
 _DROPOUT = "the second argument was the share that is kept in TensorFlow 1 and is the share that is dropped: name it"
 #: What stands around layers that a model keeps: TensorFlow 2 has it below `compat.v1`.
 _SCOPES = ("variable_scope", "get_variable_scope", "VariableScope", "AUTO_REUSE", "get_collection", "GraphKeys")
@@ -66,15 +82,16 @@ _KEPT = {
     " validate_shape use_resource custom_getter constraint synchronization aggregation",
 }
 #: Arguments that mean nothing to a layer that the model keeps, and those that nothing here does.
-_WITHOUT_MEANING = frozenset(
-    "name reuse collections use_resource fused updates_collections variables_collections outputs_collections"
-    " caching_device validate_shape".split()
-)
-_NOT_SERVED = frozenset(
-    "renorm renorm_clipping renorm_momentum renorm_decay virtual_batch_size adjustment batch_weights activation_fn"
-    " param_initializers param_regularizers data_format zero_debias_moving_mean regularizer partitioner custom_getter"
-    " constraint synchronization aggregation".split()
-)
+_WITHOUT_MEANING = frozenset({
+    "name", "reuse", "collections", "use_resource", "fused", "updates_collections", "variables_collections",
+    "outputs_collections", "caching_device", "validate_shape",
+})  # fmt: skip
+_NOT_SERVED = frozenset({
+    "renorm", "renorm_clipping", "renorm_momentum", "renorm_decay", "virtual_batch_size", "adjustment",
+    "batch_weights", "activation_fn", "param_initializers", "param_regularizers", "data_format",
+    "zero_debias_moving_mean", "regularizer", "partitioner", "custom_getter", "constraint", "synchronization",
+    "aggregation",
+})  # fmt: skip
 #: What `contrib.layers.batch_norm` called otherwise, and its own defaults.
 _CONTRIB = {"decay": "momentum", "is_training": "training", "scope": "name"}
 _DEFAULTS = {"momentum": "0.999", "scale": "False", "training": "True"}
@@ -168,15 +185,15 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
         None where nothing here does what it does.
     """
     name = context.stands_for(node.func)[1]
-    given = _arguments(node, name)
+    function = "batch_normalization" if name in _BATCH_NORM else name.rpartition(".")[2]
+    front = _BY_PLACE[function]
+    given = _arguments(node, name, front)
     if given is None or any(word in _NOT_SERVED for word in given):
         return None
     label = given.get("name")
     if label is None and not once:
         return None
-    function = "batch_normalization" if name in _BATCH_NORM else name.rpartition(".")[2]
     text = cst.SimpleString(f'"{context.classes[-1].label(function)}"') if label is None else label.value
-    front = _BY_PLACE[function]
     args = []
     for place, (word, arg) in enumerate(given.items()):
         if word in _WITHOUT_MEANING:
@@ -192,7 +209,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
     return node.with_changes(func=name_node(f"rlcatalog_compat.kept.{function}"), args=whole)
 
 
-def _arguments(node: cst.Call, name: str) -> dict[str, cst.Arg] | None:
+def _arguments(node: cst.Call, name: str, front: int) -> dict[str, cst.Arg] | None:
     """Return a call's arguments by the names that a kept layer has for them; None where they cannot be told."""
     if any(arg.star for arg in node.args):
         return None
@@ -206,8 +223,11 @@ def _arguments(node: cst.Call, name: str) -> dict[str, cst.Arg] | None:
         return None
     if name == "contrib.layers.batch_norm":
         given = {_CONTRIB.get(word, word): arg for word, arg in given.items()}
-        given |= {word: _keyword(word, cst.parse_expression(value)) for word, value in _DEFAULTS.items() if word not in given}
-    return {word: given[word] for word in sorted(given, key=lambda word: words.index(word) if word in words[:3] else 3)}
+        given |= {
+            word: _keyword(word, cst.parse_expression(value)) for word, value in _DEFAULTS.items() if word not in given
+        }
+    first = [word for word in words[:front] if word in given]
+    return {word: given[word] for word in dict.fromkeys([*first, *given])}
 
 
 def _positional(arg: cst.Arg) -> cst.Arg:

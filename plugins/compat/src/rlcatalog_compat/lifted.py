@@ -1,0 +1,64 @@
+"""Operations of TensorFlow on Keras' symbolic tensors, which Keras 3 refuses outside of layers.
+
+`rlcatalog port` writes `apply(lambda x: tf.expand_dims(x, 1), x)` for `tf.expand_dims(x, 1)`. Keras' own `Lambda` takes
+every input for one of floats, so that `tf.one_hot` and the like fail in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from rlcatalog_compat.frameworks import keras_module
+
+
+def apply(function: Callable[..., Any], inputs: Any) -> Any:
+    """Return a function's value; where an input is symbolic, that of a layer which computes it at each pass.
+
+    The function's defaults are read now: lists and arrays among them may change afterwards, and a symbolic tensor among
+    them is an input, too.
+
+    Args:
+        function: What is computed of the inputs.
+        inputs: A tensor, or a list or dict of tensors, which other values may stand among.
+    """
+    keras: Any = keras_module()
+    whole = keras.tree.map_structure(_own, (inputs, function.__defaults__ or ()))
+    leaves = keras.tree.flatten(whole)
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, keras.KerasTensor)]
+
+    def compute(tensors: Sequence[Any]) -> Any:
+        given = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            given[place] = tensor
+        first, defaults = keras.tree.pack_sequence_as(whole, given)
+        return function(first, *defaults)
+
+    return _layer_class()(compute)([leaves[place] for place in places]) if places else compute([])
+
+
+def _own(leaf: Any) -> Any:
+    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+
+
+@cache
+def _layer_class() -> type:
+    keras: Any = keras_module()
+
+    class Operation(keras.layers.Layer):  # type: ignore[misc]
+        """Layer without weights that computes a function of its inputs, in their own dtypes."""
+
+        def __init__(self, function: Callable[[Sequence[Any]], Any]) -> None:
+            super().__init__(autocast=False)
+            self._function, self.supports_masking = function, True
+
+        def call(self, inputs: Any) -> Any:
+            return self._function(inputs)
+
+        def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
+            return None
+
+    return Operation
