@@ -19,7 +19,7 @@ _NO_GYM = "Gymnasium has no such name; its migration guide says what to use inst
 #: What Gymnasium has instead of what it gave up.
 _GYM = {
     "wrappers.Monitor": "Gymnasium has no Monitor; use gymnasium.wrappers.RecordVideo or RecordEpisodeStatistics",
-    "envs.classic_control.rendering": "Gymnasium has no rendering module; draw with pygame, and return arrays in render()",
+    "envs.classic_control.rendering": "Gymnasium has no rendering module; draw with pygame in render()",
 }
 _CLUSTER = "Ray's cluster; everything runs in one process here"
 
@@ -88,7 +88,9 @@ def ported_import(node: cst.Import) -> tuple[cst.Import, list[tuple[str, str]]]:
     for alias in node.names:
         path = dotted(alias.name)
         inside = without_root(path)
-        if (inside is not None and (why := why_not(inside))) or (path.startswith("gym.") and (why := why_not_in_gymnasium(path.removeprefix("gym.")))):
+        if (inside is not None and (why := why_not(inside))) or (
+            path.startswith("gym.") and (why := why_not_in_gymnasium(path.removeprefix("gym.")))
+        ):
             stays.append((f"import {path}", why))
         elif path.startswith("tensorflow.") and tensorflow_rules.is_graph_code(path.removeprefix("tensorflow.")):
             stays.append((f"import {path}", tensorflow_rules.GRAPH))
@@ -105,7 +107,7 @@ def ported_from(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], lis
         return [node], []
     if path == "numpy":
         statements, gone = numpy_rules.imported(node)
-        return statements, [(f"from numpy import {name}", numpy_rules.why_not_imported(name) or "") for name in gone]
+        return statements, [(f"from numpy import {name}", numpy_rules.GONE.format(name)) for name in gone]
     root, _, below = path.partition(".")
     if root == "tensorflow":
         return [node], _of_tensorflow(node, below)

@@ -1,7 +1,8 @@
-"""Operations of TensorFlow on Keras' symbolic tensors, which Keras 3 refuses, become layers (`rlcatalog_compat.lifted`).
+"""Operations of TensorFlow on Keras' symbolic tensors, which Keras 3 refuses, become layers.
 
 A layer computes at each call of its model, and the operation was computed once. So what the operation reads besides
-symbolic tensors is read where the layer is made: `tf.gather(x, [i])` becomes `apply(lambda x, i=i: tf.gather(x, [i]), x)`.
+symbolic tensors is read where the layer is made: `tf.gather(x, [i])` becomes
+`rlcatalog_compat.lifted.apply(lambda x, i=i: tf.gather(x, [i]), x)`.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Lifter(cst.CSTTransformer):
             comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
             whole = node.with_changes(args=[node.args[0].with_changes(comma=comma), cst.Arg(length)])  # type: ignore[attr-defined]
         parts = Parts(self, whole)
-        given = [code(atom.visit(self)) for atom in parts.inputs.values()]  # type: ignore[union-attr]
+        given = [code(atom.visit(self)) for atom in parts.inputs.values()]  # type: ignore[arg-type]
         inputs = given[0] if len(given) == 1 else f"[{', '.join(given)}]"
         self.context.helpers.add(_MODULE)
         return cst.parse_expression(f"{_APPLY}(lambda {parts.text}, {inputs})")

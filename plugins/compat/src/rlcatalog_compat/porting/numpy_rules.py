@@ -24,7 +24,7 @@ _NUMBERS = {"NINF": "-{}.inf", "PZERO": "0.0", "NZERO": "-0.0"}
 #: Calls → what they are today: the module, then the argument.
 _CALLS = {"asfarray": "{}.asarray({}, dtype={}.float64)", "asscalar": "{}.asarray({}).item()"}
 _FLOATS = ("float16", "float32", "float64", "float", "float_", "double", "single", "half")
-_GONE = "NumPy 2 has no {}; its migration guide says what to call instead"
+GONE = "NumPy 2 has no {}; its migration guide says what to call instead"
 
 
 def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
@@ -54,6 +54,7 @@ def call(context: Context, node: cst.Call) -> cst.Call:
     root = code(node.func.value)
     if len(node.args) == 1:
         found = cst.parse_expression(_CALLS[name].format(root, code(node.args[0].value), root))
+        assert isinstance(found, cst.Call)
         return found.with_changes(lpar=node.lpar, rpar=node.rpar)
     dtype = node.args[1]
     is_float = dotted(dtype.value).rpartition(".")[2] in _FLOATS
@@ -73,7 +74,7 @@ def why_gone(context: Context, node: cst.Attribute) -> str | None:
 
 def why_not_imported(name: str) -> str | None:
     """Return why a name cannot be imported from NumPy; None where it can."""
-    return None if _is_served(name) else _GONE.format(name)
+    return None if _is_served(name) else GONE.format(name)
 
 
 def imported(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[str]]:

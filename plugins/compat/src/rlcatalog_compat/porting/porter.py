@@ -147,7 +147,7 @@ class _Porter(cst.CSTTransformer):
                 self.note(was, what, why)
             if len(new) > 1:
                 new = [one.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for one in new]
-                new[-1] = new[-1].with_changes(semicolon=statement.semicolon)  # type: ignore[attr-defined]
+                new[-1] = new[-1].with_changes(semicolon=statement.semicolon)
             body += new
         return body
 
@@ -323,7 +323,7 @@ class _Porter(cst.CSTTransformer):
 
 
 def _with_import(module: cst.Module, helper: str) -> cst.Module:
-    """Return a module that imports another behind its first import, which `__future__` and docstrings do not count for."""
+    """Return a module that imports another behind its first import, and behind docstring and `__future__`."""
     body = list(module.body)
     if any(code(statement).strip() == f"import {helper}" for statement in body):
         return module
@@ -371,4 +371,5 @@ def _lines(suite: cst.BaseSuite) -> list[Any]:
     """Return a function's statements, line by line."""
     if isinstance(suite, cst.IndentedBlock):
         return list(suite.body)
-    return [cst.SimpleStatementLine([one.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for one in suite.body]  # type: ignore[attr-defined]
+    default = cst.MaybeSentinel.DEFAULT
+    return [cst.SimpleStatementLine([one.with_changes(semicolon=default)]) for one in suite.body]  # type: ignore[list-item]

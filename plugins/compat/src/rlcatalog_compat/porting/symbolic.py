@@ -83,10 +83,8 @@ def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> 
         if last == "Input":
             return True
         # Layers and nets called on symbolic tensors return such, whatever they are called.
-        return (
-            dotted(node.func).removeprefix("self.") in context.makers
-            or (last not in _NO_TENSORS
-            and any(is_symbolic(arg.value, known, context) for arg in node.args))
+        return dotted(node.func).removeprefix("self.") in context.makers or (
+            last not in _NO_TENSORS and any(is_symbolic(arg.value, known, context) for arg in node.args)
         )
     return any(is_symbolic(part, known, context) for part in parts_of(node))
 
@@ -197,8 +195,9 @@ class _Walker(cst.CSTVisitor):
         self._assign(node.target, node.value)
 
     def visit_Return(self, node: cst.Return) -> None:
-        is_maker = isinstance(self._function, cst.FunctionDef) and node.value is not None
-        if is_maker and is_symbolic(node.value, self._known, self._context):
+        if not isinstance(self._function, cst.FunctionDef) or node.value is None:
+            return
+        if is_symbolic(node.value, self._known, self._context):
             self._context.makers.add(self._function.name.value)
 
     def visit_For(self, node: cst.For) -> None:

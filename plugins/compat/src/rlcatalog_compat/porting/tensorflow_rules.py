@@ -14,8 +14,9 @@ _RENAMED = {
         "is_finite", "ceil", "floordiv", "floormod", "invert_permutation", "unsorted_segment_sum", "bincount",
         "polygamma", "zeta", "betainc", "cumprod", "count_nonzero", "conj", "angle", "imag", "real",
     )},
-    "mod": "math.floormod", "div": "compat.v1.div", "random_normal": "random.normal", "random_uniform": "random.uniform",
-    "truncated_normal": "random.truncated_normal", "random_shuffle": "random.shuffle", "set_random_seed":
+    "mod": "math.floormod", "div": "compat.v1.div", "random_normal": "random.normal", "random_uniform":
+    "random.uniform", "truncated_normal": "random.truncated_normal", "random_shuffle": "random.shuffle",
+    "set_random_seed":
     "random.set_seed", "matrix_band_part": "linalg.band_part", "matrix_diag": "linalg.diag", "matrix_diag_part":
     "linalg.diag_part", "matrix_inverse": "linalg.inv", "matrix_transpose": "linalg.matrix_transpose", "trace":
     "linalg.trace", "diag": "linalg.tensor_diag", "cholesky": "linalg.cholesky", "check_numerics":
@@ -194,7 +195,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
     if label is None and not once:
         return None
     text = cst.SimpleString(f'"{context.classes[-1].label(function)}"') if label is None else label.value
-    args = []
+    args = list[cst.Arg]()
     for place, (word, arg) in enumerate(given.items()):
         if word in _WITHOUT_MEANING:
             continue
