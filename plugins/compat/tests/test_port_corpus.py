@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rlcatalog_compat import kept
 from rlcatalog_compat.porting import porter
 from rlcatalog_compat.porting.porter import port
 
@@ -182,3 +183,11 @@ def kept_weights(net):
         for weight in weights or ():
             found[f"{name}/{weight.name}"] = weight
     return found
+
+
+def test_statistics_of_untrained_batch_normalisation_go_on():
+    tf = pytest.importorskip("tensorflow")
+    net = SimpleNamespace(kept_layers=kept.start())
+    out = kept.batch_normalization(net, "bn", tf.constant(ROWS), training=True, trainable=False)
+    np.testing.assert_allclose(np.mean(out, 0), np.zeros(4), atol=1e-5)
+    assert net.kept_layers["bn"].trainable_variables == []
