@@ -14,7 +14,7 @@ import pytest
 import rlcatalog
 from rlcatalog import Catalog, EnvWrapperSpec, Match, ModelSpec, NoMatch, Rank, Stage
 from rlcatalog.config import KernelConfig
-from rlcatalog.errors import DeclarationError, PluginWarning, UnreadKeysWarning
+from rlcatalog.errors import DeclarationError, PartError, PluginWarning, UnreadKeysWarning
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
@@ -254,6 +254,21 @@ def test_a_lookup_that_fails_says_nothing(catalog):
         warnings.simplefilter("error")
         with pytest.raises(rlcatalog.errors.ConfigError, match="free_log_std trains the second half"):
             catalog.resolve(BOX, gym.spaces.Discrete(3), {"free_log_std": True, "conv_filters": "nature"}, "torch")
+
+
+def test_a_lookup_whose_build_fails_warns_of_nothing(acme):
+    catalog = acme(spec("acme_broken"))  # its module has no such class
+    config = {"conv_filters": "nature", "custom_model": "acme_broken"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            with pytest.raises(PartError, match="acme_broken"):
+                rlcatalog.build(BOX, TWO, config, "torch", catalog=catalog)
+    from rlcatalog_torch import FullyConnectedNetwork
+
+    sys.modules["made_up_acme"].Net = FullyConnectedNetwork
+    with pytest.warns(UnreadKeysWarning, match="conv_filters"):
+        rlcatalog.build(BOX, TWO, config, "torch", catalog=catalog)
 
 
 def test_what_the_parts_of_an_observation_were_found_for_is_told_by_whoever_asks(acme):

@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog.building import make_preprocessor, model_parts
-from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution, say_unread, say_unused_masks
+from rlcatalog.catalog.lookups import Lookup, find_action_dist, find_model_parts, find_resolution
 from rlcatalog.catalog.registering import Registrations
 from rlcatalog.choice import Explanation, Pins, Resolution
 from rlcatalog.choice.env_wrappers import check_wrapped, wrap
@@ -134,28 +134,7 @@ class Catalog(Registrations):
                 them, and not again where the answer comes from memory.
             UnusedMaskWarning: An entry of the observation is named as an action mask is, and is not used as one.
         """
-        if defaults:
-            return _unless_refused(
-                lambda own: self._resolved(obs_space, action_space, config, framework, pins, own), defaults
-            )
-        return self._resolved(obs_space, action_space, config, framework, pins, None)
-
-    def _resolved(
-        self, obs_space: Any, action_space: Any, config: Any, framework: str | None, pins: Pins | None, defaults: Any
-    ) -> Resolution:
-        if pins is not None:
-            return find_resolution(self, obs_space, action_space, config, framework, pins, defaults)
-
-        def find() -> Resolution:
-            found = find_resolution(self, obs_space, action_space, config, framework, None, defaults)
-            if found.unread:
-                say_unread(self, found)
-            if found.unused_masks:
-                say_unused_masks(found)
-            return found
-
-        asked = config if defaults is None else (config, defaults)
-        return self._cache.recall(("resolution", framework), (obs_space, action_space), asked, find)
+        return self.make(lambda found: found, obs_space, action_space, config, framework, pins=pins, defaults=defaults)
 
     def explain(
         self,
@@ -219,11 +198,23 @@ class Catalog(Registrations):
         Raises:
             CatalogError: See `resolve`.
         """
+        untold: list[Lookup] = []
 
-        def made(own: Mapping[str, Any] | None) -> T:
-            return make(self._resolved(obs_space, action_space, config, framework, pins, own))
+        def resolved(own: Mapping[str, Any] | None) -> Resolution:
+            if pins is not None:
+                return find_resolution(self, obs_space, action_space, config, framework, pins, own)
+            asked = config if own is None else (config, own)
+            looked_up: Lookup = self._cache.recall(
+                ("resolution", framework), (obs_space, action_space), asked,
+                lambda: Lookup(find_resolution(self, obs_space, action_space, config, framework, None, own)),
+            )  # fmt: skip
+            untold[:] = [looked_up]
+            return looked_up.found
 
-        return _unless_refused(made, defaults)
+        made = _unless_refused(lambda own: make(resolved(own)), defaults)
+        for looked_up in untold:  # after success: where it fails, the error alone says what to do
+            looked_up.tell(self)
+        return made
 
     def spaces_of(self, env: Any, config: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
         """Return the spaces of an environment: observations and actions, as `wrap_env` makes them.

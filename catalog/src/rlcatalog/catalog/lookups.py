@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,6 +87,21 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
     return found if found is not None and found.shape == preprocessor.shape else preprocessor
 
 
+@dataclass
+class Lookup:
+    """A lookup that is remembered, and whether its warnings were given."""
+
+    found: Resolution
+    is_told: bool = False
+
+    def tell(self, catalog: Catalog) -> None:
+        """Give the lookup's warnings, once."""
+        if not self.is_told:
+            self.is_told = True
+            say_unread(catalog, self.found)
+            say_unused_masks(self.found)
+
+
 def say_unread(catalog: Catalog, found: Resolution) -> None:
     """Warn, once for all of them, of the keys that nothing reads."""
     if not found.unread:
@@ -107,6 +122,8 @@ def say_unread(catalog: Catalog, found: Resolution) -> None:
 def say_unused_masks(found: Resolution) -> None:
     """Warn of entries of the observation that are named as an action mask is, and are none."""
     key, action = found.config.values["action_mask_key"], found.request.action
+    if not found.unused_masks:
+        return
     assert action is not None
     way = f"If it is one, write the path of its Dicts into the model config: action_mask_key='part.{key}'."
     if not ActionMasks(action).size:

@@ -114,8 +114,7 @@ def candidates(entry_points: Iterable[Any]) -> list[Candidate]:
     found: dict[tuple[str, str, str], Candidate] = {}
     for entry_point in entry_points:
         name, version, requires = _metadata(entry_point.dist)
-        if entry_point.dist is not None:  # without a name it would pass for a part of the running program
-            name = name or normalize(entry_point.name)
+        name = name or normalize(entry_point.name)  # without one it would pass for a part of the running program
         key = (name, entry_point.name, entry_point.value)
         if key not in found:
             found[key] = Candidate(entry_point.name, entry_point.value, name, version, requires, entry_point)
