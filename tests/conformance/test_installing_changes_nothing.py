@@ -72,7 +72,7 @@ def strangers() -> list[PluginEntryPoint]:
     """Return greedy plugins of each rank, and one plugin for each fault of the broken ones."""
     install_parts()
     entry_points = [greedy(rank, f"greedy{rank.value}") for rank in Rank]
-    return [*entry_points, *(broken.entry_point(f"broken-{number}") for number, broken in enumerate(table()))]
+    return [*entry_points, *(broken.entry_point(number) for number, broken in enumerate(table()))]
 
 
 def differences(mixes: int, lookups_each: int) -> list[str]:

@@ -6,12 +6,10 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations import preprocessor_of
-from rlcatalog.spaces.values import first_tensor, map_tensors
+from rlcatalog.spaces.values import first_tensor
 
 if TYPE_CHECKING:
     from rlcatalog.models.model import ModelV2
@@ -108,9 +106,9 @@ class Inside:
         """Set all weights (see `ModelV2.set_weights`)."""
         model.set_weights(weights)
 
-    def as_tensors(self, model: ModelV2, obs: Any, like: Any = None) -> Any:
-        """Return observations with each NumPy array a tensor, where `like` is; other values as they are."""
-        return map_tensors(obs, lambda leaf: self.ops.tensor(leaf, like) if isinstance(leaf, np.ndarray) else leaf)
+    def as_tensors(self, model: ModelV2, obs: Any) -> Any:
+        """Return observations with each NumPy array a tensor; of a framework whose tensors are arrays, as they are."""
+        return obs
 
     def flat(self, obs: Any) -> Any:
         """Return an unstructured observation as [B, size]; a structure is its own flat form."""

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from rlcatalog.errors import StaleOutputError
 from rlcatalog.models import Inside, check_weights, held_by, inner_model, is_model
+from rlcatalog.spaces import map_tensors
 from rlcatalog_tf.ops import flatten_rows
 from rlcatalog_tf.sequences import Padding
 from rlcatalog_tf.variables import Found, find, raw
@@ -30,6 +31,10 @@ class TFInside(Inside):
         super().__init__(model, has_context)
         self.registered: list[Any] = []
         self.trace: Any = None
+
+    def as_tensors(self, model: Any, obs: Any) -> Any:
+        """Return observations with each NumPy array a tensor."""
+        return map_tensors(obs, lambda leaf: self.ops.tensor(leaf) if isinstance(leaf, np.ndarray) else leaf)
 
     def remember(self, output: Any) -> None:
         """Keep a call's output for `last_output()`, and the graph it belongs to."""

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from rlcatalog.models import Inside, check_weights
+from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.sequences import Padding
 
 #: Whether `torch.jit.trace` is at work, asked as nn.Module asks it.
@@ -59,9 +60,10 @@ class TorchInside(Inside):
             for name, tensor in state.items():
                 tensor.copy_(torch.as_tensor(np.array(weights[name]), dtype=tensor.dtype))
 
-    def as_tensors(self, model: Any, obs: Any, like: Any = None) -> Any:
+    def as_tensors(self, model: Any, obs: Any) -> Any:
         """Return observations with each NumPy array a tensor on the model's device."""
-        return super().as_tensors(model, obs, next(model.parameters(), None))
+        like = next(model.parameters(), None)
+        return map_tensors(obs, lambda leaf: self.ops.tensor(leaf, like) if isinstance(leaf, np.ndarray) else leaf)
 
     def flatten(self, obs: torch.Tensor) -> torch.Tensor:
         """Return a tensor as [B, size]."""
