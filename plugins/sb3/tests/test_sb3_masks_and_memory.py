@@ -100,6 +100,7 @@ def test_maskable_ppo_takes_no_forbidden_action(source):
     assert forbidden(model) == 0
 
 
+@pytest.mark.attack  # `make learn` trains for longer
 def test_maskable_ppo_learns_which_open_door_pays():
     """Random play among open doors gets 5 of 10."""
     settings = {**QUICK, "n_epochs": 8, "learning_rate": 1e-2, "gamma": 0.0}
