@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 import rlcatalog
 from rlcatalog import ViewRequirement
 from rlcatalog.actions import action_codec
-from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.errors import MissingPluginError, ModelContractError, NotServedError
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
@@ -256,6 +257,16 @@ def test_a_view_goes_through_json(view):
     assert again.to_dict() == view.to_dict()
     assert again.shift_arr.tolist() == view.shift_arr.tolist()
     assert again.space == view.space
+
+
+def test_a_view_without_the_package_that_writes_spaces_down_says_how_to_get_it(monkeypatch):
+    view = ViewRequirement("obs", space=OBS)
+    written = view.to_dict()
+    monkeypatch.setitem(sys.modules, "rlcatalog_policy", None)
+    with pytest.raises(MissingPluginError, match=r"A space as plain data .*pip install rlcatalog-policy"):
+        view.to_dict()
+    with pytest.raises(MissingPluginError, match=r"A space from plain data .*pip install rlcatalog-policy"):
+        ViewRequirement.from_dict(written)
 
 
 def test_a_range_from_zero_is_read():

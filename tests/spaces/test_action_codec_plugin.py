@@ -19,7 +19,7 @@ from rlcatalog import ActionCodecSpec, ActionDistribution, ActionDistSpec, Match
 from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, DeclarationError, PluginError, SavedPolicyError
 from rlcatalog.spaces.action_codecs import action_codecs
-from rlcatalog_policy import load
+from rlcatalog_policy import load, space_to_json
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
@@ -251,8 +251,8 @@ def test_a_subclass_is_served_by_its_base_s_codec_but_not_written_down(catalog):
 
     info = SpaceInfo.read(Own(3), "action")
     assert isinstance(action_codec(info), PermutationCodec)
-    assert rlcatalog.spaces.space_to_json(Own(3)) is None
-    assert rlcatalog.spaces.space_to_json(Tuple([Permutation(3), Own(3)])) is None
+    assert space_to_json(Own(3)) is None
+    assert space_to_json(Tuple([Permutation(3), Own(3)])) is None
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

@@ -56,5 +56,7 @@ provided.provide(
     frameworks=lambda: importlib.import_module("rlcatalog.plugins.loading").load_indexed("framework"),
     framework_names=lambda: importlib.import_module("rlcatalog.plugins.public_index").frameworks(),
     action_codecs=lambda: importlib.import_module("rlcatalog.plugins.loading").load_indexed("action_codec"),
-    pipeline_svg=lambda: _bring("rlcatalog_cli.picture", "pipeline_svg", "The picture of an explanation"),
+    pipeline_svg=lambda data: _bring("rlcatalog_cli.picture", "pipeline_svg", "The picture of an explanation")(data),
+    space_to_json=lambda space: _bring("rlcatalog_policy", "space_to_json", "A space as plain data")(space),
+    space_from_json=lambda data: _bring("rlcatalog_policy", "space_from_json", "A space from plain data")(data),
 )

@@ -33,6 +33,5 @@ from .plugins.discovery import (
 )
 from .plugins.names import may_claim as may_claim
 from .plugins.registry import PluginRecord as PluginRecord
-from .spaces.action_codecs import codec_class as codec_class
-from .spaces.as_json import MOST_ENTRIES as MOST_ENTRIES, space_from_json as space_from_json
+from .spaces.action_codecs import codec_class as codec_class, codec_of_class as codec_of_class
 from .spaces.info import KINDS as KINDS

@@ -12,9 +12,8 @@ import rlcatalog
 from rlcatalog import Catalog, ViewRequirement
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.plugins.discovery import scan
-from rlcatalog.spaces import Repeated, Simplex, same_space, space_to_json
-from rlcatalog.spaces.as_json import space_from_json
-from rlcatalog_policy import load, loading
+from rlcatalog.spaces import Repeated, Simplex
+from rlcatalog_policy import load, loading, same_space, space_from_json, space_to_json
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog import provided
 from rlcatalog.errors import ConfigError, ModelContractError
 
 if TYPE_CHECKING:
@@ -58,10 +59,9 @@ class ViewRequirement:
 
         Raises:
             ModelContractError: The space has a kind that cannot be written down.
+            MissingPluginError: rlcatalog-policy, which writes spaces down, is not installed.
         """
-        from rlcatalog.spaces import space_to_json
-
-        space = space_to_json(self.space)
+        space = provided.space_to_json(self.space)
         if space is None:
             raise ModelContractError(f"the view's space {self.space} has no form in JSON.")
         return {
@@ -77,9 +77,7 @@ class ViewRequirement:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ViewRequirement:
         """Return the requirement that `to_dict` wrote."""
-        from rlcatalog.spaces.as_json import space_from_json
-
-        return cls(**{**data, "space": space_from_json(data["space"])})
+        return cls(**{**data, "space": provided.space_from_json(data["space"])})
 
     def __repr__(self) -> str:
         return f"ViewRequirement(data_col={self.data_col!r}, space={self.space!r}, shift={self.shift!r})"

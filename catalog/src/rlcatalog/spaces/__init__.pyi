@@ -1,4 +1,3 @@
-from .as_json import same_space as same_space, space_to_json as space_to_json
 from .extra import Repeated as Repeated, Simplex as Simplex
 from .info import SpaceInfo as SpaceInfo
 from .values import (

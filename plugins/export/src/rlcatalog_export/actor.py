@@ -15,14 +15,14 @@ from rlcatalog import provided
 from rlcatalog.actions import ActionCodec, ActionMasks, action_codec
 from rlcatalog.errors import ActionMaskError, CatalogError, ConfigError, ModelContractError, SavedPolicyError, reason
 from rlcatalog.frameworks import Step
-from rlcatalog.internals import mask_steps, space_from_json
+from rlcatalog.internals import mask_steps
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_export.contract import Runner
 from rlcatalog_export.formats import runner_for
 from rlcatalog_export.interface import Interface
 from rlcatalog_export.observing import Observations
 from rlcatalog_export.stepping import ActorStepper
-from rlcatalog_policy import check_step, checked_reward
+from rlcatalog_policy import check_step, checked_reward, space_from_json
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog

@@ -12,10 +12,9 @@ from rlcatalog.choice import Pins
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.internals import carried
-from rlcatalog.spaces import space_to_json
 from rlcatalog_export.codecs import encode_inputs, lowered_actions, observation_inputs
 from rlcatalog_export.interface import Interface, Port
-from rlcatalog_policy import History, plain_config
+from rlcatalog_policy import History, plain_config, space_to_json
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy

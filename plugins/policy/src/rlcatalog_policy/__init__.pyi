@@ -24,6 +24,11 @@ from .manifest import (
 from .non_finite import check_step as check_step
 from .policy import Policy as Policy
 from .saving import forget as forget
+from .space_json import (
+    same_space as same_space,
+    space_from_json as space_from_json,
+    space_to_json as space_to_json,
+)
 from .state import State as State
 from .stepper import Stepper as Stepper, autoreset_of as autoreset_of
 from .summary import Summary as Summary

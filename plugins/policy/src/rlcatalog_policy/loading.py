@@ -22,12 +22,12 @@ import numpy as np
 from rlcatalog.catalog import default_catalog
 from rlcatalog.choice import Pins, Resolution
 from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning, UnknownNameError
-from rlcatalog.internals import MOST_ENTRIES, blamed, space_from_json
+from rlcatalog.internals import blamed
 from rlcatalog.models import check_weights, set_weights_of, weights_of
-from rlcatalog.spaces import same_space, space_to_json
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
 from rlcatalog_policy.policy import Policy
+from rlcatalog_policy.space_json import MOST_ENTRIES, same_space, space_from_json, space_to_json
 from rlcatalog_policy.tensors import Array, TensorFile
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def load(
         framework: `"torch"` or `"tf"`, also where it was saved under the other one: weights and statistics are the same
             in both, and outputs agree to 1e-5. None: the one it was saved under.
         observation_space: Needed where the space has a kind of a plugin's own, which cannot be written down, or more
-            entries than are made from a file (`rlcatalog.spaces.MOST_ENTRIES`); must be the saved one otherwise.
+            entries than are made from a file (`rlcatalog_policy.space_json.MOST_ENTRIES`); must be the
+            saved one otherwise.
         action_space: The same for actions.
         catalog: Where its parts are found; the process's when None.
 

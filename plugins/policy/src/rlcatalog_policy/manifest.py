@@ -13,9 +13,9 @@ import msgspec
 from gymnasium import Space
 
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.internals import __version__, space_from_json
-from rlcatalog.spaces import space_to_json
+from rlcatalog.internals import __version__
 from rlcatalog_policy.files import MOST_JSON, RegularFile
+from rlcatalog_policy.space_json import space_from_json, space_to_json
 
 FORMAT = "rlcatalog-policy"
 #: Version 1 kept its arrays under fixed names and had no checksum of its own.

@@ -24,7 +24,7 @@ from ray.rllib.utils.spaces.space_utils import clip_action, get_base_struct_from
 
 from rlcatalog.actions import first_row
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog.spaces import same_space, space_to_json
+from rlcatalog_policy import same_space, space_to_json
 from rlcatalog_rllib.connectors import Pieces, pieces_of
 from rlcatalog_rllib.encoding import EpisodeEncoder
 from rlcatalog_rllib.env_runner import check_spaces

@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.choice import MODEL_SLOTS
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.spaces import same_space, space_to_json
+from rlcatalog_policy import same_space, space_to_json
 
 #: Under this name a module's state says what it was built for, as JSON in an array of bytes.
 IDENTITY = "rlcatalog.identity"

@@ -11,9 +11,10 @@ from gymnasium import spaces
 
 from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, NotServedError
-from rlcatalog.internals import codec_class, space_from_json, stack
+from rlcatalog.internals import codec_class, stack
 from rlcatalog.observations import rows
-from rlcatalog.spaces import Simplex, SpaceInfo, space_to_json
+from rlcatalog.spaces import Simplex, SpaceInfo
+from rlcatalog_policy import space_from_json, space_to_json
 from rlcatalog_testing.checks.codecs import DECLARE, ROWS, Array
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import ACTIONS

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog.spaces.action_codecs import codec_of_class
-from rlcatalog.spaces.extra import Repeated, Simplex
-from rlcatalog.spaces.info import KINDS, SpaceInfo
+from rlcatalog.internals import KINDS, codec_of_class
+from rlcatalog.spaces import Repeated, Simplex, SpaceInfo
 
 #: How many entries the Boxes and Simplexes of a space may have in all to be made from data. An array of bounds stands
 #: behind each, whose size a few digits can name; larger spaces are given to `load(observation_space=…)`.
