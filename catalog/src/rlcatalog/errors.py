@@ -7,7 +7,8 @@ All derive from `CatalogError` and from the built-in type a caller would expect,
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import reprlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -214,6 +215,29 @@ def nearest(name: str, known: Iterable[str]) -> str:
 _LONGEST = 300
 
 
+class _Brief(reprlib.Repr):
+    """Python's own repr of short values; of long, deep and endless ones as much as a message has room for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxtuple = self.maxlist = self.maxset = self.maxfrozenset = self.maxdict = 100
+        self.maxstring = self.maxlong = self.maxother = _LONGEST
+
+    def repr1(self, x: Any, level: int) -> str:
+        """Return a value's repr; of text of a class of somebody else's, that of the text."""
+        return super().repr1(str.__str__(x) if isinstance(x, str) else x, level)
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        """Return a dict's repr in its own order; `reprlib` sorts the keys."""
+        if level <= 0:
+            return "{...}"
+        entries = islice(x.items(), self.maxdict)
+        return f"{{{', '.join(f'{self.repr1(k, level - 1)}: {self.repr1(v, level - 1)}' for k, v in entries)}}}"
+
+
+_BRIEF = _Brief()
+
+
 def shown(value: Any, length: int = _LONGEST) -> str:
     """Return a value as messages show it: its repr where that is short and well, on one line, and never an error.
 
@@ -221,21 +245,17 @@ def shown(value: Any, length: int = _LONGEST) -> str:
         value: Anything: what holds itself, is nested without end, or has a repr that fails.
         length: Most characters.
     """
-    found = ""
-    for piece in _pieces(value, length, 0):
-        found += piece
-        if len(found) > length:
-            break
-    return one_line(found, length)
+    try:
+        return one_line(_BRIEF.repr(value), length)
+    except Exception:
+        return f"<{type(value).__qualname__} that cannot be shown>"
 
 
 def reason(error: BaseException) -> str:
     """Return an error's type and text as messages show them, whatever its `str` does."""
     try:
-        text = str.__str__(str(error))
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
+        text = str(error)
+    except Exception:
         text = "(its text cannot be read)"
     return f"{type(error).__name__}: {one_line(text, 3 * _LONGEST)}"
 
@@ -250,11 +270,9 @@ def raised_as(error: Callable[[str], Exception], *ours: type[BaseException]) -> 
     """
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, *ours):
         raise
     except BaseException as raised:
-        if isinstance(raised, ours):
-            raise
         raise error(reason(raised)) from raised
 
 
@@ -266,35 +284,3 @@ def one_line(text: str, length: int = _LONGEST) -> str:
         text = " ".join(text.split())
         text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text
-
-
-def _pieces(value: Any, length: int, level: int) -> Iterator[str]:
-    """Yield a value's repr in pieces, so that whoever has read enough can stop."""
-    try:
-        if isinstance(value, str | bytes):
-            yield repr(value[:length]) + ("..." if len(value) > length else "")
-        elif level > 20:
-            yield "..."
-        elif isinstance(value, Mapping):
-            yield "{"
-            for index, key in enumerate(islice(value, length)):
-                yield ", " if index else ""
-                yield from _pieces(key, length, level + 1)
-                yield ": "
-                yield from _pieces(value[key], length, level + 1)
-            yield "}"
-        elif isinstance(value, list | tuple | set | frozenset) and len(value):
-            yield "[" if isinstance(value, list) else "(" if isinstance(value, tuple) else "{"
-            for index, item in enumerate(islice(value, length)):
-                yield ", " if index else ""
-                yield from _pieces(item, length, level + 1)
-            if isinstance(value, tuple):
-                yield ",)" if len(value) == 1 else ")"
-            else:
-                yield "]" if isinstance(value, list) else "}"
-        else:
-            yield str.__str__(repr(value))
-    except (KeyboardInterrupt, GeneratorExit):  # the latter: whoever reads has read enough
-        raise
-    except BaseException:
-        yield f"<{type(value).__qualname__} that cannot be shown>"
