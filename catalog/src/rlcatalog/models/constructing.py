@@ -41,7 +41,8 @@ def construct(
     """
     check_class(cls)
     kwargs = {name: value for name, value in kwargs.items() if name not in (left_out or ())}
-    for name in _strangers(cls, kwargs):
+    accepted, takes_any = _keywords(cls)
+    for name in [name for name in kwargs if not takes_any and name not in accepted]:
         _leave(cls, kwargs, name, left_out)
     while True:
         try:
@@ -94,14 +95,6 @@ def refusal(function: Any, arguments: Sequence[Any], options: Mapping[str, Any])
     except TypeError:
         return str(signature)
     return None
-
-
-def _strangers(cls: type, kwargs: Mapping[str, Any]) -> list[str]:
-    """Return the keyword arguments that a class's constructor visibly does not take."""
-    if not kwargs:
-        return []
-    accepted, any_name = _keywords(cls)
-    return [] if any_name else [name for name in kwargs if name not in accepted]
 
 
 def _keywords(cls: type) -> tuple[list[str], bool]:

@@ -18,46 +18,37 @@ if TYPE_CHECKING:
 Method = Callable[..., Any]
 
 
-def losses(method: Method) -> Method:
-    """Complete a `custom_loss`."""
+def _completed(method_name: str, add: Callable[..., Any]) -> Callable[[Method], Method]:
+    """Return a decorator that completes a method.
 
-    @functools.wraps(method)
-    def custom_loss(self: ModelV2, policy_loss: Any, loss_inputs: Any) -> Any:
-        with_those_inside = _Asking(self, "custom_loss")
-        loss = method(self, policy_loss, loss_inputs)
-        for _, model in with_those_inside.left():
-            loss = model.custom_loss(loss, loss_inputs)
-        return loss
+    Args:
+        method_name: The method.
+        add: `add(result, where, model, *arguments)` returns a result with what a model inside adds to it.
+    """
 
-    return custom_loss
+    def complete(method: Method) -> Method:
+        @functools.wraps(method)
+        def completed(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
+            with_those_inside = _Asking(self, method_name)
+            result = method(self, *args, **kwargs)
+            for where, model in with_those_inside.left():
+                result = add(result, where, model, *args, **kwargs)
+            return result
 
+        return completed
 
-def metrics(method: Method) -> Method:
-    """Complete a `metrics`; names of a model inside begin with where it stands."""
-
-    @functools.wraps(method)
-    def metrics(self: ModelV2) -> dict[str, Any]:
-        with_those_inside = _Asking(self, "metrics")
-        found: dict[str, Any] = method(self)
-        for where, model in with_those_inside.left():
-            found = {**{f"{where}{name}": value for name, value in model.metrics().items()}, **found}
-        return found
-
-    return metrics
+    return complete
 
 
-def update_ops(method: Method) -> Method:
-    """Complete an `update_ops`."""
-
-    @functools.wraps(method)
-    def update_ops(self: ModelV2) -> list[Any]:
-        with_those_inside = _Asking(self, "update_ops")
-        found: list[Any] = method(self)
-        for _, model in with_those_inside.left():
-            found = [*found, *model.update_ops()]
-        return found
-
-    return update_ops
+losses = _completed(
+    "custom_loss", lambda loss, where, model, policy_loss, loss_inputs: model.custom_loss(loss, loss_inputs)
+)
+#: Names of a model inside begin with where it stands.
+metrics = _completed(
+    "metrics",
+    lambda own, where, model: {**{f"{where}{name}": value for name, value in model.metrics().items()}, **own},
+)
+update_ops = _completed("update_ops", lambda own, where, model: [*own, *model.update_ops()])
 
 
 #: Name of a method → what completes an override of it.

@@ -41,20 +41,6 @@ class Inside:
         timed: T and B of the last pass, where a recurrent model saw it as `[T, B, ...]`; else None.
     """
 
-    __slots__ = (
-        "asked",
-        "has_context",
-        "held",
-        "is_trunk",
-        "is_vector",
-        "last_output",
-        "ops",
-        "part",
-        "preprocessor",
-        "timed",
-        "unclaimed",
-    )
-
     def __init__(self, model: ModelV2, has_context: bool) -> None:
         preprocessor = preprocessor_of(model.obs_space)
         structured = preprocessor is not None and preprocessor.structured
@@ -136,12 +122,7 @@ class Inside:
     # A pass's output belongs to a graph, and so cannot be copied or pickled.
 
     def __getstate__(self) -> dict[str, Any]:
-        names = {name for cls in type(self).__mro__ for name in getattr(cls, "__slots__", ())}
-        return {name: getattr(self, name) for name in names} | self._fresh()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+        return {**self.__dict__, **self._fresh()}
 
     def _fresh(self) -> dict[str, Any]:
         """Return what a copy begins with."""

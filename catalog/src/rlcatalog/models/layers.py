@@ -37,12 +37,7 @@ class DenseSpec:
     @property
     def label(self) -> str:
         """The activation's name, for tables."""
-        if isinstance(self.activation, str):
-            return self.activation
-        try:
-            return str(self.activation.__name__)
-        except Exception:  # a callable of any kind
-            return "custom"
+        return self.activation if isinstance(self.activation, str) else getattr(self.activation, "__name__", "custom")
 
 
 def dense_specs(sizes: Sequence[int], activation: Any, config: Mapping[str, Any], prefix: str) -> list[DenseSpec]:

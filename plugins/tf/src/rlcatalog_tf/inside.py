@@ -25,8 +25,6 @@ class TFInside(Inside):
         trace: The graph of the last call, where it was traced; a weak reference.
     """
 
-    __slots__ = ("registered", "trace")
-
     def __init__(self, model: Any, has_context: bool) -> None:
         super().__init__(model, has_context)
         self.registered: list[Any] = []

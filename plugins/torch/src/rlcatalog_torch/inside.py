@@ -21,8 +21,6 @@ _tracing = torch._C._get_tracing_state
 class TorchInside(Inside):
     """The kernel's state of a PyTorch model."""
 
-    __slots__ = ()
-
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         """Call `forward`: with nn.Module's hooks where there are any, compiled after `model.compile()`."""
         # nn.Module.__call__ runs the hooks around forward; without any, it is three microseconds for nothing.
