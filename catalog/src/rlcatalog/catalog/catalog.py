@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -49,15 +49,6 @@ class Catalog(Registrations):
     Raises:
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
     """
-
-    def __init__(
-        self,
-        entry_points: Iterable[Any] | None = None,
-        *,
-        environ: Mapping[str, str] | None = None,
-        prefer: Sequence[str] = (),
-    ) -> None:
-        super().__init__(entry_points, environ, prefer)
 
     # --- plugins ---------------------------------------------------------------------------------------------------
 

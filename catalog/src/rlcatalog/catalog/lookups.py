@@ -104,8 +104,6 @@ class Lookup:
 
 def say_unread(catalog: Catalog, found: Resolution) -> None:
     """Warn, once for all of them, of the keys that nothing reads."""
-    if not found.unread:
-        return
     parts = catalog.components()
     notes = {}
     for key, condition in found.unread.items():
@@ -223,7 +221,7 @@ class LookupCache:
         found, known = find(), snapshot(config)
         with self._filling:
             if self._found >= self._size:
-                self._entries, self._found = {}, 0
+                self.clear()
             self._found += 1
             # The spaces stand in the entry: their ids stay theirs as long as it is remembered.
             self._entries.setdefault(key, []).append((known, found, spaces))
@@ -231,5 +229,4 @@ class LookupCache:
 
     def clear(self) -> None:
         """Forget everything."""
-        with self._filling:
-            self._entries, self._found = {}, 0
+        self._entries, self._found = {}, 0

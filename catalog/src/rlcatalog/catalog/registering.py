@@ -42,7 +42,11 @@ class Registrations:
     """
 
     def __init__(
-        self, entry_points: Iterable[Any] | None, environ: Mapping[str, str] | None, prefer: Sequence[str]
+        self,
+        entry_points: Iterable[Any] | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        prefer: Sequence[str] = (),
     ) -> None:
         self._given = None if entry_points is None else tuple(entry_points)
         self._environ, self._preferred = environ, tuple(prefer)
