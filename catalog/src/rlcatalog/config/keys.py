@@ -60,15 +60,11 @@ def default_of(struct: type) -> Any:
     for row in rows:
         if row.default is msgspec.NODEFAULT:
             raise DeclarationError(f"{where}: key {row.name!r} has no default.")
-        _check_default(row, where)
+        wrong = f"{where}: key {row.name!r} does not allow its own default"
+        with raised_as(lambda why, wrong=wrong: DeclarationError(f"{wrong}: {why}")):  # type: ignore[misc]
+            convert(plain(row.default), row)
     with raised_as(lambda why: DeclarationError(f"{where}: it cannot be made of its defaults: {why}")):
         return struct(**{row.name: plain(row.default) for row in rows})
-
-
-def _check_default(row: Key, where: str) -> None:
-    text = f"{where}: key {row.name!r} does not allow its own default"
-    with raised_as(lambda why: DeclarationError(f"{text}: {why}")):
-        convert(plain(row.default), row)
 
 
 def convert(value: Any, row: Key, what: str = "model config key") -> Any:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-from rlcatalog.errors import CatalogError, ConfigError, nearest, reason, shown
+from rlcatalog.errors import CatalogError, ConfigError, nearest, raised_as, shown
 
 #: Activation names. RLlib's spellings ("ReLU", "swish", "Tanh") are found whatever their case.
 ACTIVATIONS = (
@@ -126,8 +126,7 @@ def fan_in(shape: Sequence[int], inputs: int | None) -> int:
     return inputs or math.prod(shape[1:])
 
 
-@contextmanager
-def initializing(value: Any) -> Iterator[None]:
+def initializing(value: Any) -> AbstractContextManager[None]:
     """Run an initialiser; what a callable of the user's raises is an error of the config.
 
     Args:
@@ -136,12 +135,9 @@ def initializing(value: Any) -> Iterator[None]:
     Raises:
         ConfigError: It raised something that is not ours.
     """
-    try:
-        yield
-    except CatalogError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"model config: the initialiser {shown(value)} raised {reason(error)}") from error
+    return raised_as(
+        lambda why: ConfigError(f"model config: the initialiser {shown(value)} raised {why}"), CatalogError
+    )
 
 
 def _nearest(value: Any, known: Iterable[str]) -> str:

@@ -6,8 +6,9 @@ caller, every key is looked up in the one table made of the kernel's keys and th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from rlcatalog.config.flat import FlatConfig
@@ -22,7 +23,6 @@ from rlcatalog.errors import (
     UnknownConfigKeyError,
     nearest,
     raised_as,
-    reason,
     shown,
 )
 from rlcatalog.plugins import public_index
@@ -86,7 +86,9 @@ class Schema:
             raise ConfigTypeError(f"model config: expected a dict, found {shown(config)} ({type(config).__name__}).")
         asked: dict[str, Any] = {}
         called: dict[str, str] = {}
-        for key, value in _entries(config):
+        with raised_as(partial(_unreadable, type(config).__name__), CatalogError):  # a mapping of somebody else's
+            entries = list((config or {}).items())
+        for key, value in entries:
             names, value = self._canonical(key, plain(value, f"model config key {shown(key)}"))
             for name in names:
                 if called.setdefault(name, key) != key:
@@ -149,10 +151,5 @@ class Schema:
         )
 
 
-def _entries(config: Mapping[str, Any] | None) -> Iterator[tuple[str, Any]]:
-    try:
-        yield from (config or {}).items()
-    except CatalogError:
-        raise
-    except Exception as error:  # a mapping of somebody else's
-        raise ConfigError(f"model config: {type(config).__name__} cannot be read: {reason(error)}.") from error
+def _unreadable(kind: str, why: str) -> ConfigError:
+    return ConfigError(f"model config: {kind} cannot be read: {why}.")

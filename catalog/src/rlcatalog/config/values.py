@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rlcatalog.errors import CatalogError, ConfigError, reason
+from rlcatalog.errors import CatalogError, ConfigError, raised_as
 
 #: How deep a config value may be nested, and how many entries it and its parts may have; an array is one.
 MOST_LEVELS, MOST_ENTRIES = 100, 200_000
@@ -53,12 +53,9 @@ class _Copy:
         self._what, self._alike, self._left = what, alike, MOST_ENTRIES
 
     def whole(self, value: Any) -> Any:
-        try:
+        # It may be a mapping or sequence of somebody else's.
+        with raised_as(lambda why: ConfigError(f"{self._what}: it cannot be read: {why}."), CatalogError):
             return self._copy(value, 0)
-        except CatalogError:
-            raise
-        except Exception as error:  # a mapping or sequence of somebody else's
-            raise ConfigError(f"{self._what}: it cannot be read: {reason(error)}.") from error
 
     def _copy(self, value: Any, level: int) -> Any:
         if type(value) in _ATOMS:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.errors import CatalogError, ModelContractError, reason, shown
+from rlcatalog.errors import CatalogError, ModelContractError, raised_as, reason, shown
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.unclaimed import Unclaimed
 from rlcatalog.plugins import Component
@@ -86,12 +86,8 @@ class Filter:
         Raises:
             ModelContractError: It is no dict of arrays of numbers by name.
         """
-        try:
+        with raised_as(lambda why: ModelContractError(f"{self.who}: its get_state() raised {why}"), CatalogError):
             found = self.get_state()
-        except CatalogError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise ModelContractError(f"{self.who}: its get_state() raised {reason(error)}") from error
         if not isinstance(found, dict) or not all(isinstance(name, str) and _is_array(a) for name, a in found.items()):
             raise ModelContractError(f"{self.who}: its get_state() must return arrays by name, found {shown(found)}.")
         return found

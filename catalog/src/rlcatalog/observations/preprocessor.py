@@ -12,14 +12,14 @@ import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy import zeros
 
 from rlcatalog import provided
-from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, reason, shown
+from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, raised_as, reason, shown
 from rlcatalog.observations.batches import alike, copied, first_size, rows, stack, summary
 from rlcatalog.observations.watching import Watch
 from rlcatalog.spaces import SpaceInfo
@@ -204,12 +204,7 @@ class Preprocessor:
         if unchecked:
             self.check_shape(observation)
         out = zeros(self.size, _FLOAT32)
-        try:
-            self._write(observation, out)
-        except CatalogError:
-            raise
-        except (Exception, SystemExit) as error:
-            self._explain(observation, error)
+        self._encode(observation, out)
         if unchecked and self._unchecked:  # always, that is
             self._watch.check_bounds(out)
         return out if self._is_flat else out.reshape(self.shape)
@@ -240,12 +235,7 @@ class Preprocessor:
         """Encode one observation into `array[offset:offset + size]`."""
         target = array[offset : offset + self.size]
         target[:] = 0
-        try:
-            self._write(observation, target)
-        except CatalogError:
-            raise
-        except (Exception, SystemExit) as error:
-            self._explain(observation, error)
+        self._encode(observation, target)
 
     def check_shape(self, observation: Any) -> None:
         """Check one observation when the check mode asks for it ("first": until one has passed)."""
@@ -301,14 +291,13 @@ class Preprocessor:
             ("leaves", self.leaves, "a list of Leaf", _are_leaves),
             ("bounds", self.bounds, f"two arrays of shape ({self.size},)", self._are_bounds),
         ):
-            try:
+            with raised_as(partial(self._broken, name), CatalogError):
                 found = ask()
-            except CatalogError:
-                raise
-            except (Exception, SystemExit) as error:
-                raise ModelContractError(f"{self.who}: its {name}() raised {reason(error)}") from error
             if not fits(found):
                 raise ModelContractError(f"{self.who}: its {name}() must return {expected}, found {shown(found)}.")
+
+    def _broken(self, method: str, why: str) -> ModelContractError:
+        return ModelContractError(f"{self.who}: its {method}() raised {why}")
 
     def _are_bounds(self, found: Any) -> bool:
         return isinstance(found, tuple) and [getattr(side, "shape", None) for side in found] == [(self.size,)] * 2
@@ -357,6 +346,15 @@ class Preprocessor:
     @cached_property
     def _watch(self) -> Watch:
         return Watch(self)
+
+    def _encode(self, observation: Any, out: Array) -> None:
+        """Encode one observation into zeros `[size]`; where it cannot be, say why."""
+        try:
+            self._write(observation, out)
+        except CatalogError:
+            raise
+        except (Exception, SystemExit) as error:
+            self._explain(observation, error)
 
     def _stacked(self, observations: list[Any]) -> Any:
         """Return a list of observations as a batch in the form a vector environment returns."""
