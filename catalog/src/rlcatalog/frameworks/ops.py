@@ -159,36 +159,21 @@ def _looked_up(cls: type[Any]) -> TensorOps:
     return found
 
 
-def _reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
-    return x if len(shape) == 1 else x.reshape(x.shape[:-1] + shape)
-
-
 def _integers(x: Any) -> Any:
     with np.errstate(invalid="ignore"):  # in a branch of a OneOf that was not taken any values may stand
         return x.astype(np.int64)
 
 
-def _fill_forbidden(inputs: Any, mask: Any) -> Any:
-    return np.where(np.asarray(mask, bool), inputs, np.finfo(inputs.dtype).min)
-
-
-def _side_by_side(pieces: list[Any]) -> Any:
-    return np.concatenate(pieces, axis=1)
-
-
-def _numpy_tensor(value: Any, like: Any = None) -> Any:
-    return np.asarray(value)
-
-
-def _columns_at(x: Any, places: Any) -> Any:
-    return x[:, places]
-
-
-def _as_type(x: Any, name: str) -> Any:
-    return x.astype(name, copy=False)
-
-
 NUMPY_OPS = TensorOps(
-    "numpy", _reshape_last, _integers, _side_by_side, _fill_forbidden, np.asarray,
-    tensor=_numpy_tensor, concat=np.concatenate, maximum=np.maximum, columns_at=_columns_at, as_type=_as_type,
-)  # fmt: skip
+    "numpy",
+    reshape=lambda x, shape: x if len(shape) == 1 else x.reshape(x.shape[:-1] + shape),
+    integers=_integers,
+    side_by_side=lambda pieces: np.concatenate(pieces, axis=1),
+    fill_forbidden=lambda inputs, mask: np.where(np.asarray(mask, bool), inputs, np.finfo(inputs.dtype).min),
+    array=np.asarray,
+    tensor=lambda value, like=None: np.asarray(value),
+    concat=np.concatenate,
+    maximum=np.maximum,
+    columns_at=lambda x, places: x[:, places],
+    as_type=lambda x, name: x.astype(name, copy=False),
+)

@@ -6,11 +6,11 @@ index; a catalog enters others when it loads their plugins.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import threading
 from collections.abc import Collection, Mapping
 from functools import cache
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from rlcatalog import provided
@@ -21,6 +21,8 @@ from rlcatalog.errors import (
     UnknownNameError,
     nearest,
 )
+
+_load = cache(resolve_name)
 
 
 class Framework(NamedTuple):
@@ -195,9 +197,3 @@ def framework_of(cls: type) -> Framework | None:
     """Return the framework that a class of tensors is of, or None for anything else (NumPy's arrays)."""
     roots = {base.__module__.partition(".")[0] for base in cls.__mro__}
     return next((spec for spec in frameworks().values() if spec.module in roots), None)
-
-
-@cache
-def _load(target: str) -> Any:
-    module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute)

@@ -6,10 +6,10 @@ enters others when it loads their plugins.
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pkgutil import resolve_name
 from typing import Any
 
 from rlcatalog import provided
@@ -88,8 +88,7 @@ def package_of(path: str) -> str:
 
 @cache
 def _load(target: str) -> Any:
-    module, _, attribute = target.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        return resolve_name(target)
     except (Exception, SystemExit) as error:
         raise PluginError(f"action codec {target!r} cannot be imported: {type(error).__name__}: {error}") from error
