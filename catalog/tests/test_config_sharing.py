@@ -112,8 +112,7 @@ def test_options_of_a_custom_preprocessor_are_its_own(catalog):
             return observation
 
     config = {"custom_preprocessor": Greedy, "custom_model_config": {"sizes": [1]}}
-    with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
-        policy = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+    policy = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
     assert {tuple(sizes) for sizes in seen} == {(1,)}
     assert policy.config["custom_model_config"] == {"sizes": [1]}
 

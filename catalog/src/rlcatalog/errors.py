@@ -270,7 +270,7 @@ def raised_as(error: Callable[[str], Exception], *ours: type[BaseException]) -> 
     """
     try:
         yield
-    except (KeyboardInterrupt, *ours):
+    except (KeyboardInterrupt, *ours):  # type: ignore[misc]
         raise
     except BaseException as raised:
         raise error(reason(raised)) from raised

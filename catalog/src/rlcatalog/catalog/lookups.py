@@ -98,8 +98,10 @@ class Lookup:
         """Give the lookup's warnings, once."""
         if not self.is_told:
             self.is_told = True
-            say_unread(catalog, self.found)
-            say_unused_masks(self.found)
+            if self.found.unread:
+                say_unread(catalog, self.found)
+            if self.found.unused_masks:
+                say_unused_masks(self.found)
 
 
 def say_unread(catalog: Catalog, found: Resolution) -> None:
@@ -120,8 +122,6 @@ def say_unread(catalog: Catalog, found: Resolution) -> None:
 def say_unused_masks(found: Resolution) -> None:
     """Warn of entries of the observation that are named as an action mask is, and are none."""
     key, action = found.config.values["action_mask_key"], found.request.action
-    if not found.unused_masks:
-        return
     assert action is not None
     way = f"If it is one, write the path of its Dicts into the model config: action_mask_key='part.{key}'."
     if not ActionMasks(action).size:
