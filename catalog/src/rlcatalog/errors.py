@@ -247,7 +247,9 @@ def shown(value: Any, length: int = _LONGEST) -> str:
     """
     try:
         return one_line(_BRIEF.repr(value), length)
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # what an extension written in Rust raises is no Exception
         return f"<{type(value).__qualname__} that cannot be shown>"
 
 
@@ -255,7 +257,9 @@ def reason(error: BaseException) -> str:
     """Return an error's type and text as messages show them, whatever its `str` does."""
     try:
         text = str(error)
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         text = "(its text cannot be read)"
     return f"{type(error).__name__}: {one_line(text, 3 * _LONGEST)}"
 
