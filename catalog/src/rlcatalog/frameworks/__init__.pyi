@@ -2,7 +2,6 @@ from .contract import (
     Backend as Backend,
     Evaluation as Evaluation,
     FrozenBackend as FrozenBackend,
-    Kit as Kit,
     Learner as Learner,
     Moments as Moments,
     PolicyParts as PolicyParts,

@@ -181,14 +181,11 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
         MissingFrameworkError: It is not; the message names the extra to install.
     """
     spec = frameworks().get(framework)
-    if spec is None:
+    if spec is None or not spec.is_installed:
+        package = f"'rlcatalog-{framework}'" if spec is None else repr(spec.module)
         raise MissingFrameworkError(
-            f"framework={framework!r} needs the package 'rlcatalog-{framework}', which is not installed here, or"
-            f" disabled. Install it with: pip install '{distribution or 'rlcatalog'}[{framework}]'"
-        )
-    if not spec.is_installed:
-        raise MissingFrameworkError(
-            f"framework={framework!r} needs the package {spec.module!r}, which is not installed here."
+            f"framework={framework!r} needs the package {package}, which is not installed here"
+            f"{', or disabled' if spec is None else ''}."
             f" Install it with: pip install '{distribution or 'rlcatalog'}[{framework}]'"
         )
 

@@ -84,7 +84,7 @@ class FrameworkSpec(ProcessWideSpec):
     - `"host"`: the class that a `model_interface` is mixed over (`rlcatalog.models.Host`);
     - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
     - `"add_time_dimension"`: a function that gives padded rows their time axis;
-    - `"kit"`: what the conformance kit asks (`rlcatalog.frameworks.Kit`);
+    - `"kit"`: what the conformance kit asks (`rlcatalog_testing.Kit`);
     - `"before"`: a function to be called before anything of the framework is imported.
 
     Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`. The target `"freeze"` is a function

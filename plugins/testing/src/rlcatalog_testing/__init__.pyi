@@ -19,6 +19,7 @@ from .plugins import (
     isolated_catalog as isolated_catalog,
     plugin_of as plugin_of,
 )
+from .running import Kit as Kit
 from .updates import (
     ExampleEnv as ExampleEnv,
     every_weight_moved as every_weight_moved,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rlcatalog.frameworks import Kit, frameworks, ops_of
+from rlcatalog.frameworks import PolicyParts, frameworks, ops_of
 from rlcatalog.models import weights_of
 from rlcatalog_testing.contract import NotApplicable
 from rlcatalog_testing.examples import Example, observations_of
@@ -32,6 +32,40 @@ class Pass:
     outputs: Array
     value: Array | None
     state: tuple[Array, ...]
+
+
+class Kit(Protocol):
+    """What the conformance kit asks of a framework; all of it computes eagerly, and arrays come and go.
+
+    Attributes:
+        traces: Whether the backend traces models for acting.
+    """
+
+    traces: bool
+
+    @staticmethod
+    def seed(number: int) -> None:
+        """Seed new weights and draws."""
+
+    @staticmethod
+    def run(
+        policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
+    ) -> tuple[Array, Array | None, list[Array]]:
+        """Run a model as acting does; return its outputs, value and new state."""
+
+    @staticmethod
+    def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
+        """Draw raw actions from outputs, and return what is stored of their distribution."""
+
+    @staticmethod
+    def gradients(
+        policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
+    ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
+        """Return the gradients of a random loss by weight name, and the shapes of trained weights outside the model."""
+
+    @staticmethod
+    def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
+        """Return the gradient of the sum of a function's outputs; None where none reaches the inputs."""
 
 
 def kit_of(framework: str) -> Kit:

@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 class TFKit:
-    """What the conformance kit asks of TensorFlow; see `rlcatalog.frameworks.Kit`."""
+    """What the conformance kit asks of TensorFlow; see `rlcatalog_testing.Kit`."""
 
     traces = True
 

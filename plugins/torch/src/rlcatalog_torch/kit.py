@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 class TorchKit:
-    """What the conformance kit asks of PyTorch; see `rlcatalog.frameworks.Kit`."""
+    """What the conformance kit asks of PyTorch; see `rlcatalog_testing.Kit`."""
 
     traces = False
 
