@@ -16,7 +16,7 @@ from public_index import packages
 from rlcatalog import Catalog
 from rlcatalog.config import ACTIVATIONS, INITIALIZERS, keys_of
 from rlcatalog.config.names import ACTIVATION_ALIASES, INITIALIZER_ALIASES
-from rlcatalog.config.rllib_keys import ALIASES, IGNORED, REFUSED, RLLIB_DEFAULTS, SPLIT
+from rlcatalog.config.rllib_keys import IGNORED, REFUSED, RENAMED, RLLIB_DEFAULTS
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_ppo import config as ppo
 
@@ -154,10 +154,8 @@ def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
     default, line = RLLIB_DEFAULTS.get(key, UNKNOWN), RLLIB[key]
     if not line:
         raise SystemExit(f"tools/config_table.py: {key!r} is not honoured (any more); say in RLLIB what it meant.")
-    if key in ALIASES:
-        status, owner = "alias", f"`{ALIASES[key]}`"
-    elif key in SPLIT and all(name in catalog.schema.keys for name in SPLIT[key]):
-        status, owner = "alias", ", ".join(f"`{name}`" for name in SPLIT[key])
+    if key in RENAMED and all(name in catalog.schema.keys for name in RENAMED[key]):
+        status, owner = "alias", ", ".join(f"`{name}`" for name in RENAMED[key])
     elif key in IGNORED:
         status, owner, line = "ignored", "—", f"{line}. Without effect: {IGNORED[key].rstrip('.')}"
     elif key in REFUSED:
@@ -172,10 +170,10 @@ def algorithm_table(config: type[ppo.OnPolicyConfig]) -> str:
     old: dict[str, list[str]] = {}
     for alias, key in config.aliases.items():
         old.setdefault(key, []).append(f"`{alias}`")
-    shared = () if config is ppo.OnPolicyConfig else keys_of(ppo.OnPolicyConfig, "rlcatalog-ppo")
+    shared = () if config is ppo.OnPolicyConfig else keys_of(ppo.OnPolicyConfig)
     rows = [
         (f"`{row.name}`", code(row.default), ", ".join(old.get(row.name, [])) or "—", row.meaning)
-        for row in keys_of(config, "rlcatalog-ppo")
+        for row in keys_of(config)
         if row not in shared
     ]
     return table(("key", "default", "also accepted, with a DeprecationWarning", "meaning"), *rows)

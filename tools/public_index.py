@@ -70,7 +70,7 @@ def data() -> dict[str, object]:
             provides[f"suffix/{component.declaration.suffix}"] = component.distribution
     provides |= {f"command/{name}": "rlcatalog-cli" for name in OWN_COMMANDS}
     for struct, owner in {KernelConfig: "rlcatalog", **catalog.registry.config_classes}.items():
-        provides |= {f"config/{key.name}": owner for key in keys_of(struct, owner)}
+        provides |= {f"config/{key.name}": owner for key in keys_of(struct)}
     values = catalog.schema.defaults()
     for space in sample_spaces():
         for kind, path, slot in (("space", "obs", "preprocessor"), ("action_space", "action", "action_dist")):

@@ -12,7 +12,7 @@ import pytest
 import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.config import KernelConfig, read_config
-from rlcatalog.config.rllib_keys import ALIASES, IGNORED, REFUSED
+from rlcatalog.config.rllib_keys import IGNORED, REFUSED, RENAMED
 from rlcatalog.errors import ConfigError, ConfigTypeError
 from rlcatalog.plugins.discovery import scan
 
@@ -90,7 +90,7 @@ def test_refused_keys_say_what_to_do_instead(shared, key):
 
 
 def test_no_old_key_is_a_key_too(shared):
-    assert not set(shared.schema.keys) & ({*ALIASES} | {*IGNORED} | {*REFUSED})
+    assert not set(shared.schema.keys) & ({*RENAMED} | {*IGNORED} | {*REFUSED})
 
 
 # --- callables and classes -------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
 
 import rlcatalog
-from rlcatalog.config.rllib_keys import ALIASES, IGNORED, REFUSED, SPLIT
+from rlcatalog.config.rllib_keys import IGNORED, REFUSED, RENAMED
 from rlcatalog.errors import CatalogError, ConfigError, shown
 
 SPACES = [
@@ -52,7 +52,7 @@ def config(rng, keys):
         if drawn < 0.85:
             name = rng.choice(keys)
         elif drawn < 0.95:
-            name = rng.choice([*ALIASES, *SPLIT, *IGNORED, *REFUSED, "model", "fcnet_hidden", "use_lstmm", "resnet_x"])
+            name = rng.choice([*RENAMED, *IGNORED, *REFUSED, "model", "fcnet_hidden", "use_lstmm", "resnet_x"])
         else:
             name = hostile.key(rng)
         found[name] = hostile.value(rng)

@@ -490,7 +490,7 @@ def test_keys_of_algorithms(config):
     """Those that all have, and in a table of its own what an algorithm adds or changes."""
     page, name = read("docs/config.md"), config.algorithm
     shared, own = ({quoted(row[0])[0]: row[1:] for row in rows(between(page, part))} for part in ("on-policy", name))
-    known = {row.name: row for row in keys_of(config, "rlcatalog-ppo")}
+    known = {row.name: row for row in keys_of(config)}
     assert set(shared) == set(ppo.OnPolicyConfig.__struct_fields__)
     assert own.keys() - shared.keys() == known.keys() - shared.keys()
     found = shared | own
@@ -527,7 +527,7 @@ def test_key_tables_of_package_readmes(package):
     """Each key a README gives exists, with this default; a plugin's README gives all keys the plugin owns."""
     known = dict(catalog().schema.keys)
     if package == "rlcatalog-ppo":
-        known = {row.name: row for row in keys_of(ppo.PPOConfig, package)}
+        known = {row.name: row for row in keys_of(ppo.PPOConfig)}
     text = read(f"{PACKAGES[package]}/README.md").partition("## Config keys")[2].partition("\n## ")[0]
     given = set()
     for keys, defaults, _ in rows(text):

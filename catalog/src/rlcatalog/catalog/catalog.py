@@ -88,7 +88,7 @@ class Catalog(Registrations):
             return list(extension.declaration.reads)
         struct = self.registry.config_paths.get(component.declaration.config or "")
         names = self.registry.key_names.get(struct or KernelConfig, {})
-        own = [names.get(k.name, k.name) for k in keys_of(struct, component.distribution)] if struct is not None else []
+        own = [names.get(k.name, k.name) for k in keys_of(struct)] if struct is not None else []
         return list(dict.fromkeys((*own, *component.declaration.named_keys)))
 
     # --- lookups ---------------------------------------------------------------------------------------------------

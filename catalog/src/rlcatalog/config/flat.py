@@ -120,7 +120,7 @@ def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
 
 
 def _converted(config: Mapping[str, Any], struct: type[S], names: Mapping[str, str] = MappingProxyType({})) -> S:
-    rows = {row.name: (names.get(row.name, row.name), row) for row in keys_of(struct, "")}
+    rows = {row.name: (names.get(row.name, row.name), row) for row in keys_of(struct)}
     return struct(
         **{
             field: convert(plain(config[key], f"model config key {key!r}"), row)

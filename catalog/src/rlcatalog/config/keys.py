@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
@@ -19,27 +19,22 @@ class Key:
     """One row of the key table."""
 
     name: str
-    owner: str
     type: Any
     default: Any
     meaning: str
+    #: The distribution that declares it, in the table of a catalog.
+    owner: str = ""
 
 
 @cache
-def keys_of(struct: type, owner: str) -> tuple[Key, ...]:
-    """Read the keys, types, defaults and meanings of a config struct."""
-    return tuple(replace(row, owner=owner) for row in _rows(struct))
-
-
-@cache
-def _rows(struct: type) -> tuple[Key, ...]:
-    """Read a struct, once: its default factories are a plugin's."""
+def keys_of(struct: type) -> tuple[Key, ...]:
+    """Read the keys, types, defaults and meanings of a config struct, once: its default factories are a plugin's."""
     rows = []
     for field in msgspec.structs.fields(struct):
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         metas = [m for m in typing.get_args(field.type)[1:] if isinstance(m, Meta)]
         meaning = next((m.description for m in metas if m.description), "")
-        rows.append(Key(field.name, "", field.type, default, meaning))
+        rows.append(Key(field.name, field.type, default, meaning))
     return tuple(rows)
 
 
@@ -56,7 +51,7 @@ def default_of(struct: type) -> Any:
         return DeclarationError(f"{where}: its keys cannot be read: {why}.{hint}")
 
     with raised_as(unreadable):
-        rows = keys_of(struct, "")
+        rows = keys_of(struct)
     for row in rows:
         if row.default is msgspec.NODEFAULT:
             raise DeclarationError(f"{where}: key {row.name!r} has no default.")

@@ -13,10 +13,8 @@ from rlcatalog.config.values import same
 
 _DATA: dict[str, Any] = json.loads((resources.files(__package__) / "rllib_keys.json").read_text(encoding="utf-8"))
 
-#: Old key → today's key.
-ALIASES: dict[str, str] = _DATA["aliases"]
-#: Old key → today's keys that it was split into; each takes its value.
-SPLIT: dict[str, list[str]] = _DATA["split"]
+#: Old key → today's key, or the keys that it was split into; each takes its value.
+RENAMED: dict[str, list[str]] = _DATA["renamed"]
 #: Accepted with a DeprecationWarning and without effect, and why.
 IGNORED: dict[str, str] = _DATA["ignored"]
 #: Refused, and what to do instead.
@@ -31,11 +29,9 @@ OLD_NAMES = {"custom_options": "custom_model_config"}
 _NOT_GIVEN = -1
 
 
-def translate(key: str, value: Any) -> tuple[str, Any]:
-    """Return today's key for an old one with another name, and the value it takes."""
-    if key == "always_check_shapes":
-        value = "always" if value else "first"
-    return ALIASES[key], value
+def translate(key: str, value: Any) -> Any:
+    """Return the value that today's key takes for that of an old one."""
+    return value if key != "always_check_shapes" else "always" if value else "first"
 
 
 def asks_nothing(key: str, value: Any) -> bool:
@@ -47,6 +43,4 @@ def asks_nothing(key: str, value: Any) -> bool:
     """
     if key in RLLIB_DEFAULTS and same(value, RLLIB_DEFAULTS[key]):
         return True
-    return (key in ALIASES or key in SPLIT or key in IGNORED or key in REFUSED) and (
-        value is None or same(value, _NOT_GIVEN)
-    )
+    return (key in RENAMED or key in IGNORED or key in REFUSED) and (value is None or same(value, _NOT_GIVEN))

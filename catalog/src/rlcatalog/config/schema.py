@@ -14,7 +14,7 @@ from typing import Any
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import KernelConfig
 from rlcatalog.config.keys import Key, convert, keys_of
-from rlcatalog.config.rllib_keys import ALIASES, IGNORED, REFUSED, SPLIT, asks_nothing, translate
+from rlcatalog.config.rllib_keys import IGNORED, REFUSED, RENAMED, asks_nothing, translate
 from rlcatalog.config.values import plain, same
 from rlcatalog.errors import (
     CatalogError,
@@ -61,9 +61,9 @@ class Schema:
         #: Key → the structs it is a field of.
         self._structs_of: dict[str, list[type]] = {}
         for struct, owner in {KernelConfig: "rlcatalog", **registry.config_classes}.items():
-            for row in keys_of(struct, owner):
+            for row in keys_of(struct):
                 name = self._names.get(struct, {}).get(row.name, row.name)
-                self.keys[name] = row if name == row.name else replace(row, name=name)
+                self.keys[name] = replace(row, name=name, owner=owner)
                 self._structs_of.setdefault(name, []).append(struct)
 
     def defaults(self) -> dict[str, Any]:
@@ -127,20 +127,17 @@ class Schema:
             raise ConfigError(ways_to_say("model config key", key, self._registry.homeless_keys[key]))
         if asks_nothing(key, value):  # also of packages that are not installed: RLlib hands whole dictionaries about
             return (), value
-        if key in ALIASES:
-            name, value = translate(key, value)
-            warn_deprecated(f"model config key {key!r} is now called {name!r}.")
-            return (name,), value
-        if key in SPLIT and all(name in self.keys for name in SPLIT[key]):
-            names = tuple(SPLIT[key])
-            warn_deprecated(f"model config key {key!r} is now split into {' and '.join(map(repr, names))}.")
-            return names, value
+        names = tuple(RENAMED.get(key, ()))
+        if names and all(name in self.keys for name in names):
+            what = "called" if len(names) == 1 else "split into"
+            warn_deprecated(f"model config key {key!r} is now {what} {' and '.join(map(repr, names))}.")
+            return names, translate(key, value)
         if key in IGNORED:
             warn_deprecated(f"model config key {key!r} has no effect: {IGNORED[key]}")
             return (), value
         if key in REFUSED:
             raise ConfigError(f"model config key {key!r} is refused: {REFUSED[key]}")
-        owned, *_ = SPLIT.get(key, (key,))
+        owned, *_ = names or (key,)
         try:
             self._registry.explain_missing(f"model config key {shown(key)}", public_index.provider_of("config", owned))
         except CatalogError as error:

@@ -61,14 +61,12 @@ class _Copy:
         if type(value) in _ATOMS:
             return value
         if isinstance(value, Mapping) and (type(value) is dict or not _is_space(value)):
-            self._descend(level)
-            return {key: self._copy(value[key], level + 1) for key in self._counted(value)}
+            return {key: self._copy(value[key], level + 1) for key in self._counted(value, level)}
         if isinstance(value, list | tuple):
-            self._descend(level)
-            items = [self._copy(item, level + 1) for item in self._counted(value)]
+            items = [self._copy(item, level + 1) for item in self._counted(value, level)]
             return tuple(items) if self._alike and type(value) is tuple else items
         if isinstance(value, set):
-            return set(self._counted(value))
+            return set(self._counted(value, level))
         if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
             if self._alike:
                 return value.copy()
@@ -76,11 +74,9 @@ class _Copy:
             return self._copy(values, level + 1) if isinstance(values, list) and value.dtype.hasobject else values
         return value
 
-    def _descend(self, level: int) -> None:
+    def _counted(self, values: Iterable[Any], level: int) -> Iterator[Any]:
         if level >= MOST_LEVELS:
             raise ConfigError(f"{self._what}: it holds itself, or is nested deeper than {MOST_LEVELS} levels.")
-
-    def _counted(self, values: Iterable[Any]) -> Iterator[Any]:
         for value in values:
             self._left -= 1
             if self._left < 0:

@@ -196,7 +196,7 @@ def parse(config: Mapping[str, Any] | None, kind: type[Config] = PPOConfig) -> C
         UnknownConfigKeyError: A key the algorithm does not know.
         ConfigError: A value of the wrong type or out of range.
     """
-    rows = {row.name: row for row in keys_of(kind, "rlcatalog-ppo")}
+    rows = {row.name: row for row in keys_of(kind)}
     values: dict[str, Any] = {}
     for key, value in (config or {}).items():
         name, value = _canonical(key, value, kind)

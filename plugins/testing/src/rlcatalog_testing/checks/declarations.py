@@ -117,7 +117,7 @@ def _imported_by(plugins: tuple[Candidate, ...]) -> list[str] | None:
 def keys_are_described(part: Part) -> None:
     """Each config key has a description on one line."""
     struct = part.catalog.registry.config_paths[str(part.component.declaration.config)]
-    bad = [key.name for key in keys_of(struct, "") if not key.meaning.strip() or "\n" in key.meaning]
+    bad = [key.name for key in keys_of(struct) if not key.meaning.strip() or "\n" in key.meaning]
     require(not bad, f"{struct.__name__}: {', '.join(bad)} without a description on one line")
 
 
@@ -137,7 +137,7 @@ def names_are_its_own(part: Part) -> None:
     after_its_library = component.kind == "framework" and component.name == frameworks()[component.name].module
     names = [] if declaration.extends or after_its_library else [(component.kind, component.name)]
     struct = part.catalog.registry.config_paths.get(declaration.config or "")
-    names += [("config", key.name) for key in keys_of(struct, "")] if struct is not None else []
+    names += [("config", key.name) for key in keys_of(struct)] if struct is not None else []
     names += [("suffix", declaration.suffix)] if isinstance(declaration, ExporterSpec) and declaration.suffix else []
     foreign = [name for kind, name in names if not may_claim(kind, name, component.distribution)]
     begin = f"{'does' if len(foreign) == 1 else 'do'} not begin with"
