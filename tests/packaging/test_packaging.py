@@ -398,7 +398,7 @@ def work_together(component, framework):
     size = dist.declaration.size(action, config, 8)
     cls = dist.load(framework)
     bound = BoundDistribution(cls, cls.options_for(action, config, [(Pair, 8)]))
-    parts = [ModelPart(trunk_class(framework)), ModelPart(head.load(framework), is_head=True)]
+    parts = [ModelPart(trunk_class(framework)), ModelPart(head.load(framework), slot="head")]
     model = assemble(parts, box, space, size, lambda: dict(config), "model", action_dist=bound)
     inputs, _ = model({"obs": tensor(np.ones((3, 4), np.float32), framework)})
     made = bound(inputs, model)

@@ -62,10 +62,8 @@ def model_parts(
             continue
         custom = config.fresh()["custom_model_config"] if config.values["custom_model"] is not None else {}
         own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
-        cls, stranger = component.load(framework), component.is_strange
-        if stranger and getattr(cls, "framework_of_class", None) != framework:
+        cls = component.load(framework)
+        if component.is_strange and getattr(cls, "framework_of_class", None) != framework:
             raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
-        fault = component.fault if stranger else None
-        left_out = set[str]() if component.undeclared else None
-        parts.append(ModelPart(cls, own, slot == "head", fault, component.label, slot == "memory", left_out))
+        parts.append(ModelPart(cls, slot, own, component))
     return parts

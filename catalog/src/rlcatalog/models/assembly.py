@@ -15,6 +15,7 @@ from rlcatalog.models.model import ModelV2, part_of, said_by
 from rlcatalog.models.separate_value import SeparateValue
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations.unclaimed import Unclaimed
+from rlcatalog.plugins import Component
 
 
 @dataclass(frozen=True)
@@ -22,29 +23,26 @@ class ModelPart:
     """One class of the chain, with keyword arguments of its own."""
 
     cls: type
+    slot: str = "trunk"
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    is_head: bool = False
-    #: Returns the error that says what is wrong with the plugin's part it is; None where its own errors are raised.
-    fault: Callable[[str], Exception] | None = None
-    #: The plugin's part it is, for messages; empty for a class of the running program.
-    part: str = ""
-    is_memory: bool = False
-    #: For a class in RLlib's form: where to note the keyword arguments that it does not take and is built without.
-    left_out: set[str] | None = None
+    #: What was chosen; None for a class that was not.
+    component: Component | None = None
+    #: Keyword arguments that a class in RLlib's form does not take and is built without.
+    left_out: set[str] = field(default_factory=set)
 
     def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
         """Build the model of this part."""
-        fault = self.fault
-        if fault is None:
-            made = construct(self.cls, standard, self.kwargs, held, self.left_out)
+        chosen = self.component
+        if chosen is None or not chosen.is_strange:
+            left_out = self.left_out if chosen is not None and chosen.undeclared else None
+            made = construct(self.cls, standard, self.kwargs, held, left_out)
         else:
             try:
-                with raised_as(lambda why: fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
+                with raised_as(lambda why: chosen.fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
                     made = construct(self.cls, standard, self.kwargs, held)
             except ModelContractError as error:
-                raise fault(str(error)) from error
-        if self.part:
-            made._rlcatalog.part = self.part
+                raise chosen.fault(str(error)) from error
+        made._rlcatalog.part = "" if chosen is None else chosen.label
         if held:  # what hands on features has no value
             made._rlcatalog.hold(made, held if standard[2] is not None else {**held, "value_trunk": None})
         return made
@@ -93,9 +91,9 @@ def assemble(
 
     def chain(outputs: int | None) -> ModelV2:
         *inside, last = parts
-        apart = (last.is_head or last.is_memory) and not fresh_config().get("vf_share_layers", True)
-        if not last.is_head:
-            separate = apart and last.is_memory and outputs is not None
+        apart = last.slot != "trunk" and not fresh_config().get("vf_share_layers", True)
+        if last.slot != "head":
+            separate = apart and outputs is not None
             return pair(inner(parts, None), parts, outputs) if separate else inner(parts, outputs)
         trunk = _checked_trunk(inner(inside, None), last.cls)
         value_trunk: ModelV2 | None = None
@@ -114,7 +112,7 @@ def assemble(
     def pair(trunk: ModelV2, inside: list[ModelPart], outputs: int | None) -> SeparateValue:
         beside = inside
         if fresh_config().get("vf_memory", "own") == "none":
-            beside = [part for part in inside if not part.is_memory]
+            beside = [part for part in inside if part.slot != "memory"]
         cls = _separate_value(inside[-1].cls)
         held = {"trunk": _checked_trunk(trunk, cls), "value_trunk": _checked_trunk(inner(beside, None), cls)}
         made = ModelPart(cls).construct((inner_space, action_space, outputs, fresh_config(), name), held)
@@ -140,12 +138,11 @@ def assemble(
         assert model is not None
         return model
 
-    if interface is None:
+    last = parts[-1].cls
+    check_class(last)
+    if interface is None or issubclass(last, interface):
         return said(parts, chain(num_outputs))
-    check_class(parts[-1].cls)
-    host = frameworks()[parts[-1].cls.framework_of_class].load("host")  # type: ignore[attr-defined]
-    if issubclass(parts[-1].cls, interface):
-        return said(parts, chain(num_outputs))
+    host = frameworks()[last.framework_of_class].load("host")  # type: ignore[attr-defined]
 
     def build_inner(outputs: int | None) -> ModelV2:
         model = chain(outputs)

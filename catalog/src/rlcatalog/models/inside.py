@@ -25,7 +25,6 @@ class Inside:
 
     Args:
         model: The model.
-        has_context: Whether its class has a `context()` of its own.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -41,14 +40,13 @@ class Inside:
         timed: T and B of the last pass, where a recurrent model saw it as `[T, B, ...]`; else None.
     """
 
-    def __init__(self, model: ModelV2, has_context: bool) -> None:
+    def __init__(self, model: ModelV2) -> None:
         preprocessor = preprocessor_of(model.obs_space)
         structured = preprocessor is not None and preprocessor.structured
         self.ops = tensor_ops(model.framework)
         self.preprocessor: Preprocessor | None = preprocessor if structured else None
         self.is_trunk = model.num_outputs is None
         self.is_vector = len(getattr(model.obs_space, "shape", None) or ()) == 1
-        self.has_context = has_context
         self.last_output: Any = None
         self.held: dict[str, ModelV2] = {}
         self.part = ""
@@ -99,11 +97,7 @@ class Inside:
     def flat(self, obs: Any) -> Any:
         """Return an unstructured observation as [B, size]; a structure is its own flat form."""
         shape = getattr(obs, "shape", None)
-        return obs if shape is None or len(shape) == 2 else self.flatten(obs)
-
-    def flatten(self, obs: Any) -> Any:
-        """Return a tensor as [B, size]."""
-        raise NotImplementedError
+        return obs if shape is None or len(shape) == 2 else self.ops.flat(obs)
 
     def batch_major(self, rows: Any, steps: Any, sequences: Any) -> Any:
         """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""

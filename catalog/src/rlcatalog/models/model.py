@@ -56,7 +56,7 @@ class ModelV2:
         self.framework = framework
         self.time_major = bool(self.model_config.get("_time_major", False))
         self.view_requirements = {"obs": ViewRequirement(shift=0, space=obs_space)}
-        self._rlcatalog = self._rlcatalog_inside(self, type(self).context is not ModelV2.context)
+        self._rlcatalog = self._rlcatalog_inside(self)
 
     @property
     def num_outputs(self) -> int | None:
@@ -162,10 +162,7 @@ class ModelV2:
                 inputs["obs_flat"] = laid_out(own.preprocessor, inputs["obs"], own.ops)
         elif "obs_flat" not in inputs:
             inputs["obs_flat"] = obs if own.is_vector else own.flat(obs)
-        if own.has_context:
-            with self.context():
-                result = own.run(self, inputs, state, seq_lens)
-        else:
+        with self.context():
             result = own.run(self, inputs, state, seq_lens)
         if not (isinstance(result, _PAIR) and len(result) == 2):
             raise ModelContractError(

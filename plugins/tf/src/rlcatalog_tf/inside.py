@@ -12,7 +12,6 @@ import tensorflow as tf
 from rlcatalog.errors import StaleOutputError
 from rlcatalog.models import Inside, check_weights, held_by, inner_model, is_model
 from rlcatalog.spaces import map_tensors
-from rlcatalog_tf.ops import flatten_rows
 from rlcatalog_tf.sequences import Padding
 from rlcatalog_tf.variables import Found, find, raw
 
@@ -25,8 +24,8 @@ class TFInside(Inside):
         trace: The graph of the last call, where it was traced; a weak reference.
     """
 
-    def __init__(self, model: Any, has_context: bool) -> None:
-        super().__init__(model, has_context)
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
         self.registered: list[Any] = []
         self.trace: Any = None
 
@@ -71,10 +70,6 @@ class TFInside(Inside):
             given.append(value)
             if len(given) == len(item.layout.names) and item.layout.back is not None:
                 item.variable.assign(item.layout.back(*given))
-
-    def flatten(self, obs: Any) -> Any:
-        """Return a tensor as [B, size]."""
-        return flatten_rows(obs)
 
     def batch_major(self, rows: Any, steps: Any, sequences: Any) -> Any:
         """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,10 +61,6 @@ class TorchInside(Inside):
         """Return observations with each NumPy array a tensor on the model's device."""
         like = next(model.parameters(), None)
         return map_tensors(obs, lambda leaf: self.ops.tensor(leaf, like) if isinstance(leaf, np.ndarray) else leaf)
-
-    def flatten(self, obs: torch.Tensor) -> torch.Tensor:
-        """Return a tensor as [B, size]."""
-        return obs.reshape(obs.shape[0], math.prod(obs.shape[1:]))  # -1 fits no empty batch
 
     def batch_major(self, rows: Any, steps: int, sequences: int) -> Any:
         """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
