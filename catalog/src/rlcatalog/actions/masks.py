@@ -189,19 +189,14 @@ def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str) -> tuple[str, ...]
 
 
 def _without(obs: Mapping[str, Any], steps: Sequence[str]) -> dict[str, Any]:
-    inner = obs[steps[0]] if len(steps) > 1 and steps[0] in obs else {}
-    rest = _without(inner, steps[1:]) if inner else {}
-    return _replaced(obs, steps[0], [rest] if rest else [])
+    key, *inner = steps
+    rest = _without(obs[key], inner) if inner and obs.get(key) else {}
+    return {**obs, key: rest} if rest else {name: value for name, value in obs.items() if name != key}
 
 
 def _with(obs: Mapping[str, Any], steps: Sequence[str], mask: Any) -> dict[str, Any]:
-    inner = mask if len(steps) == 1 else _with(obs[steps[0]], steps[1:], mask)
-    return _replaced(obs, steps[0], [inner])
-
-
-def _replaced(obs: Mapping[str, Any], key: str, values: Sequence[Any]) -> dict[str, Any]:
-    """Return a dict with another value under a key, or with none."""
-    return {k: values[0] if k == key else value for k, value in obs.items() if k != key or values}
+    key, *inner = steps
+    return {**obs, key: _with(obs[key], inner, mask) if inner else mask}
 
 
 def _ones(info: SpaceInfo) -> Any:

@@ -204,7 +204,7 @@ class Preprocessor:
         if unchecked:
             self.check_shape(observation)
         out = zeros(self.size, _FLOAT32)
-        self._encode_into(observation, out)
+        self._write_or_explain(observation, out)
         if unchecked and self._unchecked:  # always, that is
             self._watch.check_bounds(out)
         return out if self._is_flat else out.reshape(self.shape)
@@ -235,7 +235,7 @@ class Preprocessor:
         """Encode one observation into `array[offset:offset + size]`."""
         target = array[offset : offset + self.size]
         target[:] = 0
-        self._encode_into(observation, target)
+        self._write_or_explain(observation, target)
 
     def check_shape(self, observation: Any) -> None:
         """Check one observation when the check mode asks for it ("first": until one has passed)."""
@@ -347,7 +347,7 @@ class Preprocessor:
     def _watch(self) -> Watch:
         return Watch(self)
 
-    def _encode_into(self, observation: Any, out: Array) -> None:
+    def _write_or_explain(self, observation: Any, out: Array) -> None:
         """Encode one observation into zeros `[size]`; where it cannot be, say why."""
         try:
             self._write(observation, out)

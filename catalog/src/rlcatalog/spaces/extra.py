@@ -64,15 +64,10 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
         seed: int | None = None,
     ) -> None:
         super().__init__(tuple(shape), dtype, seed)
-        alpha = np.ones(self._dim, np.float64) if concentration is None else np.asarray(concentration, np.float64)
-        if alpha.shape != (self._dim,):
-            raise ValueError(f"concentration: expected shape ({self._dim},), found {alpha.shape}.")
-        self.concentration = alpha
-
-    @property
-    def _dim(self) -> int:
-        assert self.shape is not None
-        return int(self.shape[-1])
+        size = int(shape[-1])
+        self.concentration = np.ones(size) if concentration is None else np.asarray(concentration, np.float64)
+        if self.concentration.shape != (size,):
+            raise ValueError(f"concentration: expected shape ({size},), found {self.concentration.shape}.")
 
     def sample(self, mask: Any = None, probability: Any = None) -> np.ndarray[Any, Any]:
         """Return a Dirichlet draw."""

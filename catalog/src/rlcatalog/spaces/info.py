@@ -87,18 +87,15 @@ class SpaceInfo:
                 " spaces of the old 'gym' package must be rebuilt with gymnasium.spaces."
             )
         shape = space.shape
-        common: dict[str, Any] = {
-            "kind": kind,
-            "path": path,
-            "shape": tuple(int(n) for n in shape) if shape is not None else None,
-            "dtype": str(space.dtype) if space.dtype is not None else None,
-            "classes": classes,
-            "space": space,
-        }
-        read = _READERS.get(kind)
-        if read is not None:
-            common.update(read(space, path))
-        return cls(**common)
+        return cls(
+            kind,
+            path,
+            shape=tuple(int(n) for n in shape) if shape is not None else None,
+            dtype=str(space.dtype) if space.dtype is not None else None,
+            classes=classes,
+            space=space,
+            **(_READERS[kind](space, path) if kind in _READERS else {}),
+        )
 
     @property
     def rank(self) -> int | None:
