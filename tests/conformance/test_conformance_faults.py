@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import faulty_parts
 import pytest
-from mutants import MUTANTS
+from planted_mutants import MUTANTS
 
 from rlcatalog import Match, NoMatch, Rank, Stage
 from rlcatalog.errors import CatalogError

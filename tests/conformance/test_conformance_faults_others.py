@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sound_parts as sound
 import torch
-from mutants import MUTANTS
+from planted_mutants import MUTANTS
 
 import rlcatalog
 from rlcatalog import (

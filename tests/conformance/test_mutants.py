@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from mutants import ALL, BOTH, MODULE, MUTANTS, cases_of
+from planted_mutants import ALL, BOTH, MODULE, MUTANTS, cases_of
 
 from rlcatalog_testing import ConformanceError, outcomes
 

@@ -19,7 +19,6 @@ from rlcatalog.errors import (
     AmbiguousChoiceError,
     ConfigError,
     NotServedError,
-    PluginWarning,
     StaleOutputError,
     UnreadKeysWarning,
 )
@@ -115,16 +114,13 @@ class OtherPlugin:
         return [ModelSpec("other", {"torch": "nowhere:Other"}, "a memory", match=lambda r: why, slot="memory")]
 
 
-def test_two_memories_at_once_are_a_tie():
+def test_two_memories_switched_on_at_once_are_an_error():
     installed = ("rlcatalog-attention", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-preprocessors")
     catalog = isolated_catalog(PluginEntryPoint(OtherPlugin(), "made-up-other"), *installed)
-    tied = catalog.explain(BOX, TWO, SMALL).as_dict()["memory"]["candidates"]  # which the listed one wins
-    assert [(c["name"], c["rank"]) for c in tied[:2]] == [("attention", "SPECIFIC"), ("other", "SPECIFIC")]
-    third = PluginEntryPoint(OtherPlugin(), "made-up-third")
-    with pytest.warns(PluginWarning, match="model 'other' is claimed by"):
-        catalog = isolated_catalog(PluginEntryPoint(OtherPlugin(), "made-up-other"), third, *installed)
-    with pytest.raises(AmbiguousChoiceError, match=r"'other' \(made-up-other.*'other' \(made-up-third"):
-        catalog.explain(BOX, TWO, {**SMALL, "use_attention": False})
+    # A stranger's memory is not asked, whatever it would say.
+    candidates = catalog.explain(BOX, TWO, SMALL).as_dict()["memory"]["candidates"]
+    assert [(c["name"], c["rank"]) for c in candidates[:2]] == [("attention", "SPECIFIC"), ("other", None)]
+    assert catalog.explain(BOX, TWO, {**SMALL, "use_attention": False}).as_dict()["memory"]["chosen"] is None
     if "use_lstm" in rlcatalog.MODEL_DEFAULTS:
         with pytest.raises(AmbiguousChoiceError, match=r"'attention' .*'lstm' "):
             rlcatalog.explain(BOX, TWO, {**SMALL, "use_lstm": True})

@@ -278,8 +278,7 @@ def test_a_policy_uses_the_codec_its_config_names(name, kwargs, keys, shape):
     """The wrapper keeps its hands off then."""
     env = gymnasium.make("ALE/Breakout-v5", **kwargs)
     config = {"custom_preprocessor": name, **keys}
-    with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
-        policy = rlcatalog.build(env=env, config=config)
+    policy = rlcatalog.build(env=env, config=config)
     assert policy.wrap_env(env) is env
     assert policy.preprocessor.component.name == name
     assert policy.preprocessor.shape == policy.encoded_space.shape == shape

@@ -162,8 +162,7 @@ def test_a_custom_preprocessor_registered_by_name(directory, same_policy):
 
     catalog = catalog_of()
     catalog.register_preprocessor("doubled", Doubled)
-    with pytest.warns(DeprecationWarning, match="custom_preprocessor"):
-        policy = rlcatalog.build(BOX, TWO, {"custom_preprocessor": "doubled"}, catalog=catalog)
+    policy = rlcatalog.build(BOX, TWO, {"custom_preprocessor": "doubled"}, catalog=catalog)
     policy.save(directory)
     same_policy(policy, loading.load(directory, catalog=catalog), observations(BOX))
 
