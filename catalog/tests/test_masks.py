@@ -111,20 +111,6 @@ def test_columns_that_only_a_codec_of_its_own_could_name():
     assert beside.mask_taken(np.zeros((1, 3), np.int64)) is None
 
 
-@pytest.mark.parametrize("name", MASKED)
-def test_random_masks_leave_something_of_every_choice(name):
-    masks = ActionMasks(read(MASKED[name][0]))
-    mask = masks.random(2000, np.random.default_rng(0), forbidden=0.9)
-    np.testing.assert_array_equal(masks.matrix(mask), mask)  # which refuses a row that allows nothing
-    parts = dict(masks.by_choice(mask))
-    assert [(path, part.shape[1]) for path, part in parts.items()] == list(masks.choices)
-    np.testing.assert_array_equal(np.concatenate(list(parts.values()), axis=1), mask)
-    for part in parts.values():  # one value for sure, of the others a tenth
-        n = part.shape[1]
-        assert part.mean() == pytest.approx((1 + 0.1 * (n - 1)) / n, abs=0.03)
-        assert part.any(axis=0).all()
-
-
 def _places(space, action, start=0):
     """The columns of the values an action takes."""
     if isinstance(space, spaces.Discrete):

@@ -10,10 +10,14 @@ from gymnasium.spaces import Box, Discrete
 
 pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
+from masked_env import MASKED
+
 import rlcatalog
+from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import CatalogWarning
-from rlcatalog.spaces import Simplex
+from rlcatalog.spaces import Simplex, SpaceInfo
 from rlcatalog_export.agreement import disagreement
+from rlcatalog_export.checking import random_masks
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -132,3 +136,17 @@ def test_a_frozen_policy_says_what_differed():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         frozen.act(obs)
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_random_masks_leave_something_of_every_choice(name):
+    masks = ActionMasks(SpaceInfo.read(MASKED[name][0]))
+    mask = random_masks(masks, 2000, np.random.default_rng(0), forbidden=0.9)
+    np.testing.assert_array_equal(masks.matrix(mask), mask)  # which refuses a row that allows nothing
+    parts = dict(masks.by_choice(mask))
+    assert [(path, part.shape[1]) for path, part in parts.items()] == list(masks.choices)
+    np.testing.assert_array_equal(np.concatenate(list(parts.values()), axis=1), mask)
+    for part in parts.values():  # one value for sure, of the others a tenth
+        n = part.shape[1]
+        assert part.mean() == pytest.approx((1 + 0.1 * (n - 1)) / n, abs=0.03)
+        assert part.any(axis=0).all()

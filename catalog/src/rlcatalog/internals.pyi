@@ -1,5 +1,4 @@
 from ._version import __version__ as __version__
-from .actions.distribution import stored_class as stored_class
 from .actions.lowering import carried as carried
 from .actions.masks import mask_entry as mask_entry, mask_steps as mask_steps
 from .catalog.default import look_here as look_here

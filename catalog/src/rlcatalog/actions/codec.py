@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlcatalog.actions.lowering import LoweredActions
-from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError, shown
+from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError
 from rlcatalog.plugins import public_index
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog.spaces.action_codecs import codec_class
@@ -130,14 +130,6 @@ class ActionCodec:
         if not array.ndim or (shape is not None and array.shape[1:] != shape):
             raise self._no_action(expected, f"shape {array.shape}")
         return array
-
-    def _check_inside(self, inside: Array, given: Array, expected: str) -> None:
-        """Raise unless all values of a batch are as expected: `inside` says which are."""
-        if not inside.all():
-            row, *place = (int(i) for i in np.argwhere(~inside)[0])
-            where = f"row {row}{f', at {place}' if place else ''}"
-            value = given[(row, *place)]
-            raise self._no_action(expected, f"{shown(getattr(value, 'item', lambda: value)())} in {where}")
 
     def _no_action(self, expected: str, found: str) -> ActionError:
         return ActionError(f"actions: {self.info.path}: expected {expected}; found {found}.")

@@ -269,13 +269,6 @@ def unbound(dist_class: Any) -> tuple[Any, Mapping[str, Any]]:
     return (dist_class.cls, dist_class.options) if isinstance(dist_class, BoundDistribution) else (dist_class, {})
 
 
-def stored_class(dist_class: Any) -> Any:
-    """Return what rebuilds a distribution from its `params_given`, called with `(params, model)`."""
-    cls, options = unbound(dist_class)
-    rebuilt = cls.stored(options) if hasattr(cls, "stored") else None
-    return dist_class if rebuilt is None else rebuilt
-
-
 def params_given(dist: Any, actions: Any) -> Any:
     """Return the parameters under which a distribution scores actions; see `ActionDistribution.params_given`."""
     return dist.params_given(actions) if hasattr(dist, "params_given") else dist.inputs

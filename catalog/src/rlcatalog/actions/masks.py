@@ -47,19 +47,6 @@ class ActionMasks:
         for (path, count), start in zip(self.choices, self._starts.tolist(), strict=True):
             yield path, columns[:, start : start + count]
 
-    def random(self, rows: int, rng: np.random.Generator, forbidden: float) -> Array:
-        """Return random masks `[B, size]`, each of which allows something of every choice.
-
-        Args:
-            rows: B.
-            rng: What they are drawn from.
-            forbidden: The share of values that is forbidden, but for the one of each choice that is not.
-        """
-        mask = rng.random((rows, self.size)) >= forbidden
-        for _, columns in self.by_choice(mask):
-            columns[np.arange(rows), rng.integers(columns.shape[1], size=rows)] = True
-        return mask
-
     def of(self, obs: Any, idle: Array | None = None) -> Array | None:
         """Return the masks `[B, size]` in a batch of observations, or None where they hold none.
 
@@ -91,10 +78,6 @@ class ActionMasks:
         if isinstance(obs, list):
             return [_without(one, self.steps) for one in obs]
         return _without(obs, self.steps)
-
-    def put(self, obs: Mapping[str, Any], mask: Any) -> dict[str, Any]:
-        """Return an observation, or a batch, with another mask in it."""
-        return _with(obs, self.steps, mask)
 
     def matrix(self, mask: Any, batch_size: int | None = None, idle: Array | None = None) -> Array:
         """Return masks in Gymnasium's format, batched, as one boolean matrix `[B, size]`.
@@ -192,11 +175,6 @@ def _without(obs: Mapping[str, Any], steps: Sequence[str]) -> dict[str, Any]:
     key, *inner = steps
     rest = _without(obs[key], inner) if inner and obs.get(key) else {}
     return {**obs, key: rest} if rest else {name: value for name, value in obs.items() if name != key}
-
-
-def _with(obs: Mapping[str, Any], steps: Sequence[str], mask: Any) -> dict[str, Any]:
-    key, *inner = steps
-    return {**obs, key: _with(obs[key], inner, mask) if inner else mask}
 
 
 def _ones(info: SpaceInfo) -> Any:

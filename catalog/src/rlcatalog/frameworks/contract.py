@@ -1,4 +1,4 @@
-"""The contract between a policy and a framework: `Step`, `Evaluation`, `Backend`, `FrozenBackend`."""
+"""The contract between a policy and a framework: `Step`, `Evaluation`, `Backend`."""
 
 from __future__ import annotations
 
@@ -109,25 +109,6 @@ class Acting(Protocol):
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
     ) -> tuple[Any, ...]:
         """Return raw actions `[B, width]`, logp, value or None, inputs and new memory, as NumPy arrays."""
-
-
-class FrozenBackend(Acting, Protocol):
-    """What chooses actions for a frozen policy, faster than its backend.
-
-    Attributes:
-        reason: Why it is not faster: it found itself unable, or wrong; None where it is.
-    """
-
-    reason: str | None
-
-    def update(self) -> None:
-        """Act with the weights of now."""
-
-    def random_state(self) -> Mapping[str, Array]:
-        """Return the state of what actions are drawn from, by names that engines do not use."""
-
-    def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the state of what actions are drawn from, as `random_state` returned it; others may stand beside it."""
 
 
 class Backend(Acting, Protocol):

@@ -315,20 +315,6 @@ class Preprocessor:
         find = self._find_child or self.catalog.child_preprocessor
         return find(info, self._options)
 
-    def as_array(self, obs: Any, expected: str) -> Array:
-        """Return an observation as an array, or refuse it: lists of different lengths are none."""
-        try:
-            return np.asarray(obs)
-        except (TypeError, ValueError):
-            self.refuse(expected, obs)
-
-    def check_item(self, child: Preprocessor, item: Any, path: str) -> None:
-        """Check one of several items that share a codec; a refusal names the item's own path, not the codec's."""
-        try:
-            child.check(item)
-        except ObservationError as error:
-            raise ObservationError(str(error).replace(child.info.path, path, 1)) from None
-
     def refuse(self, expected: str, found: Any) -> NoReturn:
         """Raise ObservationError for this space's path."""
         raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(found)}.")

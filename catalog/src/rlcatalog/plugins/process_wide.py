@@ -88,7 +88,7 @@ class FrameworkSpec(ProcessWideSpec):
     - `"before"`: a function to be called before anything of the framework is imported.
 
     Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`. The target `"freeze"` is a function
-    `freeze(policy, rows, seed)` that returns a `rlcatalog.frameworks.FrozenBackend`.
+    `freeze(policy, rows, seed)` that returns a `rlcatalog_policy.FrozenBackend`.
 
     Attributes:
         module: The module whose presence says that it is installed, and which its tensors' classes come from.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Step
 from rlcatalog.internals import mask_entry, stack
@@ -89,7 +91,7 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     singles = [_moderate(info, space.sample()) for _ in range(rows)]
     mask = None
     if policy.masks.size:
-        mask = policy.masks.random(rows, rng, forbidden=0.4)
+        mask = random_masks(policy.masks, rows, rng, forbidden=0.4)
     if policy.masks.key is not None:
         place = mask_entry(info, policy.masks.key)
         assert place is not None
@@ -99,8 +101,28 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
             mask = np.ones_like(mask)
         for i, one in enumerate(singles):
             own = mask[i].astype(place.dtype) if plain and mask is not None else _ones(place)
-            singles[i] = policy.masks.put(one, own)
+            singles[i] = _with(one, policy.masks.steps, own)
     return stack(info, singles), mask
+
+
+def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbidden: float) -> Array:
+    """Return random masks `[B, size]`, each of which allows something of every choice.
+
+    Args:
+        masks: The masks of an action space.
+        rows: B.
+        rng: What they are drawn from.
+        forbidden: The share of values that is forbidden, but for the one of each choice that is not.
+    """
+    mask = rng.random((rows, masks.size)) >= forbidden
+    for _, columns in masks.by_choice(mask):
+        columns[np.arange(rows), rng.integers(columns.shape[1], size=rows)] = True
+    return mask
+
+
+def _with(obs: Mapping[str, Any], steps: Sequence[str], mask: Any) -> dict[str, Any]:
+    key, *inner = steps
+    return {**obs, key: _with(obs[key], inner, mask) if inner else mask}
 
 
 def _ones(info: SpaceInfo) -> Any:

@@ -12,7 +12,7 @@ from .files import (
     sync_folder as sync_folder,
     write_file as write_file,
 )
-from .frozen import Frozen as Frozen
+from .frozen import Frozen as Frozen, FrozenBackend as FrozenBackend
 from .history import History as History, checked_reward as checked_reward
 from .loading import load as load, read_manifest as read_manifest
 from .manifest import (
@@ -24,6 +24,12 @@ from .manifest import (
 from .non_finite import check_step as check_step
 from .policy import Policy as Policy
 from .saving import forget as forget
+from .sequences import (
+    chop_into_sequences as chop_into_sequences,
+    pad_sequences as pad_sequences,
+    sequence_mask as sequence_mask,
+    unpad_sequences as unpad_sequences,
+)
 from .space_json import (
     same_space as same_space,
     space_from_json as space_from_json,

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from rlcatalog.choice import Explanation
 from rlcatalog.errors import NotServedError
+from rlcatalog.internals import Acting
 from rlcatalog_policy.policy import Policy
 
 if TYPE_CHECKING:
-    from rlcatalog.frameworks import FrozenBackend
     from rlcatalog_export import Interface
 
 Array = np.ndarray[Any, Any]
+
+
+class FrozenBackend(Acting, Protocol):
+    """What chooses actions for a frozen policy, faster than its backend.
+
+    Attributes:
+        reason: Why it is not faster: it found itself unable, or wrong; None where it is.
+    """
+
+    reason: str | None
+
+    def update(self) -> None:
+        """Act with the weights of now."""
+
+    def random_state(self) -> Mapping[str, Array]:
+        """Return the state of what actions are drawn from, by names that engines do not use."""
+
+    def set_random_state(self, state: Mapping[str, Array]) -> None:
+        """Set the state of what actions are drawn from, as `random_state` returned it; others may stand beside it."""
 
 
 class Frozen(Policy):

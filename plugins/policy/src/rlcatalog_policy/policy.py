@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import rlcatalog_policy  # whose door shows `Frozen`, a subclass of what stands here
-from rlcatalog.actions import action_codec
+from rlcatalog.actions import action_codec, unbound
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import (
     ActionMaskError,
@@ -22,7 +22,7 @@ from rlcatalog.errors import (
     reason,
 )
 from rlcatalog.frameworks import Backend, Evaluation, Step, frameworks, require_framework
-from rlcatalog.internals import Acting, make_filter, public_index, stored_class
+from rlcatalog.internals import Acting, make_filter, public_index
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
 from rlcatalog_policy.conformity import Conformity, check_dists
 from rlcatalog_policy.copying import copied, pickled, unpickled
@@ -97,7 +97,8 @@ class Policy:
         #: What engines compare shapes with.
         self.conformity = Conformity(self)
         self._checks_actions = self.conformity.checks_actions
-        self.stored_dist = stored_class(self.dist_class)
+        cls, options = unbound(self.dist_class)
+        self.stored_dist = (cls.stored(options) if hasattr(cls, "stored") else None) or self.dist_class
         self.model = self.make_model() if model is None else model
         with self.conformity.blaming():
             self.memory = Memory(self.model)

@@ -81,7 +81,7 @@ class ArrayPreprocessor(Preprocessor):
 
     def check(self, obs: Any) -> None:
         expected = self.info.describe()
-        array = self.as_array(obs, f"{expected}: shape {self.shape}")
+        array = as_array(self, obs, f"{expected}: shape {self.shape}")
         if array.dtype.kind not in _TAKES[self._dtype.kind]:  # the values themselves are checked below
             self.refuse(f"{expected}: values that can be cast to {self._dtype}", obs)
         if array.shape != self.shape:
@@ -108,6 +108,18 @@ class ArrayPreprocessor(Preprocessor):
         with np.errstate(over="ignore"):  # what float32 cannot hold is as good as unbounded
             low, high = (limit.ravel().astype(np.float32) for limit in self.limits())
         return low, high
+
+
+def as_array(codec: Preprocessor, obs: Any, expected: str) -> Array:
+    """Return an observation as an array, or refuse it: lists of different lengths are none.
+
+    Raises:
+        ObservationError: It is no array.
+    """
+    try:
+        return np.asarray(obs)
+    except (TypeError, ValueError):
+        codec.refuse(expected, obs)
 
 
 class MultiBinaryPreprocessor(ArrayPreprocessor):

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
 from rlcatalog.spaces import OneOfValues
+from rlcatalog_preprocessors.arrays import as_array
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import TensorOps
@@ -151,7 +152,7 @@ class OneOfPreprocessor(Preprocessor):
         expected = f"{self.info.describe()}: a pair (branch from 0 to {count - 1}, value)"
         if not isinstance(obs, tuple) or len(obs) != 2:
             self.refuse(expected, obs)
-        tag = self.as_array(obs[0], expected)
+        tag = as_array(self, obs[0], expected)
         if tag.dtype.kind not in "iu" or tag.shape != () or not 0 <= int(tag) < count:
             self.refuse(expected, obs[0])
         self.children[int(tag)].check(obs[1])

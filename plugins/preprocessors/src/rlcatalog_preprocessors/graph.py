@@ -9,7 +9,9 @@ import numpy as np
 
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
 from rlcatalog.spaces import SpaceInfo, Structure
+from rlcatalog_preprocessors.arrays import as_array
 from rlcatalog_preprocessors.config import needed_limit
+from rlcatalog_preprocessors.lists import check_item
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import TensorOps
@@ -130,7 +132,7 @@ class GraphPreprocessor(Preprocessor):
         if self._edge is None:
             self.refuse("no edges: the space has no edge_space", obs.edges)
         edges = self._check_items(obs.edges, self._edge, "edges", self.max_edges)
-        links = self.as_array(obs.edge_links, f"edge_links as integers of shape {(edges, 2)}")
+        links = as_array(self, obs.edge_links, f"edge_links as integers of shape {(edges, 2)}")
         if links.dtype.kind not in "iu" or links.shape != (edges, 2):
             self.refuse(f"edge_links as integers of shape {(edges, 2)}", obs.edge_links)
         if edges and not (links.min() >= 0 and links.max() < nodes):
@@ -142,5 +144,5 @@ class GraphPreprocessor(Preprocessor):
         if len(items) > most:
             self.refuse(f"at most {most} {name} (the model config key 'graph_max_{name}')", f"{len(items)} {name}")
         for i, item in enumerate(items):
-            self.check_item(child, item, f"{self.info.path}.{name}[{i}]")
+            check_item(child, item, f"{self.info.path}.{name}[{i}]")
         return len(items)

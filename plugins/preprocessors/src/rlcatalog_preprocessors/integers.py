@@ -11,7 +11,7 @@ from numpy import asarray, ndarray
 
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
-from rlcatalog_preprocessors.arrays import NoPreprocessor
+from rlcatalog_preprocessors.arrays import NoPreprocessor, as_array
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import TensorOps
@@ -172,7 +172,7 @@ def check_integers(preprocessor: Preprocessor, obs: Any, first: Array, counts: A
     expected = f"{info.describe()}: {'an integer' if one else f'integers of shape {info.shape}'}"
     if one:
         expected += f" from {int(first[0])} to {int(first[0] + counts[0]) - 1}"
-    array = preprocessor.as_array(obs, expected)
+    array = as_array(preprocessor, obs, expected)
     if array.dtype.kind not in "iu" or array.shape != info.shape:
         preprocessor.refuse(expected, obs)
     values = array.ravel()  # compared before they are cast: the largest unsigned ones would turn negative

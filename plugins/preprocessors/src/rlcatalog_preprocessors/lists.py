@@ -6,12 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.errors import ObservationError
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer, batch_size, rows
 from rlcatalog.spaces import RepeatedValues
 from rlcatalog_preprocessors.config import needed_limit
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import TensorOps
+
+
+def check_item(child: Preprocessor, item: Any, path: str) -> None:
+    """Check one of several items that share a codec; a refusal names the item's own path, not the codec's.
+
+    Raises:
+        ObservationError: The item is none of the child's space.
+    """
+    try:
+        child.check(item)
+    except ObservationError as error:
+        raise ObservationError(str(error).replace(child.info.path, path, 1)) from None
 
 
 class RepeatedValuesPreprocessor(Preprocessor):
@@ -82,4 +95,4 @@ class RepeatedValuesPreprocessor(Preprocessor):
             key = "; the model config key 'sequence_max_len' sets it" if self.info.kind == "sequence" else ""
             self.refuse(f"{expected}{key}", f"{len(items)} items")
         for i, item in enumerate(items):
-            self.check_item(child, item, f"{self.info.path}[{i}]")
+            check_item(child, item, f"{self.info.path}[{i}]")

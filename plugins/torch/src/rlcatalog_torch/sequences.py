@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlcatalog.frameworks import padded_length, sequence_mask as _mask
+from rlcatalog.frameworks import padded_length
 from rlcatalog.spaces import map_tensors
 
 
@@ -76,7 +76,8 @@ class Padding:
         return map_tensors(padded, lambda part: part.index_select(0, places))
 
     def _mask(self, repeat: int) -> np.ndarray[Any, Any]:
-        return _mask(-(-self.lengths // repeat), -(-self.length // repeat))
+        rows: np.ndarray[Any, Any] = -(-self.lengths // repeat)
+        return np.arange(-(-self.length // repeat)) < rows[:, None]
 
     def _index(self, places: np.ndarray[Any, Any]) -> Tensor:
         return torch.from_numpy(places.reshape(-1).astype(np.int64)).to(self.device)

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlcatalog import one_hot
 from rlcatalog.actions import ActionCodec, LoweredActions
+from rlcatalog.errors import shown
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_preprocessors.actions.lowering import (
     LoweredBox,
@@ -25,7 +26,19 @@ Array = np.ndarray[Any, Any]
 _INT64_MAX = np.iinfo(np.int64).max
 
 
-class DiscreteCodec(ActionCodec):
+class _EntryByEntry(ActionCodec):
+    """One whose actions are checked entry by entry."""
+
+    def _check_inside(self, inside: Array, given: Array, expected: str) -> None:
+        """Raise unless all values of a batch are as expected: `inside` says which are."""
+        if not inside.all():
+            row, *place = (int(i) for i in np.argwhere(~inside)[0])
+            where = f"row {row}{f', at {place}' if place else ''}"
+            value = given[(row, *place)]
+            raise self._no_action(expected, f"{shown(getattr(value, 'item', lambda: value)())} in {where}")
+
+
+class DiscreteCodec(_EntryByEntry):
     """One of n values: a raw value counts from 0, the space's `start` is added."""
 
     scalar = whole = True
@@ -102,7 +115,7 @@ class OneHotCodec(DiscreteCodec):
         return taken
 
 
-class _CountedCodec(ActionCodec):
+class _CountedCodec(_EntryByEntry):
     """Whole numbers between two bounds, exact for every integer dtype; raw values count from 0."""
 
     lowered: ClassVar[type[LoweredActions] | None] = LoweredCounted
@@ -173,7 +186,7 @@ class MultiDiscreteCodec(_CountedCodec):
         return self._booleans(np.concatenate(arrays, axis=1))
 
 
-class MultiBinaryCodec(ActionCodec):
+class MultiBinaryCodec(_EntryByEntry):
     """Bits; a mask has two columns for each, whether it may be 0 and whether it may be 1.
 
     In Gymnasium's format a mask has one value for each: 0 and 1 say what it has to be, 2 leaves both.
@@ -206,7 +219,7 @@ class MultiBinaryCodec(ActionCodec):
         return np.stack([bits != 1, bits != 0], axis=2).reshape(len(array), -1)
 
 
-class BoxCodec(ActionCodec):
+class BoxCodec(_EntryByEntry):
     """Numbers between bounds, which `bounds` says how to meet."""
 
     clips = True
@@ -292,7 +305,7 @@ class IntegerBoxCodec(_CountedCodec):
         return np.dtype(np.int32 if whole else np.float32), (None, *(self.info.shape or ()))
 
 
-class SimplexCodec(ActionCodec):
+class SimplexCodec(_EntryByEntry):
     """Probability vectors, which distributions draw as such."""
 
     lowered = LoweredActions

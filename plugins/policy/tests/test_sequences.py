@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 import rlcatalog_tf
 import rlcatalog_torch
 from rlcatalog.errors import ConfigError, ModelContractError
-from rlcatalog.frameworks import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
+from rlcatalog_policy import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
 from rlcatalog_tf.sequences import Padding as TFPadding
 from rlcatalog_torch.sequences import Padding as TorchPadding
 
@@ -46,9 +46,11 @@ def test_padding_there_and_back():
     assert pad_sequences(ROWS, LENGTHS, 6).shape == (3, 6, 2)
     expected = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]]
     np.testing.assert_array_equal(sequence_mask(LENGTHS), np.array(expected, bool))
-    for lengths, length in (([3, 1], None), ([9], 4), ([8], 4), ([8, 0], None)):
-        with pytest.raises(ModelContractError, match=r"seq_lens: expected lengths from 1 to .* that add up to 8 rows"):
-            pad_sequences(ROWS, lengths, length)
+    for lengths in ([3, 1], [9], [8, 0], [9, -1]):
+        with pytest.raises(ModelContractError, match="seq_lens: expected lengths of at least 1 that add up to 8 rows"):
+            pad_sequences(ROWS, lengths, 4)
+    with pytest.raises(ModelContractError, match="seq_lens: expected at most 4, found 8"):
+        pad_sequences(ROWS, [8], 4)
 
 
 def test_padding_may_be_each_sequences_last_row():

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 import torch
 
-from rlcatalog.frameworks import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
+from rlcatalog_policy import chop_into_sequences, pad_sequences, sequence_mask, unpad_sequences
 from rlcatalog_tf.sequences import Padding as TFPadding
 from rlcatalog_torch.sequences import Padding as TorchPadding
 
