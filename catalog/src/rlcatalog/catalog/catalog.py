@@ -152,7 +152,7 @@ class Catalog(Registrations):
         """
         wrappers: list[Verdict] = []
         if env is not None:
-            obs_space, action_space, wrappers = self._asked_spaces(env, config)
+            obs_space, action_space, wrappers = self.spaces_of(env, config)
         if obs_space is None or action_space is None:
             raise UnsupportedSpaceError("explain() needs an observation space and an action space, or env=.")
         # Apart from what `resolve` remembers, which warns where it looks.
@@ -207,17 +207,17 @@ class Catalog(Registrations):
             looked_up.tell(self)
         return made
 
-    def spaces_of(self, env: Any, config: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
-        """Return the spaces of an environment: observations and actions, as `wrap_env` makes them.
+    def spaces_of(
+        self, env: Any, config: Mapping[str, Any] | None = None
+    ) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any], list[Verdict]]:
+        """Return the spaces of an environment, observations and actions, as `wrap_env` makes them.
+
+        Returns:
+            The two spaces, and what each installed wrapper said.
 
         Raises:
             ModelContractError: It is no environment.
         """
-        obs_space, action_space, _ = self._asked_spaces(env, config)
-        return obs_space, action_space
-
-    def _asked_spaces(self, env: Any, config: Mapping[str, Any] | None) -> tuple[Any, Any, list[Verdict]]:
-        """Return the spaces of an environment, as `wrap_env` makes them, and what each wrapper said."""
         if hasattr(env, "single_observation_space"):
             values = self.parse_config(config).values
             check_wrapped(self.slots.env_wrappers(values), env, values)

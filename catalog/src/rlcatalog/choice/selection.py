@@ -81,7 +81,8 @@ def choose(
     candidates = list(components)
     if named is not None:
         return _named(slot, named, candidates, request)
-    if on := [c for c in candidates if _is_on(c, request)]:
+    on = [c for c in candidates if isinstance(spec := c.declaration, PartSpec) and spec.is_switched_on(request)]
+    if on:
         return _switched_on(slot, on, candidates, request)
     asked: list[Verdict] = []
     for tier in _in_order(slot, candidates, request, prefer):
@@ -151,10 +152,6 @@ def _named(slot: str, component: Component, candidates: Iterable[Component], req
     """Return the choice of the part that the config names; its match is asked for its rank alone."""
     found = Verdict(component, verdict(component, request).rank, "named in the config")
     return Choice(slot, component, found.why, (found, *_unasked(slot, found, candidates, [found])))
-
-
-def _is_on(component: Component, request: Request) -> bool:
-    return isinstance(component.declaration, PartSpec) and component.declaration.is_switched_on(request)
 
 
 def _switched_on(slot: str, on: Sequence[Component], candidates: Sequence[Component], request: Request) -> Choice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +151,7 @@ class Slots:
 
     def trunk(self, request: Request, name: str | None) -> Component:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
-        named = self.named("model", name, None)
+        named = None if name is None else self.registry.get("model", name)
         if named is None:
             self._refuse_failed(f"{request.obs.path}: the trunk", *_index_entries("trunk", request))
         chosen = choose("trunk", self._parts.get("trunk", ()), request, named=named, prefer=self.prefer)
@@ -161,13 +161,12 @@ class Slots:
         note_found(chosen.component)
         return chosen.component
 
-    def named(self, kind: str, value: Any, in_process: Any) -> Component | None:
+    def named(self, kind: str, value: Any, in_process: Callable[[Any], Component]) -> Component | None:
         if value is None:
             return None
         if isinstance(value, str):
             return self.registry.get(kind, value)
-        component: Component = in_process(value)
-        return component
+        return in_process(value)
 
     def framework(self, framework: str | None, *custom: Component | None) -> str:
         if framework is not None:
@@ -185,7 +184,7 @@ class Slots:
                 f"{request.action.path}: {component.name} joins the distributions of the parts of a Tuple or Dict, and"
                 f" {request.action.describe()} has none."
             )
-        return int(component.ask("size", request.action, request.config, *inner, returns=output_size))
+        return component.ask("size", request.action, request.config, *inner, returns=output_size)
 
 
 def unclaimed_by(head: Component | None, request: Request) -> Unclaimed | None:

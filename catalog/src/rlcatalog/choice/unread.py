@@ -76,8 +76,7 @@ def unread_keys(
 def _ignored(component: Component, request: Request) -> Mapping[str, str]:
     if component.declaration.ignores is None:
         return {}
-    found: Mapping[str, str] = component.ask("ignores", request, returns=_reasons)
-    return found
+    return component.ask("ignores", request, returns=_reasons)
 
 
 def _reasons(answer: Any) -> dict[str, str]:

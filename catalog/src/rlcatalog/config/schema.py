@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from rlcatalog.config.flat import FlatConfig
@@ -86,7 +85,8 @@ class Schema:
             raise ConfigTypeError(f"model config: expected a dict, found {shown(config)} ({type(config).__name__}).")
         asked: dict[str, Any] = {}
         called: dict[str, str] = {}
-        with raised_as(partial(_unreadable, type(config).__name__), CatalogError):  # a mapping of somebody else's
+        what = f"model config: {type(config).__name__} cannot be read"
+        with raised_as(lambda why: ConfigError(f"{what}: {why}."), CatalogError):  # a mapping of somebody else's
             entries = list((config or {}).items())
         for key, value in entries:
             names, value = self._canonical(key, plain(value, f"model config key {shown(key)}"))
@@ -146,7 +146,3 @@ class Schema:
             f"Unknown model config key {shown(key)}.{nearest(key, self.keys)}"
             " `rlcatalog.MODEL_DEFAULTS` lists the keys of the installed packages."
         )
-
-
-def _unreadable(kind: str, why: str) -> ConfigError:
-    return ConfigError(f"model config: {kind} cannot be read: {why}.")

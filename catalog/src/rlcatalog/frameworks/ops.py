@@ -18,10 +18,6 @@ _LEFT_OUT: Any = None
 Operation = Callable[..., Any]
 
 
-def _not_known(x: Any) -> None:
-    return None
-
-
 @dataclass(frozen=True, eq=False)
 class TensorOps:
     """The operations of a tensor library that framework-neutral code needs: one table per framework, and NumPy's.
@@ -80,7 +76,7 @@ class TensorOps:
     integers: Operation
     side_by_side: Operation
     fill_forbidden: Operation
-    array: Operation = _not_known
+    array: Operation = lambda x: None
     tensor: Operation = _LEFT_OUT
     booleans: Operation = _LEFT_OUT
     is_array: Operation = _LEFT_OUT
@@ -146,17 +142,15 @@ def tensor_ops(tensorlib: Any) -> TensorOps:
 def ops_of(tensor: Any) -> TensorOps:
     """Return the operations for a tensor, or an array."""
     cls = type(tensor)
-    return _OF_CLASS.get(cls) or _looked_up(cls)
+    found = _OF_CLASS.get(cls)
+    if found is None:
+        spec = framework_of(cls)
+        found = _OF_CLASS[cls] = NUMPY_OPS if spec is None else tensor_ops(spec.name)
+    return found
 
 
 #: What `ops_of` has found. No `functools.cache`, which `torch.compile` warns of.
 _OF_CLASS: dict[type[Any], TensorOps] = {}
-
-
-def _looked_up(cls: type[Any]) -> TensorOps:
-    spec = framework_of(cls)
-    found = _OF_CLASS[cls] = NUMPY_OPS if spec is None else tensor_ops(spec.name)
-    return found
 
 
 def _integers(x: Any) -> Any:

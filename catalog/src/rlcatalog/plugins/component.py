@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from rlcatalog.errors import (
     AmbiguousChoiceError,
@@ -21,6 +21,8 @@ from rlcatalog.errors import (
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.declarations import Declaration
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -111,7 +113,7 @@ class Component:
                 )
             require_framework(framework, self.distribution)
 
-    def ask(self, name: str, *arguments: Any, returns: Callable[[Any], Any]) -> Any:
+    def ask(self, name: str, *arguments: Any, returns: Callable[[Any], T]) -> T:
         """Call a function of the declaration and convert what it returns.
 
         Args:

@@ -94,7 +94,7 @@ def load_plugins(
     ended = [load(candidate, environ, __version__, default_of) for candidate in listed]
     registry.records += [record for record, _ in ended]
     assign(registry, [(record, found) for record, found in ended if found is not None])
-    strict = is_strict(environ)
+    strict = environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")  # a fault is raised, not warned of
     for record in registry.records:
         for problem in [record.exception] if record.exception is not None else record.problems:
             _report(record, problem, strict)
@@ -129,11 +129,6 @@ def refuse_while_loading() -> None:
             " later: in a match function as request.catalog, in a part when it is used. `from rlcatalog import *` asks"
             " for MODEL_DEFAULTS, and so for a catalog: import names one by one."
         )
-
-
-def is_strict(environ: Mapping[str, str]) -> bool:
-    """Whether a plugin's fault is to be raised instead of a warning."""
-    return environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")
 
 
 def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:

@@ -67,12 +67,7 @@ class Registry:
             self.config_defaults |= {s: found.config_defaults[s] for s in found.config_classes.values() if s in structs}
         self.key_names, self.homeless_keys = bare_keys(structs)
 
-    def add_in_process(
-        self,
-        component: Component,
-        struct: type | None = None,
-        default: Any = None,
-    ) -> None:
+    def add_in_process(self, component: Component, struct: type | None = None, default: Any = None) -> None:
         """Add a component of the running program; it comes before a plugin's, and replaces an earlier one.
 
         Args:

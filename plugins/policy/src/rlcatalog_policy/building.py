@@ -49,7 +49,7 @@ def build(
     """
     found = default_catalog() if catalog is None else catalog
     if env is not None:
-        obs_space, action_space = found.spaces_of(env, config)
+        obs_space, action_space, _ = found.spaces_of(env, config)
     if obs_space is None or action_space is None:
         raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
     spaces = obs_space, action_space

@@ -19,7 +19,7 @@ def summary(
 ) -> None:
     """Print the layers of the model for an environment, with their shapes and their numbers of weights."""
     with aside(), open_env(env_id, model or []) as (catalog, config, env):
-        spaces = catalog.spaces_of(env, config)
+        spaces = catalog.spaces_of(env, config)[:2]
         found = announced(catalog.resolve(*spaces, config, framework))
         if found is None:  # a part does not say: a model is built, and its weights counted
             found = rlcatalog.build(*spaces, config, framework, catalog=catalog).summary()
