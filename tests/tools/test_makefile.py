@@ -125,7 +125,7 @@ def test_one_package_is_a_package(folder):
     ("plugins/example", "torch"), ("plugins/sb3", "dev"), ("plugins/rllib", "dev"),
 ])  # fmt: skip
 def test_one_package_asks_for_what_it_needs(folder, environment, tmp_path):
-    lines = make("-n", "test-one", f"P={folder}", f"VENV={tmp_path}/venv").stdout.splitlines()
+    lines = make("-n", "test-one", f"P={folder}", f"VENV={tmp_path}/venv", "PYTEST_ARGS=").stdout.splitlines()
     installed = [line.split("-r ")[1] for line in lines if "pip install" in line]
     assert installed == ["requirements/build.txt", f"requirements/{environment}.txt"]
     assert lines[-1].split(" -m pytest ")[1].split() == [
