@@ -14,10 +14,6 @@ ENV, HIDDENS = "CartPole-v1", [256, 256]
 BUDGET = 0.97
 
 
-def _order_imports() -> None:
-    import rlcatalog_rllib  # noqa: F401
-
-
 def _base(seed: int, env_runners: int) -> Any:
     from ray.rllib.algorithms.ppo import PPOConfig
 
@@ -57,7 +53,7 @@ def run(rounds: int = 7, iterations: int = 2) -> list[Figure]:
 
     torch.set_num_threads(1)
     # Ray's own runners end with SIGSEGV where TensorFlow is imported before triton: they are given our order as well.
-    order = {"worker_process_setup_hook": _order_imports}
+    order = {"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"}
     ray.init(num_cpus=6, include_dashboard=False, log_to_driver=False, logging_level="ERROR", runtime_env=order)
     print("\n| RLlib PPO on CartPole, environment runners | ours | RLlib's module | ours / RLlib's |")
     print("|---|---:|---:|---:|")
