@@ -248,6 +248,7 @@ class Catalog(Registrations):
         *,
         check: str | None = None,
         pins: Pins | None = None,
+        chosen: Component | None = None,
     ) -> Preprocessor:
         """Make the preprocessor for a space.
 
@@ -256,6 +257,7 @@ class Catalog(Registrations):
             options: A complete model config.
             check: When observations are checked; what the options say when None.
             pins: What an earlier lookup chose, to be repeated, children's included.
+            chosen: The component, where it was chosen already: it is looked up when None.
 
         Raises:
             UnsupportedSpaceError: No installed preprocessor takes it; the message names the leaf.
@@ -263,15 +265,18 @@ class Catalog(Registrations):
         info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
         options = plain_values(options or {})  # its own: it may change them
         options["custom_options"] = options.get("custom_model_config", {})  # where RLlib's preprocessors look
-        check = check or options.get("check_observations", "first")
-        return self._preprocessor(info, options, check, pins)
+        return self.child_preprocessor(info, options, pins, check or options.get("check_observations", "first"), chosen)
 
-    def child_preprocessor(self, info: SpaceInfo, options: Mapping[str, Any], pins: Pins | None = None) -> Preprocessor:
+    def child_preprocessor(
+        self,
+        info: SpaceInfo,
+        options: Mapping[str, Any],
+        pins: Pins | None = None,
+        check: str = "never",
+        chosen: Component | None = None,
+    ) -> Preprocessor:
         """Make the preprocessor of a child, with its parent's options; it leaves checking to the root."""
-        return self._preprocessor(info, options, "never", pins)
-
-    def _preprocessor(self, info: SpaceInfo, options: Mapping[str, Any], check: str, pins: Pins | None) -> Preprocessor:
-        component = self.slots.preprocessor(Request(info, config=ReadOnlyConfig(options)), pins).component
+        component = chosen or self.slots.preprocessor(Request(info, config=ReadOnlyConfig(options)), pins).component
         assert component is not None
         made = make_preprocessor(component, info, options, check, partial(self.child_preprocessor, pins=pins))
         made.component, made.made_by = component, self

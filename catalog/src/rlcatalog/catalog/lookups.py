@@ -51,7 +51,7 @@ def find_resolution(
     seen = whole if whole_seen else whole.without(*steps)
     request = Request(seen, action, values.read_only(), framework, catalog=catalog, mask_key=key)
     choices = {"preprocessor": slots.preprocessor(request, pins), "filter": slots.filter(request, pins)}
-    preprocessor = catalog.preprocessor_for(request.obs, values, pins=pins)
+    preprocessor = catalog.preprocessor_for(request.obs, values, pins=pins, chosen=choices["preprocessor"].component)
     if not preprocessor.size:
         raise UnsupportedSpaceError(
             f"{seen.path}: {seen.describe()} holds no values, so that there is nothing for a model to see. Give the"

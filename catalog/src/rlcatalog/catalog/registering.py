@@ -8,7 +8,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from rlcatalog.catalog.lookups import LookupCache
 from rlcatalog.choice.in_process import (
@@ -29,8 +29,6 @@ from rlcatalog.plugins.loading import load_plugins
 from rlcatalog.plugins.registry import PluginRecord, Registry
 from rlcatalog.reporting import tell
 
-C = TypeVar("C", bound=type)
-
 
 class Registrations:
     """What a catalog holds, and how it comes in; see `Catalog`.
@@ -50,8 +48,7 @@ class Registrations:
     ) -> None:
         self._given = None if entry_points is None else tuple(entry_points)
         self._environ, self._preferred = environ, tuple(prefer)
-        environ = self.environ
-        named = environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
+        named = self.environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
         self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
         #: Held while the catalog changes; lookups go on beside it, with what was there before or after.
         self._changing = threading.RLock()
@@ -221,7 +218,7 @@ class Registrations:
         reads: tuple[str, ...],
         **fields: Any,
     ) -> Any:
-        def register(cls: C) -> C:
+        def register(cls: type) -> type:
             path = None if config is None else path_of(config)
             component = described(cls, name, config=path, reads=reads, **fields)
             self.register(component, config=config)

@@ -57,13 +57,10 @@ class Slots:
 
     def preprocessor(self, request: Request, pins: Pins | None) -> Choice:
         info = request.obs
-        named = None
         if pins is not None and info.path in pins.preprocessors:
-            named = self.registry.get("preprocessor", pins.preprocessors[info.path])
-        elif info.path == "obs":
-            named = self.named("preprocessor", request.config.get("custom_preprocessor"), in_process_preprocessor)
-        if pins is not None and named is not None:
-            return repeat("preprocessor", named)
+            return repeat("preprocessor", self.registry.get("preprocessor", pins.preprocessors[info.path]))
+        custom = request.config.get("custom_preprocessor") if info.path == "obs" else None
+        named = self.named("preprocessor", custom, in_process_preprocessor)
         if named is None:
             self._refuse_failed(f"{info.path}: the preprocessor for {info.describe()}", f"space/{info.kind}")
         # A child's choice is not explained: only those that may fit are candidates.

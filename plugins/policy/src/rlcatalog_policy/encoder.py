@@ -46,7 +46,8 @@ class Encoder:
     def __init__(self, catalog: Catalog, resolution: Resolution) -> None:
         request = resolution.request
         assert request.action is not None
-        self.preprocessor = catalog.preprocessor_for(request.obs, resolution.config.values, pins=resolution.pins)
+        chosen, values = resolution.choices["preprocessor"].component, resolution.config.values
+        self.preprocessor = catalog.preprocessor_for(request.obs, values, pins=resolution.pins, chosen=chosen)
         self.masks = ActionMasks(request.action, resolution.mask_key, resolution.mask_steps)
         self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
 
