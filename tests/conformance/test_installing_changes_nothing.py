@@ -68,7 +68,7 @@ def answer(catalog: Catalog, lookup: tuple) -> tuple:
     return (*chosen, *((part["path"], part["chosen"]) for part in found["action_parts"]))
 
 
-def strangers() -> list[PluginEntryPoint]:
+def outside_plugins() -> list[PluginEntryPoint]:
     """Return greedy plugins of each rank, and one plugin for each fault of the broken ones."""
     install_parts()
     entry_points = [greedy(rank, f"greedy{rank.value}") for rank in Rank]
@@ -76,7 +76,7 @@ def strangers() -> list[PluginEntryPoint]:
 
 
 def differences(mixes: int, lookups_each: int) -> list[str]:
-    rng, everyone = random.Random(0), strangers()
+    rng, everyone = random.Random(0), outside_plugins()
     bare = Catalog(scan(), environ={})
     found = []
     for _ in range(mixes):

@@ -88,7 +88,7 @@ class Broken:
     Attributes:
         name: What is wrong with it.
         plugin: Makes the plugin, or the error its import raises, for a word that its parts begin with.
-        quiet: Whether loading finds nothing wrong with it: it harms nobody who does not ask for it.
+        quiet: Whether it loads without a report; it then fails only when it is used.
         requires: Its `Requires-Dist` lines.
         version: Its version.
     """

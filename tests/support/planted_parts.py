@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -9,12 +10,44 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog import Filter, Preprocessor
+from rlcatalog import ActionDistribution, Filter, Preprocessor
 from rlcatalog.frameworks import ops_of
 
 Broken = Callable[[Any], Any]
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 MANY = spaces.Tuple([spaces.Discrete(2), BOX, spaces.MultiDiscrete([2, 3])])
+
+
+class Breakable:
+    """The steps of a sound memory that mutants replace."""
+
+    body: Any
+
+    def features_of(self, input_dict: Any, seq_lens: Any) -> Any:
+        return self.body(input_dict, [], seq_lens)[0]
+
+    def prepared(self, features: Any) -> Any:
+        return features
+
+    def begun(self, state: Any) -> Any:
+        return state
+
+    def order(self, steps: int) -> Any:
+        return range(steps)
+
+
+class TwoKinds(ActionDistribution):
+    """The inputs of a sound distribution: choices for a Discrete, normal numbers for a Box."""
+
+    limit = 5.0
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+        return int(action_space.n) if hasattr(action_space, "n") else 2 * math.prod(action_space.shape)
+
+    @classmethod
+    def options_for(cls, action: Any, config: Any, children: Any = ()) -> dict[str, Any]:
+        return {"discrete": action.kind == "discrete"}
 
 
 def sound(kind: str, framework: str) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import tensorflow as tf
+from planted_parts import Breakable, TwoKinds
 
-from rlcatalog import ActionDistribution
 from rlcatalog_tf import TFModelV2, draw_categorical, draw_normal, steps_of
 
 Dense = tf.keras.layers.Dense
@@ -53,8 +53,8 @@ class Net(TFModelV2):
         return Hiding
 
 
-class Memory(TFModelV2):
-    """A recurrent layer around its trunk, which it calls its body; its methods are there to be broken."""
+class Memory(Breakable, TFModelV2):
+    """A recurrent layer around its trunk, which it calls its body."""
 
     is_memory = True
 
@@ -64,18 +64,6 @@ class Memory(TFModelV2):
         self.logits = None if num_outputs is None else Dense(num_outputs)
         self.value = None if num_outputs is None else Dense(1)
         self.num_outputs = num_outputs or 3
-
-    def features_of(self, input_dict, seq_lens):
-        return self.body(input_dict, [], seq_lens)[0]
-
-    def prepared(self, features):
-        return features
-
-    def begun(self, state):
-        return state
-
-    def order(self, steps):
-        return range(steps)
 
     def kept(self, states, seq_lens):
         return tf.gather(states, tf.cast(seq_lens, tf.int32) - 1, batch_dims=1)
@@ -116,11 +104,10 @@ class Head(TFModelV2):
         return self.body.get_initial_state()
 
 
-class Dist(ActionDistribution):
+class Dist(TwoKinds):
     """Choices for a Discrete, normal numbers for a Box."""
 
     framework_of_class = "tf"
-    limit = 5.0
 
     def __init__(self, inputs, model=None, discrete=True):
         super().__init__(inputs, model)
@@ -130,14 +117,6 @@ class Dist(ActionDistribution):
         else:
             self.means, logs = tf.split(inputs, 2, axis=1)
             self.logs = tf.clip_by_value(logs, -self.limit, self.limit)
-
-    @staticmethod
-    def required_model_output_shape(action_space, model_config=None):
-        return int(action_space.n) if hasattr(action_space, "n") else 2 * math.prod(action_space.shape)
-
-    @classmethod
-    def options_for(cls, action, config, children=()):
-        return {"discrete": action.kind == "discrete"}
 
     def sample(self):
         self.last_sample = tf.stop_gradient(self.rsample())

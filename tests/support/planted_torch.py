@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
+from planted_parts import Breakable, TwoKinds
 from torch import nn
 
-from rlcatalog import ActionDistribution
 from rlcatalog_torch import TorchModelV2, steps_of
 
 
@@ -51,8 +51,8 @@ class Net(TorchModelV2):
         return Hiding
 
 
-class Memory(TorchModelV2):
-    """A recurrent layer around its trunk, which it calls its body; its methods are there to be broken."""
+class Memory(Breakable, TorchModelV2):
+    """A recurrent layer around its trunk, which it calls its body."""
 
     is_memory = True
 
@@ -62,18 +62,6 @@ class Memory(TorchModelV2):
         self.logits = None if num_outputs is None else nn.Linear(3, num_outputs)
         self.value = None if num_outputs is None else nn.Linear(3, 1)
         self.num_outputs = num_outputs or 3
-
-    def features_of(self, input_dict, seq_lens):
-        return self.body(input_dict, [], seq_lens)[0]
-
-    def prepared(self, features):
-        return features
-
-    def begun(self, state):
-        return state
-
-    def order(self, steps):
-        return range(steps)
 
     def kept(self, states, seq_lens):
         return states[torch.arange(len(states)), seq_lens.long() - 1]
@@ -115,11 +103,10 @@ class Head(TorchModelV2):
         return self.body.get_initial_state()
 
 
-class Dist(ActionDistribution):
+class Dist(TwoKinds):
     """Choices for a Discrete, normal numbers for a Box."""
 
     framework_of_class = "torch"
-    limit = 5.0
 
     def __init__(self, inputs, model=None, discrete=True):
         super().__init__(inputs, model)
@@ -129,14 +116,6 @@ class Dist(ActionDistribution):
         else:
             self.means, logs = inputs.chunk(2, dim=1)
             self.logs = logs.clamp(-self.limit, self.limit)
-
-    @staticmethod
-    def required_model_output_shape(action_space, model_config=None):
-        return int(action_space.n) if hasattr(action_space, "n") else 2 * math.prod(action_space.shape)
-
-    @classmethod
-    def options_for(cls, action, config, children=()):
-        return {"discrete": action.kind == "discrete"}
 
     def sample(self):
         self.last_sample = self.rsample().detach()

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 import toy_framework
-
-from rlcatalog import ActionDistribution
+from planted_parts import TwoKinds
 
 
 class Net(toy_framework.Net):
@@ -23,11 +22,10 @@ class Net(toy_framework.Net):
         return Idle
 
 
-class Dist(ActionDistribution):
+class Dist(TwoKinds):
     """Choices for a Discrete, normal numbers for a Box."""
 
     framework_of_class = "toy"
-    limit = 5.0
 
     def __init__(self, inputs, model=None, discrete=True):
         super().__init__(inputs, model)
@@ -37,14 +35,6 @@ class Dist(ActionDistribution):
         else:
             self.means, logs = np.split(inputs, 2, axis=1)
             self.logs = logs.clip(-self.limit, self.limit)
-
-    @staticmethod
-    def required_model_output_shape(action_space, model_config=None):
-        return int(action_space.n) if hasattr(action_space, "n") else 2 * math.prod(action_space.shape)
-
-    @classmethod
-    def options_for(cls, action, config, children=()):
-        return {"discrete": action.kind == "discrete"}
 
     def sample(self):
         if self.discrete:

@@ -117,7 +117,7 @@ class OtherPlugin:
 def test_two_memories_switched_on_at_once_are_an_error():
     installed = ("rlcatalog-attention", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-preprocessors")
     catalog = isolated_catalog(PluginEntryPoint(OtherPlugin(), "made-up-other"), *installed)
-    # A stranger's memory is not asked, whatever it would say.
+    # Memories of packages outside the public index are not asked.
     candidates = catalog.explain(BOX, TWO, SMALL).as_dict()["memory"]["candidates"]
     assert [(c["name"], c["rank"]) for c in candidates[:2]] == [("attention", "SPECIFIC"), ("other", None)]
     assert catalog.explain(BOX, TWO, {**SMALL, "use_attention": False}).as_dict()["memory"]["chosen"] is None

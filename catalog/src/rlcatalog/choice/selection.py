@@ -47,7 +47,7 @@ class Choice:
         slot: Name of the slot.
         component: The chosen component, or None for a slot left empty.
         why: The reason.
-        verdicts: Every candidate, the chosen one first; those that were not asked last.
+        verdicts: All candidates: the chosen one first, then the others that were asked, then the rest.
     """
 
     slot: str

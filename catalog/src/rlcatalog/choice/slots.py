@@ -63,7 +63,7 @@ class Slots:
         named = self.named("preprocessor", custom, in_process_preprocessor)
         if named is None:
             self._refuse_failed(f"{info.path}: the preprocessor for {info.describe()}", f"space/{info.kind}")
-        # A child's choice is not explained: only those that may fit are candidates.
+        # explain() shows no candidates for a child, so only the codecs that take its class are asked.
         found = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
         choice = choose("preprocessor", found, request, named=named, prefer=self.prefer)
         if choice.component is None:

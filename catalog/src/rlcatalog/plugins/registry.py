@@ -34,7 +34,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._parts: list[Component] = []
-        #: Those that a name alone may mean; see `rlcatalog.plugins.names`.
+        #: (kind, name) → the plugins' parts that the bare name may mean; see `rlcatalog.plugins.names`.
         self._names: dict[tuple[str, str], list[Component]] = {}
         #: What the running program registered; it is replaced, never changed: another thread may be going over it.
         self._own: dict[tuple[str, str], Component] = {}

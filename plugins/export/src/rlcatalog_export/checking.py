@@ -112,7 +112,7 @@ def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbid
         masks: The masks of an action space.
         rows: B.
         rng: What they are drawn from.
-        forbidden: The share of values that is forbidden, but for the one of each choice that is not.
+        forbidden: Probability that a value is forbidden. One value of each choice is always allowed.
     """
     mask = rng.random((rows, masks.size)) >= forbidden
     for _, columns in masks.by_choice(mask):

@@ -211,7 +211,7 @@ def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
 
 
 def _star_import(error: BaseException | None) -> str:
-    """Say which star import an error comes from, or nothing: it asks for all names, also those that are missing."""
+    """Name the star import that caused an error, or return "". A star import fails if any public name does."""
     for frame in traceback.extract_tb(error.__traceback__) if error is not None else ():
         line = (frame.line or "").strip()
         if re.fullmatch(r"from [\w.]+ import \*.*", line):

@@ -35,7 +35,7 @@ class Symbolic:
         self.names: dict[cst.CSTNode, set[str]] = {module: set()}
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.functions: dict[str, list[cst.FunctionDef]] = {}
-        #: Names bound once by an import, a function or a class, and those that assignments bind.
+        #: Names that one import, function or class binds, and names that assignments bind.
         self.static: set[str] = set()
         self.assigned: set[str] = set()
         module.visit(_Functions(self, module))

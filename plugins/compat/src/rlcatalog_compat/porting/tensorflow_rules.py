@@ -82,7 +82,7 @@ _KEPT = {
     "get_variable": "name shape dtype initializer regularizer trainable collections caching_device partitioner"
     " validate_shape use_resource custom_getter constraint synchronization aggregation",
 }
-#: Arguments that mean nothing to a layer that the model keeps, and those that nothing here does.
+#: Arguments of `tf.layers` functions that have no effect once the model holds the layer, and unsupported ones.
 _WITHOUT_MEANING = frozenset({
     "name", "reuse", "collections", "use_resource", "fused", "updates_collections", "variables_collections",
     "outputs_collections", "caching_device", "validate_shape",

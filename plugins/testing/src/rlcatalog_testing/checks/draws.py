@@ -68,7 +68,7 @@ def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
 
 
 def _is_mean_or_median(piece: Array, own: Array) -> bool:
-    """Whether floats are the mean of draws, or their median, but for chance."""
+    """Whether floats equal the mean or the median of draws, within sampling error."""
     slack = 1e-4 + ERRORS * piece.std(axis=0) / np.sqrt(len(piece))
     margin = ERRORS / 2 / np.sqrt(len(piece))
     low, high = np.quantile(piece, [0.5 - margin, 0.5 + margin], axis=0)
