@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import TextPath
+from matplotlib.textpath import text_to_path
 from typer.testing import CliRunner
 
 import rlcatalog
@@ -150,8 +150,8 @@ def texts(svg):
     found = []
     for node in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"):
         size, x = float(node.get("font-size")), float(node.get("x"))
-        font = FontProperties(family="DejaVu Sans", weight=node.get("font-weight"))  # one of the widest in use
-        width = TextPath((0, 0), node.text.replace("$", "S"), size=size, prop=font).get_extents().width
+        font = FontProperties(family="DejaVu Sans", weight=node.get("font-weight"), size=size)  # one of the widest
+        width, _, _ = text_to_path.get_text_width_height_descent(node.text, font, ismath=False)
         left = x - width if node.get("text-anchor") == "end" else x
         found.append((node.text, left, left + width, float(node.get("y")), node.get("fill")))
     return found
