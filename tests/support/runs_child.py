@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from overheads import keep_table_of_operations
 from saves_child import counted, in_child, kill
 
 import rlcatalog
@@ -372,6 +373,8 @@ def links(folder: Path, every: int, first: int) -> dict[str, Any]:
     """
     outside, run = folder / "outside", folder / "run"
     true = train(outside / "run")
+    keep_table_of_operations()
+    rlcatalog.load(true / "policy").export(folder / "first.onnx")  # forked processes need not import what this takes
     before, found = seen(outside), []
     places = [(name, kind) for name in names(true) for kind in kinds(outside, name)] * 3
     random.Random(15).shuffle(places)
