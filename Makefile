@@ -55,8 +55,8 @@ test-one: $(NEEDS)  ## the tests of one package, P=FOLDER; PyTorch alone will do
 	$(BIN)/python -m pytest -m "not learn and not attack" $(P) $(PYTEST_ARGS)
 
 attack: $(VENV)/.dev  ## attacks and large grids of which `make test` runs a part, in full; half an hour on two cores
-	$(BIN)/python -m pytest -m attack -n 2 --dist load $(PYTEST_ARGS)
-	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m "hypothesis and not attack and not learn" -n 2 --dist load $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m attack -n 2 --dist worksteal $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m "hypothesis and not attack and not learn" -n 2 --dist worksteal $(PYTEST_ARGS)
 
 learn: $(VENV)/.dev  ## long learning runs, medians over seeds from SEED on; under an hour on two cores
 	SEED=$(SEED) $(BIN)/python -m pytest -m learn -n 2 --dist loadgroup $(PYTEST_ARGS)
