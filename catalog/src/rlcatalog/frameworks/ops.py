@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.frameworks.table import framework_name, framework_of, frameworks
+from rlcatalog.frameworks.table import framework_of, frameworks
 
 #: In place of an operation that a table leaves out.
 _LEFT_OUT: Any = None
@@ -132,9 +132,10 @@ def tensor_ops(tensorlib: Any) -> TensorOps:
     """
     if tensorlib == "numpy":
         return NUMPY_OPS
-    if isinstance(tensorlib, str) and any(tensorlib in (spec.name, *spec.aliases) for spec in frameworks().values()):
-        ops: TensorOps = frameworks()[framework_name(tensorlib)].load("ops")
-        return ops
+    for spec in frameworks().values():
+        if isinstance(tensorlib, str) and tensorlib in (spec.name, *spec.aliases):
+            ops: TensorOps = spec.load("ops")
+            return ops
     *known, last = map(repr, ("numpy", *frameworks()))
     raise ModelContractError(f"tensorlib must be {', '.join(known)} or {last}, found {tensorlib!r}.")
 

@@ -181,10 +181,6 @@ class Declaration:
         """The config keys that the declaration names."""
         return self.reads
 
-    def judge(self, request: Request) -> Match | NoMatch:
-        """Say whether, how well and why the component fits a request."""
-        return NoMatch("only chosen by name") if self.match is None else self.match(request)
-
 
 def _made(kind: type[Declaration], values: dict[str, Any]) -> Declaration:
     return kind(**values)
@@ -218,57 +214,55 @@ class PartSpec(Declaration):
         value = None if self.switch is None else config.get(self.switch)
         return value is not None and value is not False
 
-    def is_switched_on(self, request: Request) -> bool:
-        """Whether a request's config turns the part on."""
-        return self.is_on(request.config)
-
     def judge(self, request: Request) -> Match | NoMatch:
-        if self.match is not None or self.switch is None:
-            return super().judge(request)
-        if self.is_switched_on(request):
-            return Match(Rank.SPECIFIC, f"{self.switch} is set")
-        return NoMatch(f"{self.switch} is not set")
-
-
-class _ForClasses:
-    """Mixin of declarations that are for some classes of spaces."""
-
-    kinds: tuple[str, ...] = ()
-
-    def distance(self, info: SpaceInfo) -> int | None:
-        """Return how many of a space's classes stand before one that this part is for; None where it is for none."""
-        found = (i for i, name in enumerate(info.classes) if name in self.kinds or KINDS.get(name) in self.kinds)
-        return len(info.classes) if not self.kinds else next(found, None)
-
-    def takes(self, info: SpaceInfo) -> bool:
-        """Whether the space is of a kind this part may fit."""
-        return self.distance(info) is not None
+        """Say whether, how well and why the component fits a request."""
+        if self.match is not None:
+            return self.match(request)
+        if self.switch is None:
+            return NoMatch("only chosen by name")
+        return (
+            Match(Rank.SPECIFIC, f"{self.switch} is set")
+            if self.is_on(request.config)
+            else NoMatch(f"{self.switch} is not set")
+        )
 
 
 @dataclass(frozen=True)
-class PreprocessorSpec(PartSpec, _ForClasses):
-    """A `Preprocessor` class: the codec of one or a few kinds of space.
+class SpaceSpec(PartSpec):
+    """What the declarations of parts that are for a space have in common.
 
     Attributes:
         kinds: The kinds it takes: `SpaceInfo.kind` or the qualified name of a space class; `match` is asked about
             those only, and without a `match` it fits them all. Empty: `match` is asked about every space.
     """
 
-    kind: ClassVar[str] = "preprocessor"
-    targets_allowed = frozenset({"numpy"})
-
     kinds: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_names("kinds", f"PreprocessorSpec({self.name!r})")
+        self._check_names("kinds", f"{type(self).__name__}({self.name!r})")
+
+    def distance(self, info: SpaceInfo) -> int | None:
+        """Return how many of a space's classes stand before one that this part is for; None where it is for none."""
+        places = (i for i, name in enumerate(info.classes) if name in self.kinds or KINDS.get(name) in self.kinds)
+        return len(info.classes) if not self.kinds else next(places, None)
 
     def judge(self, request: Request) -> Match | NoMatch:
-        if not self.takes(request.obs):
-            return NoMatch(f"takes {' or '.join(self.kinds)}, not {request.obs.kind}")
-        if self.kinds and self.match is None and self.switch is None:
-            return Match(Rank.GENERIC, f"the space is a {request.obs.kind}")
+        if self.kinds:
+            space = request.space_for(self.kind)
+            if not any(name in self.kinds or KINDS.get(name) in self.kinds for name in space.classes):
+                return NoMatch(f"takes {' or '.join(self.kinds)}, not {space.kind}")
+            if self.match is None and self.switch is None:
+                return Match(Rank.GENERIC, f"the space is a {space.kind}")
         return super().judge(request)
+
+
+@dataclass(frozen=True)
+class PreprocessorSpec(SpaceSpec):
+    """A `Preprocessor` class: the codec of one or a few kinds of space."""
+
+    kind: ClassVar[str] = "preprocessor"
+    targets_allowed = frozenset({"numpy"})
 
 
 @dataclass(frozen=True)
@@ -317,7 +311,7 @@ class ModelSpec(PartSpec):
 
 
 @dataclass(frozen=True)
-class ActionDistSpec(PartSpec, _ForClasses):
+class ActionDistSpec(SpaceSpec):
     """An action-distribution class.
 
     Attributes:
@@ -327,7 +321,6 @@ class ActionDistSpec(PartSpec, _ForClasses):
             size is the sum of theirs.
         wraps_default: Whether it is built around the distribution that the catalog would choose without it; `size`
             is then given that one's as a third argument.
-        kinds: The qualified names of the space classes it is for. Empty: `match` is asked about every space.
     """
 
     kind: ClassVar[str] = "action_dist"
@@ -335,7 +328,6 @@ class ActionDistSpec(PartSpec, _ForClasses):
     composite: bool = False
     wraps_default: bool = False
     size: Callable[..., int] | None = None
-    kinds: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -343,14 +335,6 @@ class ActionDistSpec(PartSpec, _ForClasses):
             raise DeclarationError(
                 f"ActionDistSpec({self.name!r}): size must be a function of the action SpaceInfo and the config."
             )
-        self._check_names("kinds", f"ActionDistSpec({self.name!r})")
-
-    def judge(self, request: Request) -> Match | NoMatch:
-        if request.action is not None and not self.takes(request.action):
-            return NoMatch(f"takes {' or '.join(self.kinds)}, not {request.action.kind}")
-        if self.kinds and self.match is None and self.switch is None:
-            return Match(Rank.GENERIC, "the space is of its class")
-        return super().judge(request)
 
 
 @dataclass(frozen=True)

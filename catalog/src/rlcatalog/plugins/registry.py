@@ -34,6 +34,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._parts: list[Component] = []
+        #: (kind, address) → the plugin's part.
+        self._addresses: dict[tuple[str, str], Component] = {}
         #: (kind, name) → the plugins' parts that the bare name may mean; see `rlcatalog.plugins.names`.
         self._names: dict[tuple[str, str], list[Component]] = {}
         #: What the running program registered; it is replaced, never changed: another thread may be going over it.
@@ -52,6 +54,7 @@ class Registry:
     def add_components(self, components: Iterable[Component]) -> None:
         """Add the components of plugins, once."""
         self._parts = list(components)
+        self._addresses = {(c.kind, c.address): c for c in self._parts}
         self._names = bare_names(self._parts)
 
     def add_configs(self, structs: Mapping[type, str], loaded: Iterable[Loaded]) -> None:
@@ -134,34 +137,34 @@ class Registry:
         everything = [*self._parts, *self._own.values()]
         return iter(sorted(everything, key=lambda c: (c.kind, c.name, c.distribution)))
 
-    def get(self, kind: str, name: str, distribution: str | None = None) -> Component:
-        """Return a component by name, or by `distribution` and name.
+    def get(self, kind: str, name: str) -> Component:
+        """Return a component by name, or by `distribution/name`.
 
         Raises:
             MissingPluginError: The name is known, its package is not usable here.
             AmbiguousChoiceError: Several plugins have the name, and it belongs to none of them.
             UnknownNameError: No such name.
         """
-        asked = shown(name)
-        if "/" in name and distribution is None:
-            distribution, _, name = name.partition("/")
-        distribution = normalize(distribution) if distribution is not None else None
+        component = self._own.get((kind, name)) or self._addresses.get((kind, name))
+        if component is None and len(means := self._names.get((kind, name), [])) == 1:
+            component = means[0]
+        return self._look_closely(kind, name) if component is None else component
+
+    def _look_closely(self, kind: str, asked: str) -> Component:
+        """Return the component of an address in another spelling; raise what is wrong with any other name."""
+        distribution, _, name = asked.rpartition("/")
+        distribution = normalize(distribution)
         label = kind.replace("_", " ")
-        if distribution is None:
-            means = self._meant(kind, name)
-            if len(means) > 1:
-                raise AmbiguousChoiceError(ways_to_say(label, name, (c.distribution for c in means)))
-            found = means[0] if means else None
-        else:
-            found = next((c for c in self if (c.kind, c.name, c.distribution) == (kind, name, distribution)), None)
-        if found is not None:
-            return found
+        if distribution and (component := self._addresses.get((kind, f"{distribution}/{name}"))) is not None:
+            return component
+        if len(means := self._names.get((kind, name), [])) > 1 and not distribution:
+            raise AmbiguousChoiceError(ways_to_say(label, name, (c.distribution for c in means)))
         names = self.names([kind])
-        self.explain_missing(f"{label} {asked}", distribution or public_index.provider_of(kind, name))
+        self.explain_missing(f"{label} {shown(asked)}", distribution or public_index.provider_of(kind, name))
         if called := [c.distribution for c in self.active(kind) if c.name == name]:
             raise UnknownNameError(ways_to_say(label, name, called))
         have = f"Known: {', '.join(names)}." if names else f"No {label}s are installed. {public_index.install_hint()}"
-        raise UnknownNameError(f"Unknown {label} {asked}.{nearest(name, names)} {have}")
+        raise UnknownNameError(f"Unknown {label} {shown(asked)}.{nearest(name, names)} {have}")
 
     def explain_missing(self, what: str, distribution: str | None) -> None:
         """Raise MissingPluginError when `distribution`, which provides `what`, is not usable; else return.
