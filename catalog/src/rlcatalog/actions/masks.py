@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions.codec import action_codec
+from rlcatalog.actions.codec import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
 from rlcatalog.spaces import SpaceInfo
 
@@ -26,6 +26,7 @@ class ActionMasks:
         action: The action space.
         key: Key of Dict observations under which the mask stands, or None where observations hold none.
         steps: The keys that lead to it, where `key` is a path; see `mask_steps`.
+        codec: The codec of the action space, where there is one already.
 
     Attributes:
         size: Number of columns.
@@ -33,10 +34,12 @@ class ActionMasks:
         single: Whether there is one choice alone.
     """
 
-    def __init__(self, action: SpaceInfo, key: str | None = None, steps: Sequence[str] = ()) -> None:
+    def __init__(
+        self, action: SpaceInfo, key: str | None = None, steps: Sequence[str] = (), codec: ActionCodec | None = None
+    ) -> None:
         self.action, self.key = action, key
         self.steps = tuple(steps) if steps or key is None else (key,)
-        self._codec = action_codec(action)
+        self._codec = codec or action_codec(action)
         self.choices = tuple(self._codec.choices)
         counts = np.array([count for _, count in self.choices], np.int64)
         self.size, self.single = int(counts.sum()), len(counts) == 1
@@ -142,8 +145,7 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
     Raises:
         ConfigError: There is such a key, and what stands there is no mask of the action space.
     """
-    masks, leaf = ActionMasks(action), mask_entry(obs, key)
-    if leaf is None or not masks.size:
+    if (leaf := mask_entry(obs, key)) is None or not (masks := ActionMasks(action)).size:
         return None
     # Ones in the form a vector environment would return them: they must be accepted as a mask that allows everything.
     try:

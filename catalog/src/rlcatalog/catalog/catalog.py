@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -156,13 +155,14 @@ class Catalog(Registrations):
         if obs_space is None or action_space is None:
             raise UnsupportedSpaceError("explain() needs an observation space and an action space, or env=.")
         # Apart from what `resolve` remembers, which warns where it looks.
-        found = self._cache.recall(
-            ("explanation", framework), (obs_space, action_space), config,
-            lambda: find_resolution(self, obs_space, action_space, config, framework, None),
-        )  # fmt: skip
+        what, spaces = ("explanation", framework), (obs_space, action_space)
+        resolution: Resolution | None = self._cache.get(what, spaces, config)
+        if resolution is None:
+            resolution = find_resolution(self, obs_space, action_space, config, framework)
+            self._cache.put(what, spaces, config, resolution)
         spec = getattr(env, "spec", None)
         name = "" if env is None else type(env.unwrapped).__name__ if spec is None else spec.id
-        return replace(found.explain(), env=name, wrappers=tuple(wrappers))
+        return replace(resolution.explain(), env=name, wrappers=tuple(wrappers))
 
     def make(
         self,
@@ -189,22 +189,24 @@ class Catalog(Registrations):
         Raises:
             CatalogError: See `resolve`.
         """
-        untold: list[Lookup] = []
-
-        def resolved(own: Mapping[str, Any] | None) -> Resolution:
-            if pins is not None:
-                return find_resolution(self, obs_space, action_space, config, framework, pins, own)
-            asked = config if own is None else (config, own)
-            looked_up: Lookup = self._cache.recall(
-                ("resolution", framework), (obs_space, action_space), asked,
-                lambda: Lookup(find_resolution(self, obs_space, action_space, config, framework, None, own)),
-            )  # fmt: skip
-            untold[:] = [looked_up]
-            return looked_up.found
-
-        made = _unless_refused(lambda own: make(resolved(own)), defaults)
-        for looked_up in untold:  # after success: where it fails, the error alone says what to do
-            looked_up.tell(self)
+        spaces = obs_space, action_space
+        given = dict(defaults or {})
+        fewer = [{name: value for name, value in given.items() if name != without} for without in given]
+        for own in [*filter(None, (given, *fewer)), None]:
+            what, asked = ("resolution", framework), config if own is None else (config, own)
+            try:
+                lookup: Lookup | None = None if pins is not None else self._cache.get(what, spaces, asked)
+                if lookup is None:
+                    lookup = Lookup(find_resolution(self, *spaces, config, framework, pins, own), pins is not None)
+                    if pins is None:
+                        self._cache.put(what, spaces, asked, lookup)
+                made = make(lookup.resolution)
+                break
+            except Exception:  # a class of the user's may refuse an engine's default in any way
+                if own is None:
+                    raise
+        assert lookup is not None
+        lookup.tell(self)  # after success: where it fails, the error alone says what to do
         return made
 
     def spaces_of(
@@ -304,10 +306,12 @@ class Catalog(Registrations):
         Raises:
             UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
         """
-        return self._cache.recall(
-            ("action_dist", framework), (action_space,), (config, dist_type),
-            lambda: find_action_dist(self, action_space, config, dist_type, framework),
-        )  # fmt: skip
+        what, asked = ("action_dist", framework), (config, dist_type)
+        found: tuple[Any, int] | None = self._cache.get(what, (action_space,), asked)
+        if found is None:
+            found = find_action_dist(self, action_space, config, dist_type, framework)
+            self._cache.put(what, (action_space,), asked, found)
+        return found
 
     def model_v2(
         self,
@@ -322,10 +326,11 @@ class Catalog(Registrations):
         kwargs: Mapping[str, Any] | None = None,
     ) -> ModelV2:
         """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
-        made_of = self._cache.recall(
-            ("model", framework, num_outputs), (obs_space, action_space), (config, default_model),
-            lambda: find_model_parts(self, obs_space, action_space, num_outputs, config, framework, default_model),
-        )  # fmt: skip
+        what, spaces = ("model", framework, num_outputs), (obs_space, action_space)
+        made_of: dict[str, Any] | None = self._cache.get(what, spaces, (config, default_model))
+        if made_of is None:
+            made_of = find_model_parts(self, *spaces, num_outputs, config, framework, default_model)
+            self._cache.put(what, spaces, (config, default_model), made_of)
         return self.model(action_space=action_space, num_outputs=num_outputs, name=name, interface=interface,
                           kwargs=kwargs, **made_of)  # fmt: skip
 
@@ -373,17 +378,6 @@ class Catalog(Registrations):
         """Like `wrap_env`; returns the environment and what each installed wrapper said."""
         values = self.parse_config(config).values
         return wrap(self.slots.env_wrappers(values), env, values)
-
-
-def _unless_refused(find: Callable[[Mapping[str, Any] | None], T], defaults: Mapping[str, Any] | None) -> T:
-    """Return what is found with an engine's defaults, or without those that a part refuses."""
-    given = dict(defaults or {})
-    fewer = [{name: value for name, value in given.items() if name != without} for without in given]
-    for tried in [given, *fewer]:
-        if tried:
-            with suppress(Exception):  # a class of the user's may refuse them in any way
-                return find(tried)
-    return find(None)
 
 
 _making = threading.RLock()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions import ActionMasks, mask_key
 from rlcatalog.actions.masks import mask_steps, unused_masks
@@ -91,17 +90,17 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
 class Lookup:
     """A lookup that is remembered, and whether its warnings were given."""
 
-    found: Resolution
+    resolution: Resolution
     is_told: bool = False
 
     def tell(self, catalog: Catalog) -> None:
         """Give the lookup's warnings, once."""
         if not self.is_told:
             self.is_told = True
-            if self.found.unread:
-                say_unread(catalog, self.found)
-            if self.found.unused_masks:
-                say_unused_masks(self.found)
+            if self.resolution.unread:
+                say_unread(catalog, self.resolution)
+            if self.resolution.unused_masks:
+                say_unused_masks(self.resolution)
 
 
 def say_unread(catalog: Catalog, found: Resolution) -> None:
@@ -191,9 +190,6 @@ def find_model_parts(
     }  # fmt: skip
 
 
-T = TypeVar("T")
-
-
 class LookupCache:
     """Remembers what lookups found.
 
@@ -202,31 +198,32 @@ class LookupCache:
     """
 
     def __init__(self, size: int = 64) -> None:
-        self._size, self._found, self._filling = size, 0, threading.Lock()
+        self._size, self._count, self._filling = size, 0, threading.Lock()
         self._entries: dict[tuple[Any, ...], list[tuple[Any, Any, tuple[Any, ...]]]] = {}
 
-    def recall(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any, find: Callable[[], T]) -> T:
-        """Return what a lookup finds, from memory where it was asked before.
+    def get(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any) -> Any:
+        """Return what was put under the same; None where nothing was.
 
         Args:
             what: What is looked up, and what else it depends on, hashable.
             spaces: The spaces; the same objects, for comparing two spaces takes longer than most lookups.
             config: The config, as the caller gave it; equal in values and types.
-            find: Looks it up.
         """
-        key = (*what, *map(id, spaces))
-        for known, found, _ in self._entries.get(key, ()):
+        for known, found, _ in self._entries.get((*what, *map(id, spaces)), ()):
             if same(known, config):
-                return found  # type: ignore[no-any-return]
-        found, known = find(), snapshot(config)
+                return found
+        return None
+
+    def put(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any, found: Any) -> None:
+        """Remember what a lookup found; see `get`."""
+        known = snapshot(config)
         with self._filling:
-            if self._found >= self._size:
+            if self._count >= self._size:
                 self.clear()
-            self._found += 1
+            self._count += 1
             # The spaces stand in the entry: their ids stay theirs as long as it is remembered.
-            self._entries.setdefault(key, []).append((known, found, spaces))
-        return found
+            self._entries.setdefault((*what, *map(id, spaces)), []).append((known, found, spaces))
 
     def clear(self) -> None:
         """Forget everything."""
-        self._entries, self._found = {}, 0
+        self._entries, self._count = {}, 0

@@ -116,7 +116,7 @@ class Resolution:
     def unread(self) -> dict[str, str]:
         """The config keys that differ from their defaults and that nothing reads; see `unread_keys`."""
         # A switch that is off was read by the choice itself: the part is not there.
-        switches = {getattr(v.component.declaration, "switch", None) for c in self.choices.values() for v in c.verdicts}
+        switches = {v.component.switch for c in self.choices.values() for v in c.verdicts}
         asked = {key: value for key, value in self.config.given.items() if key in self.config.asked}
         given = [key for key, value in asked.items() if key not in switches or value]
         read, idle = READ_BY_KERNEL, {}
@@ -315,25 +315,19 @@ class Explanation:
 def _stages(answer: Any) -> list[Stage]:
     if not isinstance(answer, list | tuple) or not all(type(stage) is Stage for stage in answer):
         raise TypeError("a list of Stage was expected")
+    stages = []
     for stage in answer:
-        sizes = () if stage.shape is None else stage.shape
-        if type(stage.name) is not str or not isinstance(sizes, list | tuple) or not all(map(_is_size, sizes)):
-            raise TypeError(f"a stage has a name and a shape of whole numbers, or None; found {stage!r}")
-        if stage.weights is not None and not _is_size(stage.weights):
-            raise TypeError(f"a stage's weights are a whole number, or None; found {stage!r}")
-    return [
-        Stage(
-            stage.name,
-            None if stage.shape is None else tuple(map(int, stage.shape)),
-            None if stage.weights is None else int(stage.weights),
-            bool(stage.whole),
+        shape, weights = stage.shape, stage.weights
+        is_shape = shape is None or (
+            isinstance(shape, list | tuple) and all(isinstance(n, Integral) and int(n) >= 0 for n in shape)
         )
-        for stage in answer
-    ]
-
-
-def _is_size(n: Any) -> bool:
-    return isinstance(n, Integral) and int(n) >= 0
+        if type(stage.name) is not str or not is_shape:
+            raise TypeError(f"a stage has a name and a shape of whole numbers, or None; found {stage!r}")
+        if weights is not None and not (isinstance(weights, Integral) and int(weights) >= 0):
+            raise TypeError(f"a stage's weights are a whole number, or None; found {stage!r}")
+        plain_shape = None if shape is None else tuple(map(int, shape))
+        stages.append(Stage(stage.name, plain_shape, None if weights is None else int(weights), bool(stage.whole)))
+    return stages
 
 
 def _names(answer: Any) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, raised_as, shown
+from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, reason, shown
 from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request
-from rlcatalog.plugins.declarations import PartSpec
+from rlcatalog.plugins.declarations import SpaceSpec
 from rlcatalog.spaces.action_codecs import package_of
 
 #: Slots that may stay empty.
@@ -81,7 +81,7 @@ def choose(
     candidates = list(components)
     if named is not None:
         return _named(slot, named, candidates, request)
-    on = [c for c in candidates if isinstance(spec := c.declaration, PartSpec) and spec.is_switched_on(request)]
+    on = [c for c in candidates if c.switch is not None and c.declaration.is_on(request.config)]  # type: ignore[attr-defined]
     if on:
         return _switched_on(slot, on, candidates, request)
     asked: list[Verdict] = []
@@ -119,8 +119,10 @@ def _in_order(
 
 def _best(slot: str, matching: Sequence[Verdict], request: Request, prefer: Sequence[str]) -> Verdict:
     """Return the nearest of those who match, then the best rank, then the preferred one."""
-    nearest = min(_distance(v.component, request) for v in matching)
-    near = [v for v in matching if _distance(v.component, request) == nearest]
+    if len(matching) == 1:
+        return matching[0]
+    distances = [_distance(v.component, request) for v in matching]
+    near = [v for v, distance in zip(matching, distances, strict=True) if distance == min(distances)]
     rank = max(v.rank or 0 for v in near)
     best = [v for v in near if v.rank == rank]
     for distribution in prefer if len(best) > 1 else ():
@@ -134,15 +136,14 @@ def _best(slot: str, matching: Sequence[Verdict], request: Request, prefer: Sequ
 
 def _distance(component: Component, request: Request) -> int:
     """Return how many of the space's classes stand before one that a part is for; all of them where it names none."""
-    space = request.action if component.kind == "action_dist" and request.action is not None else request.obs
-    distance = getattr(component.declaration, "distance", None)
-    found = None if distance is None else distance(space)
-    return len(space.classes) if found is None else found
+    space, spec = request.space_for(component.kind), component.declaration
+    distance = spec.distance(space) if isinstance(spec, SpaceSpec) else None
+    return len(space.classes) if distance is None else distance
 
 
 def _is_at_home(component: Component, request: Request) -> bool:
     """Whether a part is for a class of space that its own package defines."""
-    space = request.action if component.kind == "action_dist" and request.action is not None else request.obs
+    space = request.space_for(component.kind)
     own = {package_of(target) for target in component.declaration.targets.values()}
     kinds = getattr(component.declaration, "kinds", ())
     return any(name in kinds and package_of(name) in own for name in space.classes)
@@ -160,7 +161,7 @@ def _switched_on(slot: str, on: Sequence[Component], candidates: Sequence[Compon
         raise _two_switches(slot, on)
     found = verdict(on[0], request)
     if found.rank is None:
-        switch = on[0].declaration.switch  # type: ignore[attr-defined]
+        switch = str(on[0].switch)
         raise NoMatchError(
             f"{slot}: {switch}={shown(request.config.get(switch))} asks for {on[0].name!r} ({on[0].provider}), which"
             f" does not fit: {found.why}. Leave {switch} out of the config."
@@ -177,7 +178,7 @@ def _unasked(
     for c in candidates:
         if id(c) in known:
             continue
-        switch, key = getattr(c.declaration, "switch", None), KEYS.get(slot)
+        switch, key = c.switch, KEYS.get(slot)
         ways = [f"{switch}=True"] if switch else [f"{key}={c.address!r}"] if key else []
         if c.is_strange and c.declaration.match is not None:
             ways.append(f"RLCATALOG_PREFER_PLUGINS={c.distribution}")
@@ -205,11 +206,16 @@ def verdict(component: Component, request: Request) -> Verdict:
     Raises:
         PartError: Its match function raises, or returns something else.
     """
-    by_framework = component.declaration.targets_allowed is None
-    if request.framework is not None and by_framework and request.framework not in component.frameworks:
-        return Verdict(component, None, f"has no code for framework {request.framework!r}")
-    with raised_as(lambda why: component.fault(f"its match function raised {why}.")):
-        answer: Any = component.declaration.judge(request)
+    spec, framework = component.declaration, request.framework
+    by_framework = framework is not None and spec.targets_allowed is None
+    if by_framework and framework not in spec.targets and framework not in component.extensions:
+        return Verdict(component, None, f"has no code for framework {framework!r}")
+    try:
+        answer: Any = spec.judge(request)  # type: ignore[attr-defined]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise component.fault(f"its match function raised {reason(error)}.") from error
     if type(answer) is Match and type(answer.why) is str and isinstance(answer.rank, int) and answer.rank in [*Rank]:
         return Verdict(component, Rank(answer.rank), answer.why)
     if type(answer) is NoMatch and type(answer.why) is str:
@@ -221,15 +227,15 @@ def verdict(component: Component, request: Request) -> Verdict:
 
 
 def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
-    switches = list(dict.fromkeys(str(c.declaration.switch) for c in on))  # type: ignore[attr-defined]
-    names = " and ".join(f"{c.name!r} ({c.provider}: {c.declaration.switch} is set)" for c in on)  # type: ignore[attr-defined]
+    switches = list(dict.fromkeys(str(c.switch) for c in on))
+    names = " and ".join(f"{c.name!r} ({c.provider}: {c.switch} is set)" for c in on)
     way = f"Leave one of {' and '.join(switches)} out of the config" if len(switches) > 1 else (
         "; ".join(_about_plugins(on)) or "Give each a switch of its own")  # fmt: skip
     return AmbiguousChoiceError(f"{slot}: {names} are switched on at once, and there is one {slot}. {way}.")
 
 
 def _tie(slot: str, best: Sequence[Verdict], request: Request) -> AmbiguousChoiceError:
-    space = request.action if slot == "action_dist" and request.action is not None else request.obs
+    space = request.space_for(slot)
     names = " and ".join(f"{v.component.name!r} ({v.component.provider}: {v.why})" for v in best)
     ways = [*_in_config(slot, best, request), *_about_plugins([v.component for v in best])]
     out = f"Ways out: {', or '.join(ways)}." if ways else "Let one of them match with another rank."

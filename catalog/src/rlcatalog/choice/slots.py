@@ -61,7 +61,7 @@ class Slots:
             return repeat("preprocessor", self.registry.get("preprocessor", pins.preprocessors[info.path]))
         custom = request.config.get("custom_preprocessor") if info.path == "obs" else None
         named = self.named("preprocessor", custom, in_process_preprocessor)
-        if named is None:
+        if named is None and self._failed:
             self._refuse_failed(f"{info.path}: the preprocessor for {info.describe()}", f"space/{info.kind}")
         # explain() shows no candidates for a child, so only the codecs that take its class are asked.
         found = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
@@ -94,7 +94,7 @@ class Slots:
         if info.classes not in self._known_takers:
             self._known_takers[info.classes] = [
                 c for c in self._parts.get("preprocessor", ())
-                if isinstance(c.declaration, PreprocessorSpec) and c.declaration.takes(info)
+                if isinstance(c.declaration, PreprocessorSpec) and c.declaration.distance(info) is not None
             ]  # fmt: skip
         return self._known_takers[info.classes]
 
@@ -107,7 +107,7 @@ class Slots:
         return choose("filter", self._parts.get("filter", ()), request, named=self.registry.get("filter", name))
 
     def action_dist(self, request: Request, named: Component | None, outer: Component | None = None) -> Choice:
-        if named is None and request.action is not None:
+        if named is None and self._failed and request.action is not None:
             info = request.action
             self._refuse_failed(f"{info.path}: the distribution for {info.describe()}", f"action_space/{info.kind}")
         found = [c for c in self._parts.get("action_dist", ()) if c is not outer]
@@ -142,14 +142,14 @@ class Slots:
         named = custom if custom is not None and slot_of(custom) == slot else None
         if pins is not None and named is None:
             return Choice(slot, None, "empty when the policy was saved")
-        if named is None:
+        if named is None and self._failed:
             self._refuse_failed(f"the {slot}", *_index_entries(slot, request))
         return choose(slot, self._parts.get(slot, ()), request, named=named, prefer=self.prefer)
 
     def trunk(self, request: Request, name: str | None) -> Component:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
         named = None if name is None else self.registry.get("model", name)
-        if named is None:
+        if named is None and self._failed:
             self._refuse_failed(f"{request.obs.path}: the trunk", *_index_entries("trunk", request))
         chosen = choose("trunk", self._parts.get("trunk", ()), request, named=named, prefer=self.prefer)
         if chosen.component is None:

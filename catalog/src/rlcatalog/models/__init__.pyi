@@ -1,4 +1,5 @@
-from .assembly import Host as Host, ModelPart as ModelPart, assemble as assemble
+from .assembly import Host as Host, assemble as assemble
+from .constructing import ModelPart as ModelPart
 from .inside import (
     Inside as Inside,
     check_time_major as check_time_major,

@@ -4,48 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
-from rlcatalog.errors import CatalogError, ModelContractError, NotServedError, UnreadKeysWarning, raised_as
+from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.frameworks import frameworks
-from rlcatalog.models.constructing import check_class, construct
+from rlcatalog.models.constructing import ModelPart, check_class
 from rlcatalog.models.model import ModelV2, part_of, said_by
 from rlcatalog.models.separate_value import SeparateValue
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations.unclaimed import Unclaimed
-from rlcatalog.plugins import Component
-
-
-@dataclass(frozen=True)
-class ModelPart:
-    """One class of the chain, with keyword arguments of its own."""
-
-    cls: type
-    slot: str = "trunk"
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    #: What was chosen; None for a class that was not.
-    component: Component | None = None
-    #: Keyword arguments that a class in RLlib's form does not take and is built without.
-    left_out: set[str] = field(default_factory=set)
-
-    def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
-        """Build the model of this part."""
-        chosen = self.component
-        if chosen is None or not chosen.is_strange:
-            left_out = self.left_out if chosen is not None and chosen.undeclared else None
-            made = construct(self.cls, standard, self.kwargs, held, left_out)
-        else:
-            try:
-                with raised_as(lambda why: chosen.fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
-                    made = construct(self.cls, standard, self.kwargs, held)
-            except ModelContractError as error:
-                raise chosen.fault(str(error)) from error
-        made._rlcatalog.part = "" if chosen is None else chosen.label
-        if held:  # what hands on features has no value
-            made._rlcatalog.hold(made, held if standard[2] is not None else {**held, "value_trunk": None})
-        return made
 
 
 def assemble(
@@ -141,18 +109,19 @@ def assemble(
     last = parts[-1].cls
     check_class(last)
     if interface is None or issubclass(last, interface):
-        return said(parts, chain(num_outputs))
-    host = frameworks()[last.framework_of_class].load("host")  # type: ignore[attr-defined]
+        return _told(parts, chain(num_outputs))
+    base = frameworks()[last.framework_of_class].load("host")  # type: ignore[attr-defined]
 
     def build_inner(outputs: int | None) -> ModelV2:
         model = chain(outputs)
         return model if outputs is not None else _checked_trunk(model, interface)
 
-    mixed = type(interface.__name__, (interface, host), {"build_inner": staticmethod(build_inner)})
-    return said(parts, construct(mixed, (obs_space, action_space, num_outputs, fresh_config(), name), {}, {}))
+    mixed = type(interface.__name__, (interface, base), {"build_inner": staticmethod(build_inner)})
+    host = ModelPart(mixed).construct((obs_space, action_space, num_outputs, fresh_config(), name), {})
+    return _told(parts, host)
 
 
-def said(parts: list[ModelPart], model: ModelV2) -> ModelV2:
+def _told(parts: list[ModelPart], model: ModelV2) -> ModelV2:
     """Return a model, and warn where a part of it was built without some of its keyword arguments."""
     for part in parts:
         if part.left_out:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
-from rlcatalog.errors import ConfigError, ModelContractError, nearest
+from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, nearest, raised_as
 from rlcatalog.models.inside import is_model
 from rlcatalog.models.model import ModelV2
+from rlcatalog.plugins import Component
 
 #: What every model's constructor takes, in this order.
 STANDARD = ("obs_space", "action_space", "num_outputs", "model_config", "name")
@@ -17,57 +20,94 @@ STANDARD = ("obs_space", "action_space", "num_outputs", "model_config", "name")
 GIVEN = ("trunk", "value_trunk", "action_dist")
 
 
-def construct(
-    cls: type,
-    standard: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    held: Mapping[str, Any],
-    left_out: set[str] | None = None,
-) -> ModelV2:
-    """Build one model and check that it is one.
+@dataclass(frozen=True)
+class ModelPart:
+    """One class of a model's chain, with keyword arguments of its own.
 
-    Args:
+    Attributes:
         cls: The class.
-        standard: What every constructor takes.
+        slot: The slot it fills.
         kwargs: Keyword arguments of the user's.
-        held: Those of `assemble`.
-        left_out: Where given, the class is built without the keyword arguments it does not take, as RLlib does, and
-            their names are added here.
-
-    Raises:
-        ModelContractError: It is no model class, or its constructor does not take what it is given.
-        ConfigError: A keyword argument of the user's that it does not take; with `left_out`, one that is close to
-            another that it does.
+        component: What was chosen; None for a class that was not.
+        left_out: Keyword arguments that a class in RLlib's form does not take and is built without, as in RLlib.
     """
-    check_class(cls)
-    kwargs = {name: value for name, value in kwargs.items() if name not in (left_out or ())}
-    accepted, takes_any = _keywords(cls)
-    for name in [name for name in kwargs if not takes_any and name not in accepted]:
-        _leave(cls, kwargs, name, left_out)
-    while True:
+
+    cls: type
+    slot: str = "trunk"
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    component: Component | None = None
+    left_out: set[str] = field(default_factory=set)
+
+    def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
+        """Build the model of this part, and check that it is one.
+
+        Args:
+            standard: What every constructor takes.
+            held: The models that it is built around, and what else a head is given.
+
+        Raises:
+            ModelContractError: It is no model class, or its constructor does not take what it is given.
+            ConfigError: A keyword argument of the user's that it does not take, or, of a class in RLlib's form, that is
+                close to another that it does.
+            PartError: The class is a third-party plugin's, and does any of these, or raises.
+        """
+        cls, chosen = self.cls, self.component
+        check_class(cls)
+        kwargs = {name: value for name, value in self.kwargs.items() if name not in self.left_out}
+        accepted, takes_any = _keywords(cls)
+        for name in [name for name in kwargs if not takes_any and name not in accepted]:
+            self._leave(kwargs, name)
+        with nullcontext() if chosen is None or not chosen.is_strange else self._blaming(chosen):
+            while True:
+                try:
+                    model = cls(*standard, **kwargs, **held)
+                    break
+                except TypeError as error:
+                    # One that takes **kwargs hands them on to a base, which may refuse them.
+                    refused = _REFUSED.search(str(error))
+                    if chosen is not None and chosen.undeclared and refused is not None and refused[1] in kwargs:
+                        self._leave(kwargs, refused[1])
+                        continue
+                    if (signature := refusal(cls, standard, {**kwargs, **held})) is None:
+                        raise
+                    given = ", ".join((*STANDARD, *kwargs, *held))
+                    raise ModelContractError(
+                        f"{cls.__name__}.__init__ is given ({given}) and takes {signature}; a memory takes trunk=, a"
+                        " head also value_trunk= and action_dist=."
+                    ) from error
+            if not is_model(model):
+                raise ModelContractError(
+                    f"{cls.__name__}.__init__ must call its base's __init__(obs_space, action_space, num_outputs,"
+                    " model_config, name); it did not."
+                )
+        assert isinstance(model, ModelV2)
+        model._rlcatalog.part = "" if chosen is None else chosen.label
+        if held:  # what hands on features has no value
+            model._rlcatalog.hold(model, held if standard[2] is not None else {**held, "value_trunk": None})
+        return model
+
+    @contextmanager
+    def _blaming(self, chosen: Component) -> Iterator[None]:
+        """Construct a third-party class under its plugin's name."""
         try:
-            model = cls(*standard, **kwargs, **held)
-            break
-        except TypeError as error:
-            # One that takes **kwargs hands them on to a base, which may refuse them.
-            refused = _REFUSED.search(str(error))
-            if left_out is not None and refused is not None and refused[1] in kwargs:
-                _leave(cls, kwargs, refused[1], left_out)
-                continue
-            if (found := refusal(cls, standard, {**kwargs, **held})) is None:
-                raise
-            given = ", ".join((*STANDARD, *kwargs, *held))
-            raise ModelContractError(
-                f"{cls.__name__}.__init__ is given ({given}) and takes {found}; a memory takes trunk=, a head also"
-                " value_trunk= and action_dist=."
-            ) from error
-    if not is_model(model):
-        raise ModelContractError(
-            f"{cls.__name__}.__init__ must call its base's __init__(obs_space, action_space, num_outputs, model_config,"
-            " name); it did not."
-        )
-    assert isinstance(model, ModelV2)
-    return model
+            with raised_as(lambda why: chosen.fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
+                yield
+        except ModelContractError as error:
+            raise chosen.fault(str(error)) from error
+
+    def _leave(self, kwargs: dict[str, Any], name: str) -> None:
+        """Take out a keyword argument that is not taken.
+
+        Raises:
+            ConfigError: None may be left out, or this one is close to one that is taken: misspelt.
+        """
+        accepted = list(_known(self.cls))
+        near = nearest(name, accepted)
+        if self.component is None or not self.component.undeclared or near:
+            raise ConfigError(f"custom_model_config: {self.cls.__name__} takes no {name!r}.{near}"
+                              f" Accepted: {', '.join(accepted) or 'none'}.")  # fmt: skip
+        del kwargs[name]
+        self.left_out.add(name)
 
 
 _REFUSED = re.compile(r"__init__\(\) got an unexpected keyword argument '(\w+)'")
@@ -113,18 +153,3 @@ def _known(cls: type) -> Iterable[str]:
             yield from accepted
             if not any_name:
                 return
-
-
-def _leave(cls: type, kwargs: dict[str, Any], name: str, left_out: set[str] | None) -> None:
-    """Take out a keyword argument that is not taken.
-
-    Raises:
-        ConfigError: None may be left out, or this one is close to one that is taken: misspelt.
-    """
-    accepted = list(_known(cls))
-    near = nearest(name, accepted)
-    if left_out is None or near:
-        raise ConfigError(f"custom_model_config: {cls.__name__} takes no {name!r}.{near}"
-                          f" Accepted: {', '.join(accepted) or 'none'}.")  # fmt: skip
-    del kwargs[name]
-    left_out.add(name)

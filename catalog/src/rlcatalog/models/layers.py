@@ -56,7 +56,7 @@ def dense_specs(sizes: Sequence[int], activation: Any, config: Mapping[str, Any]
     if len(sizes) > MOST_LAYERS:
         raise ConfigError(f"{prefix}_hiddens: {len(sizes)} layers; {MOST_LAYERS} are the most.")
     options: dict[str, Any] = {}
-    for values in ("weights", "bias"):
+    for values in ("weights", "bias") if sizes else ():
         key = f"{prefix}_{values}_initializer"
         arguments = dict(config.get(f"{key}_config") or {})
         name = initializer_name(config.get(key), arguments, key)

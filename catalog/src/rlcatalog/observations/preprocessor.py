@@ -99,13 +99,12 @@ class Preprocessor:
         find_child: Callable[[SpaceInfo, Mapping[str, Any]], Preprocessor] | None = None,
     ) -> None:
         self._processed: Any = None
-        self._unchecked = True
         self._harmless = False
         self._obs_space = obs_space
         self._options = dict(options or {})
         self._find_child = find_child
         self.info = info or SpaceInfo.read(obs_space)
-        self.set_check(check)
+        self.check_mode, self._unchecked = check, check != "never"
         shape = self._init_shape(obs_space, self._options)
         self.shape = self._checked(shape)
         self.size = math.prod(self.shape)

@@ -83,7 +83,7 @@ class Policy:
         assert resolution.request.action is not None
         kinds = resolution.actions.raw_kinds(self.framework)
         self.action_codec = action_codec(resolution.request.action, self.config["action_bounds"], kinds)
-        self.encoder = Encoder(catalog, resolution)
+        self.encoder = Encoder(catalog, resolution, self.action_codec)
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         chosen = resolution.choices["filter"].component
         self.filter = make_filter(chosen, self.preprocessor, self.config, resolution.unclaimed)
