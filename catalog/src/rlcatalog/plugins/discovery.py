@@ -7,9 +7,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import PluginError, reason
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 GROUP = "rlcatalog.plugins"
 #: Reading a marker goes through `ast.parse`, which may fail where several threads do it at once (CPython 3.11).
@@ -71,7 +74,7 @@ def scan() -> tuple[Any, ...]:
     return tuple(point for name, found in installed.items() for point in _entry_points_of(name, found))
 
 
-def name_of(distribution: Any) -> str:
+def name_of(distribution: Distribution) -> str:
     """Return the canonical name of an installed distribution; empty where its metadata is damaged."""
     try:
         # The folder's name where it has one: reading the metadata of every installed package takes long.
@@ -80,14 +83,14 @@ def name_of(distribution: Any) -> str:
         return ""
 
 
-def _is_whole(distribution: Any) -> bool:
+def _is_whole(distribution: Distribution) -> bool:
     try:
         return any(distribution.read_text(file) is not None for file in ("METADATA", "PKG-INFO", ""))
     except Exception:
         return False
 
 
-def _entry_points_of(name: str, distribution: Any) -> Iterator[Any]:
+def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
     """Yield a distribution's entry points of our group, or one that says why they cannot be read."""
     text = ""
     try:
@@ -121,7 +124,7 @@ def candidates(entry_points: Iterable[Any]) -> list[Candidate]:
     return [found[key] for key in sorted(found)]
 
 
-def _metadata(dist: Any) -> tuple[str, str, tuple[str, ...]]:
+def _metadata(dist: Distribution) -> tuple[str, str, tuple[str, ...]]:
     """Return name, version and requirements; empty ones for an installation whose metadata is damaged."""
     try:
         metadata = dist.metadata  # parsed anew at each access, hence read once

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pluggy
 
@@ -30,17 +30,7 @@ from rlcatalog.errors import (
 )
 from rlcatalog.plugins import hookspecs, public_index
 from rlcatalog.plugins.assigning import assign
-from rlcatalog.plugins.declarations import (
-    ActionDistSpec,
-    CheckSpec,
-    CommandSpec,
-    Declaration,
-    EnvWrapperSpec,
-    ExporterSpec,
-    FilterSpec,
-    ModelSpec,
-    PreprocessorSpec,
-)
+from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import (
     Candidate,
     candidates,
@@ -49,22 +39,14 @@ from rlcatalog.plugins.discovery import (
     name_of,
     scan,
 )
-from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
-from rlcatalog.plugins.registry import Loaded, PluginRecord, Registry
+from rlcatalog.plugins.registry import PluginRecord, Registry
 from rlcatalog.reporting import tell
 
 #: Hook name → the declaration its list must hold.
 HOOK_RETURNS: dict[str, type[Declaration]] = {
-    "rlcatalog_preprocessors": PreprocessorSpec,
-    "rlcatalog_filters": FilterSpec,
-    "rlcatalog_env_wrappers": EnvWrapperSpec,
-    "rlcatalog_models": ModelSpec,
-    "rlcatalog_action_dists": ActionDistSpec,
-    "rlcatalog_action_codecs": ActionCodecSpec,
-    "rlcatalog_frameworks": FrameworkSpec,
-    "rlcatalog_exporters": ExporterSpec,
-    "rlcatalog_commands": CommandSpec,
-    "rlcatalog_checks": CheckSpec,
+    name: get_args(get_type_hints(hook)["return"])[0]
+    for name, hook in vars(hookspecs).items()
+    if name.startswith("rlcatalog_")
 }
 
 #: Name of the plugin that is being loaded here.
@@ -91,9 +73,8 @@ def load_plugins(
     """
     refuse_while_loading()
     listed = candidates(entry_points)
-    ended = [load(candidate, environ, __version__, default_of) for candidate in listed]
-    registry.records += [record for record, _ in ended]
-    assign(registry, [(record, found) for record, found in ended if found is not None])
+    registry.records += [load(candidate, environ, __version__, default_of) for candidate in listed]
+    assign(registry)
     strict = environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")  # a fault is raised, not warned of
     for record in registry.records:
         for problem in [record.exception] if record.exception is not None else record.problems:
@@ -111,8 +92,8 @@ def load_indexed(kind: str) -> list[Any]:
     """
     packages = set(public_index.distributions(f"{kind}/"))
     listed = candidates(point for point in scan() if name_of(point.dist) in packages)
-    ended = [load(candidate, os.environ, __version__, lambda struct: struct())[1] for candidate in listed]
-    specs = [spec for one in ended if one is not None for spec in one.declarations if spec.kind == kind]
+    records = [load(candidate, os.environ, __version__, lambda struct: struct()) for candidate in listed]
+    specs = [spec for record in records for spec in record.declarations if spec.kind == kind]
     order = {name: place for place, name in enumerate(public_index.frameworks())}
     return sorted(specs, key=lambda spec: (spec.extends is not None, order.get(spec.name, len(order))))
 
@@ -146,49 +127,48 @@ def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
 
 def load(
     candidate: Candidate, environ: Mapping[str, str], kernel_version: str, default_of: Callable[[type], Any]
-) -> tuple[PluginRecord, Loaded | None]:
-    """Load one plugin in a `try` of its own.
-
-    Returns:
-        The record, and what the plugin declared, or None when it is disabled, incompatible or failed.
-    """
+) -> PluginRecord:
+    """Load one plugin in a `try` of its own, and return how it ended and what it declared."""
     record = PluginRecord(candidate.name, candidate.distribution, candidate.version)
     if why := disabled_reason(candidate, environ):
         record.status, record.error = "disabled", why
-        return record, None
+        return record
     if why := incompatible_reason(candidate, kernel_version):
         fix = f"Install a version of {candidate.distribution} made for it, or change rlcatalog's."
         record.fail(IncompatiblePluginError(f"{candidate.distribution} {candidate.version}: {why}. {fix}"),
                     "incompatible")  # fmt: skip
-        return record, None
+        return record
     here = _LOADING.set(candidate.name)
     try:
-        found = declared_by(candidate.entry_point.load(), candidate.name, default_of)
+        hooks = read_declarations(candidate.entry_point.load(), record, default_of)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever it is, it is this plugin's alone
         record.fail(error)
-        return record, None
+        return record
     finally:
         _LOADING.reset(here)
-    if found.hooks == 0:
+    if not hooks:
         text = f"plugin {candidate.name!r}: it has no hook, and so brings nothing. Hooks: {', '.join(HOOK_RETURNS)}."
         record.note(DeclarationError(text))
-    return record, found
+    return record
 
 
-def declared_by(plugin: ModuleType | object, name: str, default_of: Callable[[type], Any]) -> Loaded:
-    """Call every hook of a plugin and check what it returns.
+def read_declarations(plugin: ModuleType | object, record: PluginRecord, default_of: Callable[[type], Any]) -> int:
+    """Call every hook of a plugin, check what it returns, and note it in the plugin's record.
 
     Args:
         plugin: The plugin's module, or any object with hook methods.
-        name: Name for messages.
+        record: The record.
         default_of: Makes a config struct of its defaults, or raises where its keys cannot be read.
+
+    Returns:
+        How many hooks it has.
 
     Raises:
         DeclarationError: A hook is misspelt, lacks `@hookimpl`, takes arguments or returns something else.
     """
-    declarations: list[Declaration] = []
+    name, declarations = record.name, list[Declaration]()
     hooks = _hooks_of(plugin, name)
     for hook_name, hook in hooks.items():
         returned, expected = hook(), HOOK_RETURNS[hook_name]
@@ -200,13 +180,13 @@ def declared_by(plugin: ModuleType | object, name: str, default_of: Callable[[ty
         declarations.extend(items)
     paths = dict.fromkeys(d.config for d in declarations if d.config is not None)
     structs = {path: _config_class(path, name) for path in paths}
-    defaults = {}
     for path, struct in structs.items():
         try:
-            defaults[struct] = default_of(struct)
+            record.config_defaults[struct] = default_of(struct)
         except DeclarationError as error:
             raise DeclarationError(f"plugin {name!r}: config={path!r}: {error}") from error
-    return Loaded(tuple(declarations), structs, defaults, len(hooks))
+    record.declarations, record.config_classes = tuple(declarations), structs
+    return len(hooks)
 
 
 _LOCK = threading.Lock()
@@ -219,7 +199,7 @@ def _manager() -> pluggy.PluginManager:
     return manager
 
 
-def _hooks_of(plugin: Any, name: str) -> dict[str, Any]:
+def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Any]:
     if type(plugin) is ModuleType:
         everything = vars(plugin)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import (
     AmbiguousChoiceError,
@@ -24,6 +24,9 @@ from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import normalize
 from rlcatalog.plugins.names import bare_keys, bare_names, ways_to_say
+
+if TYPE_CHECKING:
+    from msgspec import Struct
 
 #: Who owns what the running program registered.
 THIS_PROCESS = "this process"
@@ -57,20 +60,15 @@ class Registry:
         self._addresses = {(c.kind, c.address): c for c in self._parts}
         self._names = bare_names(self._parts)
 
-    def add_configs(self, structs: Mapping[type, str], loaded: Iterable[Loaded]) -> None:
-        """Add the config structs of plugins.
-
-        Args:
-            structs: Config struct → distribution.
-            loaded: What the plugins declared.
-        """
+    def add_configs(self, structs: Mapping[type, str]) -> None:
+        """Add the config structs of plugins: config struct → distribution."""
         self.config_classes.update(structs)
-        for found in loaded:
-            self.config_paths |= {path: struct for path, struct in found.config_classes.items() if struct in structs}
-            self.config_defaults |= {s: found.config_defaults[s] for s in found.config_classes.values() if s in structs}
+        for record in self.records:
+            self.config_paths |= {path: struct for path, struct in record.config_classes.items() if struct in structs}
+            self.config_defaults |= {s: default for s, default in record.config_defaults.items() if s in structs}
         self.key_names, self.homeless_keys = bare_keys(structs)
 
-    def add_in_process(self, component: Component, struct: type | None = None, default: Any = None) -> None:
+    def add_in_process(self, component: Component, struct: type | None = None, default: Struct | None = None) -> None:
         """Add a component of the running program; it comes before a plugin's, and replaces an earlier one.
 
         Args:
@@ -222,6 +220,9 @@ class PluginRecord:
         error: Why it is not loaded, or what of it is left out, as text; None when all is well.
         exception: The exception behind `error` where it failed.
         problems: What is wrong with it, one by one, where it is loaded.
+        declarations: What it declares.
+        config_classes: Import path → struct that holds config keys of its parts.
+        config_defaults: Struct → the struct made of its defaults.
     """
 
     name: str
@@ -231,6 +232,9 @@ class PluginRecord:
     error: str | None = None
     exception: BaseException | None = field(default=None, repr=False)
     problems: list[CatalogError] = field(default_factory=list, repr=False)
+    declarations: tuple[Declaration, ...] = field(default=(), repr=False)
+    config_classes: dict[str, type] = field(default_factory=dict, repr=False)
+    config_defaults: dict[type, Any] = field(default_factory=dict, repr=False)
 
     def fail(self, exception: BaseException, status: str = "failed") -> None:
         """Note that the plugin is not usable, and why."""
@@ -245,20 +249,3 @@ class PluginRecord:
 def _text(exception: BaseException) -> str:
     plain = isinstance(exception, DeclarationError | IncompatiblePluginError)
     return reason(exception).removeprefix(f"{type(exception).__name__}: ") if plain else reason(exception)
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What a plugin declared.
-
-    Attributes:
-        declarations: Its components.
-        config_classes: Import path → struct that holds config keys.
-        config_defaults: Struct → the struct made of its defaults.
-        hooks: How many hooks it has.
-    """
-
-    declarations: tuple[Declaration, ...]
-    config_classes: dict[str, type]
-    config_defaults: dict[type, Any]
-    hooks: int
