@@ -11,7 +11,10 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlcatalog.plugins import Component
 
 
 class CatalogError(Exception):
@@ -70,7 +73,7 @@ class PartError(PluginError):
         part: The component.
     """
 
-    def __init__(self, text: str, part: Any = None) -> None:
+    def __init__(self, text: str, part: Component | None = None) -> None:
         super().__init__(text)
         self.part = part
 

@@ -8,13 +8,16 @@ and Dict those of the children side by side; none for anything else that the ker
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.actions.codec import ActionCodec, action_codec
+from rlcatalog.actions.codec import ActionCodec, Mask, action_codec
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
 from rlcatalog.spaces import SpaceInfo
+
+if TYPE_CHECKING:
+    from rlcatalog.frameworks.ops import Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -45,7 +48,7 @@ class ActionMasks:
         self.size, self.single = int(counts.sum()), len(counts) == 1
         self._starts = np.cumsum(counts) - counts
 
-    def by_choice(self, columns: Any) -> Iterator[tuple[str, Any]]:
+    def by_choice(self, columns: Tensor) -> Iterator[tuple[str, Any]]:
         """Yield the path of every choice with its columns `[B, n]` of a matrix, an array or a tensor `[B, size]`."""
         for (path, count), start in zip(self.choices, self._starts.tolist(), strict=True):
             yield path, columns[:, start : start + count]
@@ -82,7 +85,7 @@ class ActionMasks:
             return [_without(one, self.steps) for one in obs]
         return _without(obs, self.steps)
 
-    def matrix(self, mask: Any, batch_size: int | None = None, idle: Array | None = None) -> Array:
+    def matrix(self, mask: Mask, batch_size: int | None = None, idle: Array | None = None) -> Array:
         """Return masks in Gymnasium's format, batched, as one boolean matrix `[B, size]`.
 
         Args:

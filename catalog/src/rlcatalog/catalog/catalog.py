@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog.building import make_preprocessor, model_parts
-from rlcatalog.catalog.lookups import Lookup, find_action_dist, find_model_parts, find_resolution
+from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution, warn_of
 from rlcatalog.catalog.registering import Registrations
 from rlcatalog.choice import Explanation, Pins, Resolution
 from rlcatalog.choice.env_wrappers import check_wrapped, wrap
@@ -30,6 +30,7 @@ from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
     import gymnasium
+    from gymnasium.vector import VectorEnv
 
     from rlcatalog.models import ModelV2
 
@@ -133,7 +134,7 @@ class Catalog(Registrations):
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,
-        env: Any = None,
+        env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any] | None = None,
     ) -> Explanation:
         """Say what a lookup chooses, why, and the shapes along the way; no framework is imported.
 
@@ -195,22 +196,20 @@ class Catalog(Registrations):
         for own in [*filter(None, (given, *fewer)), None]:
             what, asked = ("resolution", framework), config if own is None else (config, own)
             try:
-                lookup: Lookup | None = None if pins is not None else self._cache.get(what, spaces, asked)
-                if lookup is None:
-                    lookup = Lookup(find_resolution(self, *spaces, config, framework, pins, own), pins is not None)
-                    if pins is None:
-                        self._cache.put(what, spaces, asked, lookup)
-                made = make(lookup.resolution)
+                known: Resolution | None = None if pins is not None else self._cache.get(what, spaces, asked)
+                resolution = known or find_resolution(self, *spaces, config, framework, pins, own)
+                made = make(resolution)
                 break
             except Exception:  # a class of the user's may refuse an engine's default in any way
                 if own is None:
                     raise
-        assert lookup is not None
-        lookup.tell(self)  # after success: where it fails, the error alone says what to do
+        if known is None and pins is None:  # after success: where it fails, the error alone says what to do
+            warn_of(self, resolution)
+            self._cache.put(what, spaces, asked, resolution)
         return made
 
     def spaces_of(
-        self, env: Any, config: Mapping[str, Any] | None = None
+        self, env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any], config: Mapping[str, Any] | None = None
     ) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any], list[Verdict]]:
         """Return the spaces of an environment, observations and actions, as `wrap_env` makes them.
 
@@ -220,13 +219,14 @@ class Catalog(Registrations):
         Raises:
             ModelContractError: It is no environment.
         """
-        if hasattr(env, "single_observation_space"):
+        vector: Any = env  # or what has the spaces of one
+        if hasattr(vector, "single_observation_space"):
             values = self.parse_config(config).values
-            check_wrapped(self.slots.env_wrappers(values), env, values)
-            return env.single_observation_space, env.single_action_space, []
+            check_wrapped(self.slots.env_wrappers(values), vector, values)
+            return vector.single_observation_space, vector.single_action_space, []
         if isinstance(env, str):
             raise ModelContractError(f"env: expected an environment, found {env!r}. Make it: gymnasium.make({env!r}).")
-        env, verdicts = self.explain_wrapping(env, config)
+        env, verdicts = self.explain_wrapping(vector, config)
         return env.observation_space, env.action_space, verdicts
 
     def trunk(self, request: Request, name: str | None = None) -> Component:
@@ -337,8 +337,8 @@ class Catalog(Registrations):
     def model(
         self,
         choices: Mapping[str, Component | None],
-        obs_space: Any,
-        action_space: Any,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any] | None,
         num_outputs: int | None,
         config: ModelConfig,
         framework: str,
@@ -347,7 +347,7 @@ class Catalog(Registrations):
         interface: type | None = None,
         kwargs: Mapping[str, Any] | None = None,
         unclaimed: Unclaimed | None = None,
-        action_dist: Any = None,
+        action_dist: Callable[..., Any] | None = None,
     ) -> ModelV2:
         """Build a model from the components of its slots (see `rlcatalog.models.assemble`)."""
         require_framework(framework)

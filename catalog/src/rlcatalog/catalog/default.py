@@ -14,6 +14,7 @@ from rlcatalog.errors import UnknownNameError, reason, shown
 
 if TYPE_CHECKING:
     import gymnasium
+    from gymnasium.vector import VectorEnv
 
     from rlcatalog.plugins.registry import PluginRecord
 
@@ -26,7 +27,7 @@ def explain(
     config: Mapping[str, Any] | None = None,
     framework: str | None = None,
     *,
-    env: Any = None,
+    env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any] | None = None,
 ) -> Explanation:
     """Say what a lookup chooses and why; see `Catalog.explain`."""
     return default_catalog().explain(obs_space, action_space, config, framework, env=env)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +24,23 @@ from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
+    import gymnasium
+
     from rlcatalog.catalog.catalog import Catalog
+
+
+#: A config as the caller gave it, alone or with what else a lookup was given.
+Config = Mapping[str, Any] | tuple[Any, ...] | None
 
 
 def find_resolution(
     catalog: Catalog,
-    obs_space: Any,
-    action_space: Any,
-    config: Any,
+    obs_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
+    config: Mapping[str, Any] | None,
     framework: str | None,
     pins: Pins | None = None,
-    defaults: Any = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Resolution:
     """Choose a part for every slot; see `Catalog.resolve`."""
     slots, parsed = catalog.slots, catalog.schema.parse(config, defaults)
@@ -86,24 +93,15 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
     return found if found is not None and found.shape == preprocessor.shape else preprocessor
 
 
-@dataclass
-class Lookup:
-    """A lookup that is remembered, and whether its warnings were given."""
-
-    resolution: Resolution
-    is_told: bool = False
-
-    def tell(self, catalog: Catalog) -> None:
-        """Give the lookup's warnings, once."""
-        if not self.is_told:
-            self.is_told = True
-            if self.resolution.unread:
-                say_unread(catalog, self.resolution)
-            if self.resolution.unused_masks:
-                say_unused_masks(self.resolution)
+def warn_of(catalog: Catalog, resolution: Resolution) -> None:
+    """Give the warnings of a lookup."""
+    if resolution.unread:
+        _warn_of_unread(catalog, resolution)
+    if resolution.unused_masks:
+        _warn_of_unused_masks(resolution)
 
 
-def say_unread(catalog: Catalog, found: Resolution) -> None:
+def _warn_of_unread(catalog: Catalog, found: Resolution) -> None:
     """Warn, once for all of them, of the keys that nothing reads."""
     parts = catalog.components()
     notes = {}
@@ -118,7 +116,7 @@ def say_unread(catalog: Catalog, found: Resolution) -> None:
     )
 
 
-def say_unused_masks(found: Resolution) -> None:
+def _warn_of_unused_masks(found: Resolution) -> None:
     """Warn of entries of the observation that are named as an action mask is, and are none."""
     key, action = found.config.values["action_mask_key"], found.request.action
     assert action is not None
@@ -133,7 +131,11 @@ def say_unused_masks(found: Resolution) -> None:
 
 
 def find_action_dist(
-    catalog: Catalog, action_space: Any, config: Any, dist_type: Any, framework: str | None
+    catalog: Catalog,
+    action_space: gymnasium.Space[Any],
+    config: Mapping[str, Any] | None,
+    dist_type: str | type | None,
+    framework: str | None,
 ) -> tuple[Any, int]:
     """Return distribution class and number of inputs; see `Catalog.action_dist`."""
     slots, values = catalog.slots, catalog.parse_config(config).values
@@ -148,7 +150,7 @@ def find_action_dist(
     return plan.load(framework, values.read_only()), plan.size
 
 
-def _encoded(catalog: Catalog, obs_space: Any, values: FlatConfig) -> Any:
+def _encoded(catalog: Catalog, obs_space: gymnasium.Space[Any], values: FlatConfig) -> Any:
     """Return the space that the catalog's models see for one of an environment, a Dict or Tuple; any other as it is."""
     if hasattr(obs_space, "original_space"):
         return obs_space
@@ -158,12 +160,12 @@ def _encoded(catalog: Catalog, obs_space: Any, values: FlatConfig) -> Any:
 
 def find_model_parts(
     catalog: Catalog,
-    obs_space: Any,
-    action_space: Any,
+    obs_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
     num_outputs: int | None,
-    config: Any,
+    config: Mapping[str, Any] | None,
     framework: str | None,
-    default: Any,
+    default: type | None,
 ) -> dict[str, Any]:
     """Choose the parts of a model; return arguments of `Catalog.model`."""
     slots, parsed = catalog.slots, catalog.parse_config(config)
@@ -201,7 +203,7 @@ class LookupCache:
         self._size, self._count, self._filling = size, 0, threading.Lock()
         self._entries: dict[tuple[Any, ...], list[tuple[Any, Any, tuple[Any, ...]]]] = {}
 
-    def get(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any) -> Any:
+    def get(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Config) -> Any:
         """Return what was put under the same; None where nothing was.
 
         Args:
@@ -214,7 +216,13 @@ class LookupCache:
                 return found
         return None
 
-    def put(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any, found: Any) -> None:
+    def put(
+        self,
+        what: tuple[Any, ...],
+        spaces: tuple[Any, ...],
+        config: Config,
+        found: Resolution | tuple[Any, ...] | dict[str, Any],
+    ) -> None:
         """Remember what a lookup found; see `get`."""
         known = snapshot(config)
         with self._filling:

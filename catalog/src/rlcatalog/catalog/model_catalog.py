@@ -125,7 +125,7 @@ class ModelCatalog:
         default_catalog().register_model(model_name, model_class)
 
     @staticmethod
-    def register_custom_action_dist(action_dist_name: str, action_dist_class: Any) -> None:
+    def register_custom_action_dist(action_dist_name: str, action_dist_class: type) -> None:
         """Register a distribution class for `"custom_action_dist": action_dist_name`."""
         default_catalog().register_action_dist(action_dist_name, action_dist_class)
 

@@ -261,7 +261,7 @@ _RESTORING = threading.RLock()
 def _restored(
     cls: Any,
     name: str,
-    entry_points: Any,
+    entry_points: tuple[Any, ...] | None,
     environ: Mapping[str, str] | None,
     prefer: Sequence[str],
     registered: Sequence[tuple[Component, type | None]],

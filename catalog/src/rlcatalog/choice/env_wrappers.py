@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.choice.selection import Verdict, verdict
 from rlcatalog.errors import ModelContractError, shown
@@ -11,11 +11,17 @@ from rlcatalog.plugins import Component, Request
 from rlcatalog.plugins.component import blamed, call_target
 from rlcatalog.spaces import SpaceInfo
 
+if TYPE_CHECKING:
+    import gymnasium
+    from gymnasium.vector import VectorEnv
+
 #: Where an environment notes which component made it, so that wrapping twice is wrapping once.
 _MARK = "_rlcatalog_wrapper"
 
 
-def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -> tuple[Any, list[Verdict]]:
+def wrap(
+    components: Iterable[Component], env: gymnasium.Env[Any, Any], config: Mapping[str, Any]
+) -> tuple[Any, list[Verdict]]:
     """Apply each wrapper that matches, in the order given.
 
     Args:
@@ -66,7 +72,7 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
     return env, verdicts
 
 
-def asked(component: Component, env: Any, config: Mapping[str, Any]) -> Verdict:
+def asked(component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Verdict:
     """Return what a wrapper says to an environment.
 
     Args:
@@ -78,7 +84,7 @@ def asked(component: Component, env: Any, config: Mapping[str, Any]) -> Verdict:
     return verdict(component, Request(*spaces, config=config, env=env))
 
 
-def _applied(env: Any) -> set[str]:
+def _applied(env: gymnasium.Env[Any, Any] | None) -> set[str | None]:
     found = set()
     while env is not None:
         found.add(vars(env).get(_MARK))
@@ -86,7 +92,7 @@ def _applied(env: Any) -> set[str]:
     return found
 
 
-def check_wrapped(components: Iterable[Component], envs: Any, config: Mapping[str, Any]) -> None:
+def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]) -> None:
     """Raise if a wrapper would still apply to the members of a vector environment, which cannot be wrapped any more.
 
     Raises:

@@ -158,7 +158,7 @@ class Slots:
         note_found(chosen.component)
         return chosen.component
 
-    def named(self, kind: str, value: Any, in_process: Callable[[Any], Component]) -> Component | None:
+    def named(self, kind: str, value: str | type | None, in_process: Callable[[Any], Component]) -> Component | None:
         if value is None:
             return None
         if isinstance(value, str):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from rlcatalog.errors import CatalogError, ConfigError, reason
+
+T = TypeVar("T")
 
 #: How deep a config value may be nested, and how many entries it and its parts may have; an array is one.
 MOST_LEVELS, MOST_ENTRIES = 100, 200_000
@@ -40,7 +42,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def snapshot(value: Any) -> Any:
+def snapshot(value: T) -> T:
     """Copy a value that `plain` could read, its types as they are, to be compared with later ones by `same`."""
     return value if type(value) in _ATOMS else _copy(value, "config value", alike=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -16,6 +16,16 @@ from rlcatalog.frameworks.table import framework_of, frameworks
 _LEFT_OUT: Any = None
 
 Operation = Callable[..., Any]
+
+
+class Tensor(Protocol):
+    """A tensor of a framework, or an array of NumPy's."""
+
+    @property
+    def shape(self) -> Any:
+        """Its shape."""
+
+    def __getitem__(self, key: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +134,7 @@ def _refuse(framework: str, operation: str, *args: Any, **kwargs: Any) -> NoRetu
     raise NotServedError(f"framework {framework!r} has no tensor operation {operation!r}: its TensorOps leave it out.")
 
 
-def tensor_ops(tensorlib: Any) -> TensorOps:
+def tensor_ops(tensorlib: str) -> TensorOps:
     """Return the operations of a tensor library: `"numpy"`, or a framework's name.
 
     Raises:
@@ -140,7 +150,7 @@ def tensor_ops(tensorlib: Any) -> TensorOps:
     raise ModelContractError(f"tensorlib must be {', '.join(known)} or {last}, found {tensorlib!r}.")
 
 
-def ops_of(tensor: Any) -> TensorOps:
+def ops_of(tensor: Tensor) -> TensorOps:
     """Return the operations for a tensor, or an array."""
     cls = type(tensor)
     found = _OF_CLASS.get(cls)
@@ -154,7 +164,7 @@ def ops_of(tensor: Any) -> TensorOps:
 _OF_CLASS: dict[type[Any], TensorOps] = {}
 
 
-def _integers(x: Any) -> Any:
+def _integers(x: np.ndarray[Any, Any]) -> Any:
     with np.errstate(invalid="ignore"):  # in a branch of a OneOf that was not taken any values may stand
         return x.astype(np.int64)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.frameworks import frameworks
@@ -15,17 +15,22 @@ from rlcatalog.models.separate_value import SeparateValue
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations.unclaimed import Unclaimed
 
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcatalog.frameworks.ops import Tensor
+
 
 def assemble(
     parts: list[ModelPart],
-    obs_space: Any,
-    action_space: Any,
+    obs_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any] | None,
     num_outputs: int | None,
     fresh_config: Callable[[], dict[str, Any]],
     name: str,
     interface: type | None = None,
     unclaimed: Unclaimed | None = None,
-    action_dist: Any = None,
+    action_dist: Callable[..., Any] | None = None,
 ) -> ModelV2:
     """Build a chain of parts, each holding the one before it as `trunk`.
 
@@ -216,14 +221,19 @@ class Host(ModelV2):
     build_inner: Callable[[int | None], ModelV2]
 
     def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Mapping[str, Any], name: str
+        self,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        num_outputs: int | None,
+        model_config: Mapping[str, Any],
+        name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         self.inner = self.build_inner(num_outputs)
         self.num_outputs = self.inner.num_outputs
         self.view_requirements = self.inner.view_requirements
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> tuple[Any, list[Any]]:
         """Run the inner model."""
         return self.inner(input_dict, state, seq_lens)
 

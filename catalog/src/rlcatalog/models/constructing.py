@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, nearest, raised_as
 from rlcatalog.models.inside import is_model
 from rlcatalog.models.model import ModelV2
 from rlcatalog.plugins import Component
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: What every model's constructor takes, in this order.
 STANDARD = ("obs_space", "action_space", "num_outputs", "model_config", "name")
@@ -124,7 +127,7 @@ def check_class(cls: Any) -> None:
                                  " rlcatalog_tf.TFModelV2.")  # fmt: skip
 
 
-def refusal(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> str | None:
+def refusal(function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> str | None:
     """Return the signature of a function, or of a class's constructor, where it does not take these arguments."""
     try:
         signature = inspect.signature(function)

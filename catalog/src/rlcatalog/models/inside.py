@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import tensor_ops
@@ -12,6 +12,7 @@ from rlcatalog.observations import preprocessor_of
 from rlcatalog.spaces.values import first_tensor
 
 if TYPE_CHECKING:
+    from rlcatalog.frameworks.ops import Tensor
     from rlcatalog.models.model import ModelV2
     from rlcatalog.observations import Preprocessor
     from rlcatalog.observations.unclaimed import Unclaimed
@@ -54,7 +55,7 @@ class Inside:
         self.asked: set[str] = set()
         self.timed: tuple[Any, Any] | None = None
 
-    def run(self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
+    def run(self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> Any:
         """Call `forward`, with the hooks a framework has around it."""
         return model.forward(inputs, state, seq_lens)
 
@@ -62,11 +63,11 @@ class Inside:
         """Return the state of a model without one."""
         return []
 
-    def is_no_state(self, state: Any) -> bool:
+    def is_no_state(self, state: Tensor) -> bool:
         """Whether something that is no list stands for no state, as `no_state` may have returned it."""
         return False
 
-    def remember(self, output: Any) -> None:
+    def remember(self, output: Tensor) -> None:
         """Keep a call's output for `last_output()`."""
         self.last_output = output
 
@@ -99,17 +100,17 @@ class Inside:
         shape = getattr(obs, "shape", None)
         return obs if shape is None or len(shape) == 2 else self.ops.flat(obs)
 
-    def batch_major(self, rows: Any, steps: Any, sequences: Any) -> Any:
+    def batch_major(self, rows: Tensor, steps: int, sequences: int) -> Any:
         """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
         raise NotImplementedError
 
-    def padding(self, model: ModelV2, obs: Any, seq_lens: Any) -> Any:
+    def padding(self, model: ModelV2, obs: Any, seq_lens: Tensor) -> Any:
         """Return where the padding stands in rows that a trunk should not see it in, or None."""
         if list(model.get_initial_state()):
             return None
         return self.padding_of(seq_lens, first_tensor(obs))
 
-    def padding_of(self, seq_lens: Any, rows: Any) -> Any:
+    def padding_of(self, seq_lens: Tensor, rows: Any) -> Any:
         """Return where the padding stands in rows, or None where there is none."""
         raise NotImplementedError
 
@@ -123,12 +124,19 @@ class Inside:
         return {"last_output": None, "timed": None}
 
 
+class _Padding(Protocol):
+    """Where the padding stands in rows; a framework's own."""
+
+    def take(self, rows: Any, repeat: int) -> Any:
+        """Return rows without padding."""
+
+
 def is_model(value: Any) -> bool:
     """Whether a value is a model whose base was initialised."""
     return isinstance(getattr(value, "_rlcatalog", None), Inside)
 
 
-def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Any) -> dict[str, Any]:
+def real_rows(model: ModelV2, inputs: dict[str, Any], padding: _Padding) -> dict[str, Any]:
     """Return a model's input without the rows of padding."""
     found = {name: value for name, value in inputs.items() if name != "seq_lens"}
     repeats = {name: view.batch_repeat_value for name, view in model.view_requirements.items()}
@@ -137,13 +145,13 @@ def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Any) -> dict[str,
     return found
 
 
-def held_by(model: Any, name: str) -> Any:
+def held_by(model: ModelV2, name: str) -> Any:
     """Return what a model holds as `trunk` or `value_trunk`, by attribute or as the catalog has noted; or None."""
     own = getattr(model, name, None)
     return own if is_model(own) else model._rlcatalog.held.get(name)
 
 
-def models_inside(model: Any) -> dict[str, Any]:
+def models_inside(model: ModelV2) -> dict[str, Any]:
     """Return a model's `inner_models()`, and what it is built around where an override has left it out."""
     found: dict[str, Any] = type(model).inner_models(model)
     held = model._rlcatalog.held
@@ -157,13 +165,13 @@ def models_inside(model: Any) -> dict[str, Any]:
     return found
 
 
-def weights_of(model: Any) -> dict[str, Any]:
+def weights_of(model: ModelV2) -> dict[str, Any]:
     """Return all weights of a model, whatever its class calls `get_weights` (see `ModelV2.get_weights`)."""
     found: dict[str, Any] = model._rlcatalog.weights(model)
     return found
 
 
-def set_weights_of(model: Any, weights: Mapping[str, Any]) -> None:
+def set_weights_of(model: ModelV2, weights: Mapping[str, Any]) -> None:
     """Set all weights of a model, whatever its class calls `set_weights` (see `ModelV2.set_weights`)."""
     model._rlcatalog.set_weights(model, weights)
 

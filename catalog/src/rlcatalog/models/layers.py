@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.config import KernelConfig, activation_name, initializer_name, read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog.plugins import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: How many dense layers may stand behind one another: a list costs a thousandth of the layers it asks for.
 MOST_LAYERS = 10_000
@@ -40,7 +43,9 @@ class DenseSpec:
         return self.activation if isinstance(self.activation, str) else getattr(self.activation, "__name__", "custom")
 
 
-def dense_specs(sizes: Sequence[int], activation: Any, config: Mapping[str, Any], prefix: str) -> list[DenseSpec]:
+def dense_specs(
+    sizes: Sequence[int], activation: str | Callable[..., Any] | None, config: Mapping[str, Any], prefix: str
+) -> list[DenseSpec]:
     """Return the layers of a dense stack, with the initialisers that stand in a config under a prefix.
 
     Args:

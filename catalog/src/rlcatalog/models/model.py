@@ -21,6 +21,8 @@ from rlcatalog.observations import is_structure
 if TYPE_CHECKING:
     import gymnasium
 
+    from rlcatalog.frameworks.ops import Tensor
+
 
 class ModelV2:
     """Base class of all models; users derive from `TorchModelV2` or `TFModelV2`.
@@ -64,7 +66,7 @@ class ModelV2:
         return self.__dict__.get("num_outputs")
 
     @num_outputs.setter
-    def num_outputs(self, width: Any) -> None:
+    def num_outputs(self, width: int | None) -> None:
         self.__dict__["num_outputs"] = int(width) if isinstance(width, Integral) else width
 
     # --- to implement ----------------------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ class ModelV2:
     # What the models inside say counts, too, whatever an override does: see `counting`.
 
     @counting.losses
-    def custom_loss(self, policy_loss: Any, loss_inputs: Mapping[str, Any]) -> Any:
+    def custom_loss(self, policy_loss: Tensor | list[Tensor], loss_inputs: Mapping[str, Any]) -> Any:
         """Return the loss to optimise; override to add terms of the model's own.
 
         Args:
@@ -120,7 +122,7 @@ class ModelV2:
     # --- to call ---------------------------------------------------------------------------------------------------
 
     def __call__(
-        self, input_dict: Mapping[str, Any] | Any, state: list[Any] | None = None, seq_lens: Any = None
+        self, input_dict: Mapping[str, Any] | Any, state: list[Any] | None = None, seq_lens: Tensor | None = None
     ) -> tuple[Any, list[Any]]:
         """Run the model on a batch.
 
@@ -246,18 +248,18 @@ def inner_model(model: Any) -> Any:
     return type(model).inner_models(model).get("") if isinstance(model, ModelV2) else None
 
 
-def part_of(model: Any) -> str:
+def part_of(model: ModelV2 | None) -> str:
     """Return `" (model 'glu' of acme-glu 1.0)"`, for messages; nothing for a class of the running program."""
     part = getattr(getattr(model, "_rlcatalog", None), "part", "")
     return f" ({part})" if part else ""
 
 
-def said_by(model: Any, method: str) -> str:
+def said_by(model: ModelV2, method: str) -> str:
     """Return a model's method, and the plugin's part it is of, for messages."""
     return f"{type(model).__name__}.{method}(){part_of(model)}"
 
 
-def last_values(model: Any, features: Any) -> Any:
+def last_values(model: Any, features: Tensor | None) -> Any:
     """Return the value estimates `[B]` of a model's last forward pass.
 
     Args:
@@ -273,7 +275,7 @@ def last_values(model: Any, features: Any) -> Any:
     return model.outputs.values(features)
 
 
-def check_features(trunk: Any, width: Any) -> None:
+def check_features(trunk: ModelV2, width: int | None) -> None:
     """Raise unless a trunk's features are as wide as it has announced.
 
     Raises:
@@ -286,7 +288,7 @@ def check_features(trunk: Any, width: Any) -> None:
         )
 
 
-def check_values(model: Any, value: Any, rows: int | None = None) -> None:
+def check_values(model: ModelV2, value: Any, rows: int | None = None) -> None:
     """Raise unless value estimates have the shape `[B]` or `[B, 1]`.
 
     Args:
@@ -306,7 +308,7 @@ def check_values(model: Any, value: Any, rows: int | None = None) -> None:
         )
 
 
-def check_weights(model: Any, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]) -> None:
+def check_weights(model: ModelV2, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]) -> None:
     """Raise unless `weights` has the names and shapes in `have`.
 
     Raises:

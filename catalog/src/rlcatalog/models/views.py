@@ -83,13 +83,13 @@ class ViewRequirement:
         return f"ViewRequirement(data_col={self.data_col!r}, space={self.space!r}, shift={self.shift!r})"
 
 
-def _steps(shift: Any) -> list[int]:
+def _steps(shift: int | str | Sequence[int]) -> list[int]:
     if isinstance(shift, int | np.integer):
         return [int(shift)]
     if isinstance(shift, list) and shift and all(isinstance(step, int | np.integer) for step in shift):
         return [int(step) for step in shift]
     try:
-        first, last, *rest = (int(part) for part in shift.split(":"))
+        first, last, *rest = (int(part) for part in shift.split(":"))  # type: ignore[union-attr]
         step = rest[0] if rest else 1
         if len(rest) > 1 or step < 1 or last < first:
             raise ValueError

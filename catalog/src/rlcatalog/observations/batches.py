@@ -6,17 +6,19 @@ Sequence, Graph, OneOf, a plugin's own) as a tuple with one entry per environmen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from rlcatalog.errors import shown
 from rlcatalog.spaces import SpaceInfo
 
+T = TypeVar("T")
 
-def first_size(info: SpaceInfo, batch: Any) -> int:
+
+def first_size(info: SpaceInfo, batch: Sized) -> int:
     """Return the length of a batch's first leaf; that the others are as long is for their writers to check.
 
     Raises:
@@ -106,7 +108,7 @@ def _same_lengths(observations: list[Any], length: int) -> None:
         raise ValueError(f"{' and '.join(map(str, sorted(found))) or 'no'} entries instead of {length}")
 
 
-def copied(batch: Any) -> Any:
+def copied(batch: T) -> T | None:
     """Return a batch that shares nothing with this one, or None where it cannot be copied."""
     try:
         return deepcopy(batch)

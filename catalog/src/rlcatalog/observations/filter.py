@@ -88,7 +88,10 @@ class Filter:
         """
         with raised_as(lambda why: ModelContractError(f"{self.who}: its get_state() raised {why}"), CatalogError):
             found = self.get_state()
-        if not isinstance(found, dict) or not all(isinstance(name, str) and _is_array(a) for name, a in found.items()):
+        if not isinstance(found, dict) or not all(
+            isinstance(name, str) and isinstance(a, np.ndarray | np.generic) and a.dtype.kind in "biuf"
+            for name, a in found.items()
+        ):
             raise ModelContractError(f"{self.who}: its get_state() must return arrays by name, found {shown(found)}.")
         return found
 
@@ -106,10 +109,6 @@ class Filter:
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         """Restore statistics that `get_state` returned."""
-
-
-def _is_array(found: Any) -> bool:
-    return isinstance(found, np.ndarray | np.generic) and found.dtype.kind in "biuf"
 
 
 def make_filter(

@@ -12,14 +12,14 @@ import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy import zeros
 
 from rlcatalog import provided
-from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, raised_as, reason, shown
+from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, reason, shown
 from rlcatalog.observations.batches import alike, copied, first_size, rows, stack, summary
 from rlcatalog.observations.watching import Watch
 from rlcatalog.spaces import SpaceInfo
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from rlcatalog.catalog import Catalog
     from rlcatalog.frameworks import TensorOps
+    from rlcatalog.frameworks.ops import Tensor
     from rlcatalog.plugins import Component
 
 Array = np.ndarray[Any, Any]
@@ -149,7 +150,7 @@ class Preprocessor:
 
         return write_rows
 
-    def restore(self, flat: Any, ops: TensorOps) -> Any:
+    def restore(self, flat: Tensor, ops: TensorOps) -> Any:
         """Turn encoded values `[..., size]` back into what models see: an array, or a structure of arrays.
 
         Args:
@@ -219,7 +220,9 @@ class Preprocessor:
         closely, before = self._unchecked or not self._harmless, None
         try:
             if closely:
-                before = self._begun(batch)
+                if self._unchecked:
+                    self._check_rows(batch)
+                before = copied(batch)
             out = zeros((first_size(self.info, batch), self.size), _FLOAT32)
             self._write_batch(batch, out)
         except CatalogError:
@@ -287,19 +290,29 @@ class Preprocessor:
         for name, ask, expected, fits in (
             ("writer", lambda: self.writer(0), "a function (observation, out)", callable),
             ("batch_writer", lambda: self.batch_writer(0), "a function (batch, out)", callable),
-            ("leaves", self.leaves, "a list of Leaf", _are_leaves),
-            ("bounds", self.bounds, f"two arrays of shape ({self.size},)", self._are_bounds),
+            (
+                "leaves",
+                self.leaves,
+                "a list of Leaf",
+                lambda found: isinstance(found, list | tuple) and all(isinstance(leaf, Leaf) for leaf in found),
+            ),
+            (
+                "bounds",
+                self.bounds,
+                f"two arrays of shape ({self.size},)",
+                lambda found: (
+                    isinstance(found, tuple) and [getattr(side, "shape", None) for side in found] == [(self.size,)] * 2
+                ),
+            ),
         ):
-            with raised_as(partial(self._broken, name), CatalogError):
+            try:
                 found = ask()
+            except (KeyboardInterrupt, CatalogError):
+                raise
+            except BaseException as error:
+                raise ModelContractError(f"{self.who}: its {name}() raised {reason(error)}") from error
             if not fits(found):
                 raise ModelContractError(f"{self.who}: its {name}() must return {expected}, found {shown(found)}.")
-
-    def _broken(self, method: str, why: str) -> ModelContractError:
-        return ModelContractError(f"{self.who}: its {method}() raised {why}")
-
-    def _are_bounds(self, found: Any) -> bool:
-        return isinstance(found, tuple) and [getattr(side, "shape", None) for side in found] == [(self.size,)] * 2
 
     @property
     def who(self) -> str:
@@ -350,12 +363,6 @@ class Preprocessor:
                 self.check(obs)
             raise ObservationError(f"{self.info.path}: this list of observations cannot be stacked: {error}") from error
 
-    def _begun(self, batch: Any) -> Any:
-        """Check the rows of a batch as the check mode asks for it; return a copy of the batch, for `_ended`."""
-        if self._unchecked:
-            self._check_rows(batch)
-        return copied(batch)
-
     def _ended(self, batch: Any, before: Any, out: Array) -> None:
         """Raise where a batch was encoded beyond the bounds, or was itself changed."""
         if self._unchecked:
@@ -371,7 +378,7 @@ class Preprocessor:
             if not self._unchecked:
                 break
 
-    def _checked(self, shape: Any) -> tuple[int, ...]:
+    def _checked(self, shape: Sequence[int]) -> tuple[int, ...]:
         try:
             found = tuple(int(n) for n in shape)
             if all(n >= 0 and n == given for n, given in zip(found, shape, strict=True)):
@@ -425,7 +432,3 @@ class Preprocessor:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _find_child=None, _processed=None)
-
-
-def _are_leaves(found: Any) -> bool:
-    return isinstance(found, list | tuple) and all(isinstance(leaf, Leaf) for leaf in found)

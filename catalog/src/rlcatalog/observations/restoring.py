@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,14 +13,17 @@ from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.spaces import SpaceInfo, Structure
 
+if TYPE_CHECKING:
+    import gymnasium
 
-def preprocessor_of(obs_space: Any) -> Preprocessor | None:
+
+def preprocessor_of(obs_space: gymnasium.Space[Any]) -> Preprocessor | None:
     """Return the preprocessor behind a processed space, or None for a space as environments have it."""
     found = getattr(obs_space, "preprocessor", None)
     if found is None and hasattr(obs_space, "original_space"):
         # A processed space from elsewhere (another process, RLlib): the default catalog knows its encoding.
         found = provided.default_catalog().preprocessor_for(SpaceInfo.read(obs_space.original_space), {}, check="never")
-        obs_space.preprocessor = found
+        obs_space.preprocessor = found  # type: ignore[attr-defined]
     return found if isinstance(found, Preprocessor) else None
 
 
@@ -29,7 +32,7 @@ def is_structure(obs: Any) -> bool:
     return isinstance(obs, Mapping | tuple | list | Structure)
 
 
-def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = "numpy") -> Any:
+def restore_original_dimensions(obs: Any, obs_space: gymnasium.Space[Any], tensorlib: str = "numpy") -> Any:
     """Turn encoded observations back into the structure of the space they came from.
 
     Args:
@@ -56,7 +59,7 @@ def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = "nump
     return preprocessor.restore(obs, tensor_ops(tensorlib))
 
 
-def model_views(preprocessor: Preprocessor, dtype: Any) -> list[tuple[str, tuple[int, ...], str]]:
+def model_views(preprocessor: Preprocessor, dtype: np.dtype[Any]) -> list[tuple[str, tuple[int, ...], str]]:
     """Return what a model finds in its input: name, shape without the batch axis, dtype.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.restoring import is_structure
 from rlcatalog.plugins import Request
+
+if TYPE_CHECKING:
+    import gymnasium
 
 
 class Unclaimed:
@@ -77,15 +80,16 @@ class Unclaimed:
             request, obs=self.preprocessor.info, encoded_shape=self.preprocessor.shape, preprocessor=self.preprocessor
         )
 
-    def space(self, encoded_space: Any) -> Any:
+    def space(self, encoded_space: gymnasium.Space[Any]) -> Any:
         """Return the observation space of the trunk.
 
         Args:
             encoded_space: The space of whole encoded observations, filtered where there is a filter.
         """
+        box: Any = encoded_space
         low, high = (
             np.concatenate([np.ravel(side)[start:stop] for start, stop in self._columns])
-            for side in (encoded_space.low, encoded_space.high)
+            for side in (box.low, box.high)
         )
         unfiltered = self.preprocessor.bounds()
         if np.array_equal(low, unfiltered[0]) and np.array_equal(high, unfiltered[1]):

@@ -16,6 +16,7 @@ from rlcatalog.errors import UnsupportedSpaceError
 if TYPE_CHECKING:
     import gymnasium
     import numpy as np
+    from gymnasium import spaces
 
 #: Qualified class names of the spaces whose structure the kernel reads itself; any other class is its own kind.
 KINDS = {
@@ -195,12 +196,12 @@ def _described(children: Iterable[SpaceInfo]) -> str:
     return ", ".join(child.describe() for child in children)
 
 
-def _read_dict(space: Any, path: str) -> dict[str, Any]:
+def _read_dict(space: spaces.Dict, path: str) -> dict[str, Any]:
     keys = tuple(space.spaces)
     return {"keys": keys, "children": tuple(SpaceInfo.read(space.spaces[key], f"{path}[{key!r}]") for key in keys)}
 
 
-def _read_row(space: Any, path: str) -> dict[str, Any]:
+def _read_row(space: spaces.Tuple | spaces.OneOf, path: str) -> dict[str, Any]:
     return {"children": tuple(SpaceInfo.read(child, f"{path}[{i}]") for i, child in enumerate(space.spaces))}
 
 

@@ -109,7 +109,7 @@ def _pick(split: Any, i: int) -> Any:
     return split[i] if isinstance(split, list) else _map(split, lambda leaf: leaf, lambda inner: _pick(inner, i))
 
 
-def _map(values: Any, leaf: Any, child: Any) -> Any:
+def _map(values: Any, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -> Any:
     """Apply `child` to the children of a structure, or `leaf` to a tensor."""
     if isinstance(values, Mapping):
         return {key: child(value) for key, value in values.items()}
@@ -131,7 +131,9 @@ class TupleActions(NamedTuple):
     batches: Sequence[Any]
 
 
-def one_hot(x: Any, depth: int = 0, on_value: float = 1.0, off_value: float = 0.0) -> np.ndarray[Any, Any]:
+def one_hot(
+    x: np.typing.ArrayLike, depth: int = 0, on_value: float = 1.0, off_value: float = 0.0
+) -> np.ndarray[Any, Any]:
     """One-hot encode integers.
 
     Args:
