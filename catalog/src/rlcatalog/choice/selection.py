@@ -18,7 +18,6 @@ from typing import Any
 
 from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, reason, shown
 from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request
-from rlcatalog.plugins.declarations import SpaceSpec
 from rlcatalog.spaces.action_codecs import package_of
 
 #: Slots that may stay empty.
@@ -136,8 +135,8 @@ def _best(slot: str, matching: Sequence[Verdict], request: Request, prefer: Sequ
 
 def _distance(component: Component, request: Request) -> int:
     """Return how many of the space's classes stand before one that a part is for; all of them where it names none."""
-    space, spec = request.space_for(component.kind), component.declaration
-    distance = spec.distance(space) if isinstance(spec, SpaceSpec) else None
+    space = request.space_for(component.kind)
+    distance = space.distance(getattr(component.declaration, "kinds", ()))
     return len(space.classes) if distance is None else distance
 
 

@@ -94,7 +94,7 @@ class Slots:
         if info.classes not in self._known_takers:
             self._known_takers[info.classes] = [
                 c for c in self._parts.get("preprocessor", ())
-                if isinstance(c.declaration, PreprocessorSpec) and c.declaration.distance(info) is not None
+                if not (kinds := c.declaration.kinds) or info.distance(kinds) is not None  # type: ignore[attr-defined]
             ]  # fmt: skip
         return self._known_takers[info.classes]
 

@@ -8,7 +8,6 @@ from rlcatalog.errors import CatalogError, DuplicateNameError
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.names import losers, may_claim
-from rlcatalog.plugins.process_wide import ProcessWideSpec
 from rlcatalog.plugins.registry import PluginRecord, Registry, check_frameworks, unknown_key
 
 
@@ -19,7 +18,7 @@ def assign(registry: Registry) -> None:
     parts.enter()
     for component in parts.left():
         try:
-            if not isinstance(component.declaration, ProcessWideSpec):  # whose targets are not called by frameworks
+            if not component.declaration.entries:  # whose targets are called by frameworks
                 check_frameworks(component)
         except CatalogError as error:
             parts.record_of[id(component)].fail(error)
@@ -41,7 +40,7 @@ class _Parts:
         self._all: list[Component] = []
         self._lost: set[int] = set()
         #: Those that were entered into tables of the process, and were not there before.
-        self._entered: list[tuple[Component, ProcessWideSpec]] = []
+        self._entered: list[Component] = []
         for record in records:
             for declaration in record.declarations:
                 self._all.append(component := Component(declaration, record.distribution, record.version))
@@ -67,21 +66,20 @@ class _Parts:
 
     def enter(self) -> None:
         """Enter what goes into tables of the process: parts of any plugin may be written in a framework of another."""
-        for component, error in losers([c for c in self.left() if isinstance(c.declaration, ProcessWideSpec)]):
+        for component, error in losers(self.left()):
             self.lose(component, error)
         for component in self.left():
-            if isinstance(spec := component.declaration, ProcessWideSpec):
-                try:
-                    if spec.enter():
-                        self._entered.append((component, spec))
-                except CatalogError as error:
-                    self.lose(component, error)
+            try:
+                if component.declaration.enter():
+                    self._entered.append(component)
+            except CatalogError as error:
+                self.lose(component, error)
 
     def leave(self) -> None:
         """Take what plugins entered that have failed since out of the tables again."""
-        for component, spec in self._entered:
+        for component in self._entered:
             if self.record_of[id(component)].status != "loaded":
-                spec.leave()
+                component.declaration.leave()
 
     def refuse_shared_structs(self) -> None:
         """Leave out the parts whose config struct another distribution has, too."""

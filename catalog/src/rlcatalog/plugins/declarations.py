@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlcatalog.errors import DeclarationError, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.discovery import normalize
-from rlcatalog.spaces.info import KINDS
 
 if TYPE_CHECKING:
     from rlcatalog.plugins.request import Request
-    from rlcatalog.spaces import SpaceInfo
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
@@ -151,6 +149,22 @@ class Declaration:
         """Return the import path of the code for one of `served`."""
         return self.targets[name]
 
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """What it is entered under in a table that all catalogs of the process share; nothing, for most kinds."""
+        return ()
+
+    def enter(self) -> bool:
+        """Enter it into that table; return whether it was not there before.
+
+        Raises:
+            DuplicateNameError: Another one stands in its place.
+        """
+        return False
+
+    def leave(self) -> None:
+        """Take it out again."""
+
     def _check_names(self, field: str, where: str) -> None:
         names = getattr(self, field)
         if not isinstance(names, tuple) or not all(type(name) is str for name in names):
@@ -228,7 +242,7 @@ class PartSpec(Declaration):
 
 
 @dataclass(frozen=True)
-class SpaceSpec(PartSpec):
+class _SpaceSpec(PartSpec):
     """What the declarations of parts that are for a space have in common.
 
     Attributes:
@@ -242,15 +256,10 @@ class SpaceSpec(PartSpec):
         super().__post_init__()
         self._check_names("kinds", f"{type(self).__name__}({self.name!r})")
 
-    def distance(self, info: SpaceInfo) -> int | None:
-        """Return how many of a space's classes stand before one that this part is for; None where it is for none."""
-        places = (i for i, name in enumerate(info.classes) if name in self.kinds or KINDS.get(name) in self.kinds)
-        return len(info.classes) if not self.kinds else next(places, None)
-
     def judge(self, request: Request) -> Match | NoMatch:
         if self.kinds:
             space = request.space_for(self.kind)
-            if not any(name in self.kinds or KINDS.get(name) in self.kinds for name in space.classes):
+            if space.distance(self.kinds) is None:
                 return NoMatch(f"takes {' or '.join(self.kinds)}, not {space.kind}")
             if self.match is None and self.switch is None:
                 return Match(Rank.GENERIC, f"the space is a {space.kind}")
@@ -258,7 +267,7 @@ class SpaceSpec(PartSpec):
 
 
 @dataclass(frozen=True)
-class PreprocessorSpec(SpaceSpec):
+class PreprocessorSpec(_SpaceSpec):
     """A `Preprocessor` class: the codec of one or a few kinds of space."""
 
     kind: ClassVar[str] = "preprocessor"
@@ -311,7 +320,7 @@ class ModelSpec(PartSpec):
 
 
 @dataclass(frozen=True)
-class ActionDistSpec(SpaceSpec):
+class ActionDistSpec(_SpaceSpec):
     """An action-distribution class.
 
     Attributes:

@@ -46,7 +46,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class DamagedEntryPoint:
+class _DamagedEntryPoint:
     """Stands for the entry points of an installed distribution whose files cannot be read; loading it says why."""
 
     name: str
@@ -104,7 +104,7 @@ def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
         # Others' broken files are no concern of ours: only what speaks of us is reported.
         known = error.object if isinstance(error, UnicodeDecodeError) else text.encode(errors="replace")
         if b"rlcatalog" in known:
-            yield DamagedEntryPoint(
+            yield _DamagedEntryPoint(
                 name, distribution, PluginError(f"entry_points.txt cannot be read: {reason(error)}")
             )
 

@@ -1,7 +1,7 @@
 """Loading plugins, each in a `try` of its own: one that fails is reported and takes no other with it.
 
 pluggy's own entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here
-each plugin's hooks are registered alone and taken out again once they were called, so that none can disturb another.
+each plugin's hooks are called alone, so that none can disturb another.
 """
 
 from __future__ import annotations
@@ -9,14 +9,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from functools import cache
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
-
-import pluggy
 
 from rlcatalog._version import __version__
 from rlcatalog.errors import (
@@ -189,54 +185,29 @@ def read_declarations(plugin: ModuleType | object, record: PluginRecord, default
     return len(hooks)
 
 
-_LOCK = threading.Lock()
-
-
-@cache
-def _manager() -> pluggy.PluginManager:
-    manager = pluggy.PluginManager("rlcatalog")
-    manager.add_hookspecs(hookspecs)
-    return manager
-
-
-def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Any]:
-    if type(plugin) is ModuleType:
-        everything = vars(plugin)
-    else:
-        everything = {key: getattr(plugin, key) for key in dir(plugin) if not key.startswith("__")}
-    functions = {key: value for key, value in everything.items() if inspect.isroutine(value)}
-    marked = ModuleType(name)  # of ours: nothing else of a plugin reaches the manager
-    vars(marked).clear()
-    vars(marked).update({key: value for key, value in functions.items() if hasattr(value, "rlcatalog_impl")})
-    manager = _manager()
-    with _LOCK:  # two threads may make a catalog at once, of the same plugins
-        try:
-            manager.register(marked, name)
-            callers = manager.get_hookcallers(marked) or []
-        except pluggy.PluginValidationError as error:
+def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], Any]]:
+    known = vars(plugin) if type(plugin) is ModuleType else [key for key in dir(plugin) if not key.startswith("__")]
+    hooks: dict[str, Callable[[], Any]] = {}
+    for key in known:
+        function, is_named = getattr(plugin, key), key.startswith("rlcatalog_")
+        is_marked = inspect.isroutine(function) and hasattr(function, "rlcatalog_impl")
+        if is_marked and key not in HOOK_RETURNS:
             raise DeclarationError(
-                f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {_hook_in(str(error))}()."
-            ) from error
-        finally:
-            if manager.is_registered(marked):
-                manager.unregister(marked)
-    hooks = {}
-    for caller in callers:
-        if not caller.has_spec():
-            raise DeclarationError(
-                f"plugin {name!r}: {caller.name!r} is not a hook of rlcatalog.{nearest(caller.name, HOOK_RETURNS)}"
+                f"plugin {name!r}: {key!r} is not a hook of rlcatalog.{nearest(key, HOOK_RETURNS)}"
                 f" Hooks: {', '.join(HOOK_RETURNS)}."
             )
-        hooks[caller.name] = getattr(marked, caller.name)
-    for attribute in functions:
-        if attribute.startswith("rlcatalog_") and attribute not in hooks:
-            known = "lacks @rlcatalog.hookimpl" if attribute in HOOK_RETURNS else "is not a hook of rlcatalog"
-            raise DeclarationError(f"plugin {name!r}: {attribute}() {known}.{nearest(attribute, HOOK_RETURNS)}")
+        if is_named and inspect.isroutine(function) and not is_marked:
+            what = "lacks @rlcatalog.hookimpl" if key in HOOK_RETURNS else "is not a hook of rlcatalog"
+            raise DeclarationError(f"plugin {name!r}: {key}() {what}.{nearest(key, HOOK_RETURNS)}")
+        if is_marked:
+            hooks[key] = function
+            needed = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+            if needed:
+                raise DeclarationError(
+                    f"plugin {name!r}: {key}() declares the arguments {set(needed)}. Hooks of rlcatalog take no"
+                    f" arguments: def {key}()."
+                )
     return hooks
-
-
-def _hook_in(text: str) -> str:
-    return next((hook for hook in HOOK_RETURNS if hook in text), "hook")
 
 
 def _config_class(path: str, name: str) -> type:

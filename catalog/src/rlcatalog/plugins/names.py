@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from rlcatalog.errors import DuplicateNameError
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
-from rlcatalog.plugins.process_wide import ProcessWideSpec
 
 
 def may_claim(kind: str, name: str, distribution: str) -> bool:
@@ -79,10 +78,9 @@ def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], 
 
 
 def losers(components: Sequence[Component]) -> list[tuple[Component, DuplicateNameError]]:
-    """Return the process-wide declarations that claim an entry of another's, each with why it is left out."""
+    """Return the components that claim an entry of another's in a table of the process, each with why it is left out."""
     claims: dict[tuple[str, str], list[Component]] = defaultdict(list)
     for c in components:
-        assert isinstance(c.declaration, ProcessWideSpec)
         for entry in c.declaration.entries:
             claims[c.kind, entry].append(c)
     found: dict[int, tuple[Component, DuplicateNameError]] = {}

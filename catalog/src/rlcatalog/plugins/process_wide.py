@@ -15,29 +15,7 @@ _TARGETS = frozenset({"backend", "ops", "learner", "host", "separate_value", "ad
 
 
 @dataclass(frozen=True)
-class ProcessWideSpec(Declaration):
-    """A declaration that is entered into a table of the process, which all catalogs share."""
-
-    @property
-    def entries(self) -> tuple[str, ...]:
-        """What it is entered under; no two declarations can share one."""
-        raise NotImplementedError
-
-    def enter(self) -> bool:
-        """Enter it; return whether it was not there before.
-
-        Raises:
-            DuplicateNameError: Another one stands in its place.
-        """
-        raise NotImplementedError
-
-    def leave(self) -> None:
-        """Take it out again."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class ActionCodecSpec(ProcessWideSpec):
+class ActionCodecSpec(Declaration):
     """An `ActionCodec` class: all there is to know of the actions of some kinds of space.
 
     Attributes:
@@ -74,7 +52,7 @@ class ActionCodecSpec(ProcessWideSpec):
 
 
 @dataclass(frozen=True)
-class FrameworkSpec(ProcessWideSpec):
+class FrameworkSpec(Declaration):
     """A framework that models and distributions are written in.
 
     Its targets are what it does. Required are `"backend"`, the class that runs a policy

@@ -142,6 +142,10 @@ class SpaceInfo:
         """Whether the space is of the class with this qualified name (`"package.module.Class"`), or of a subclass."""
         return qualified_name in self.classes
 
+    def distance(self, kinds: Sequence[str]) -> int | None:
+        """Return how many of the space's classes stand before one of these kinds; None where it is of none."""
+        return next((i for i, name in enumerate(self.classes) if name in kinds or KINDS.get(name) in kinds), None)
+
     def without(self, key: str, *inner: str) -> SpaceInfo:
         """Return a Dict without one of its keys.
 
