@@ -13,7 +13,7 @@ import pytest
 from broken_plugins import Broken, install_parts, table
 
 from rlcatalog.catalog import default_catalog
-from rlcatalog.choice.showing import explanation_sheet
+from rlcatalog.choice.explanation import explanation_sheet
 from rlcatalog.errors import CatalogError, PluginWarning, reason
 from rlcatalog_cli.printing import print_list
 from rlcatalog_testing import isolated_catalog

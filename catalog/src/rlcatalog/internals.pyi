@@ -3,15 +3,14 @@ from .actions.lowering import carried as carried
 from .actions.masks import mask_entry as mask_entry, mask_steps as mask_steps
 from .catalog.default import look_here as look_here
 from .choice.env_wrappers import asked as asked
-from .choice.selection import Verdict as Verdict
-from .choice.showing import (
+from .choice.explanation import (
     Section as Section,
-    Sheet as Sheet,
-    Table as Table,
     explanation_notes as explanation_notes,
     explanation_title as explanation_title,
     sections as sections,
 )
+from .choice.render import Sheet as Sheet, Table as Table
+from .choice.selection import Verdict as Verdict
 from .config.keys import Key as Key
 from .frameworks.contract import Acting as Acting
 from .frameworks.ops import NUMPY_OPS as NUMPY_OPS

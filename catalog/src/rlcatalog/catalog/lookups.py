@@ -13,7 +13,7 @@ from rlcatalog.actions.masks import mask_steps, unused_masks
 from rlcatalog.choice import Pins, Resolution, model_stages
 from rlcatalog.choice.action_plan import NamedDistributions, plan_actions
 from rlcatalog.choice.in_process import in_process_model
-from rlcatalog.choice.unread import noting_found
+from rlcatalog.choice.slots import noting_found
 from rlcatalog.config import same
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.values import snapshot

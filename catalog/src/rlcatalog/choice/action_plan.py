@@ -14,7 +14,7 @@ from rlcatalog.plugins import ActionDistSpec, Component, Request
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
-    from rlcatalog.choice.pins import Pins
+    from rlcatalog.choice.resolution import Pins
     from rlcatalog.choice.slots import Slots
 
 

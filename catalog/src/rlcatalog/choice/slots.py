@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.in_process import in_process_preprocessor
 from rlcatalog.choice.selection import Choice, choose, repeat
-from rlcatalog.choice.unread import note_found
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations.unclaimed import Unclaimed
@@ -19,7 +20,29 @@ from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
-    from rlcatalog.choice.pins import Pins
+    from rlcatalog.choice.resolution import Pins
+
+#: The components that were found for parts of the observation, by models that hold others.
+_FOUND: ContextVar[list[Component] | None] = ContextVar("rlcatalog_found", default=None)
+
+
+@contextmanager
+def noting_found() -> Iterator[list[Component]]:
+    """Note, in the list it yields, every component that a model which holds others asks the catalog for."""
+    found: list[Component] = []
+    here = _FOUND.set(found)
+    try:
+        yield found
+    finally:
+        _FOUND.reset(here)
+
+
+def note_found(component: Component) -> None:
+    """Note a component that was found for a model that holds others."""
+    found = _FOUND.get()
+    if found is not None:
+        found.append(component)
+
 
 #: Slots of the model, from the inside out.
 MODEL_SLOTS = ("trunk", "memory", "head")

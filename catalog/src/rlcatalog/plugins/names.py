@@ -78,7 +78,7 @@ def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], 
 
 
 def losers(components: Sequence[Component]) -> list[tuple[Component, DuplicateNameError]]:
-    """Return the components that claim an entry of another's in a table of the process, each with why it is left out."""
+    """Return the components that claim another's entry in a table of the process, each with why it is left out."""
     claims: dict[tuple[str, str], list[Component]] = defaultdict(list)
     for c in components:
         for entry in c.declaration.entries:

@@ -1,96 +1,130 @@
-"""Tables for people, as text and as HTML: what a lookup chose, and what a policy is made of."""
+"""The explanation of a lookup: one structure of plain data, and what every medium shows of it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlcatalog.errors import one_line
+from rlcatalog import provided
+from rlcatalog.choice.render import ROWS, Sheet, Table
+from rlcatalog.choice.selection import Choice, Verdict
+from rlcatalog.errors import MissingExtraError, MissingPluginError
 
-#: The slots of an explanation, in the order of the data.
-SHOWN_SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
-#: Most rows of a table, and most characters of a cell and of a line beside the tables.
-_ROWS, _CELL, _LINE = 24, 120, 600
+if TYPE_CHECKING:
+    from rlcatalog.choice.resolution import Resolution
 
-#: Of cells, in HTML; a cell of an explanation may begin with spaces.
-_LEFT = "style='text-align:left;white-space:pre-wrap'"
+#: The slots of an explanation, in the order in which they are shown: name → slot.
+SHOWN_SLOTS = {
+    "preprocessor": "preprocessor", "filter": "filter", "model": "trunk", "memory": "memory", "head": "head",
+    "action_dist": "action_dist",
+}  # fmt: skip
 
 #: A line of a section: name, shape, and what else is known.
 Line = tuple[str, str, str]
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of text.
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """Why a lookup chose what it chose; printed as text, in notebooks as HTML.
 
     Attributes:
-        title: What it shows; empty where the sheet's title says it.
-        header: Names of its columns, or none.
-        rows: Its rows, a text for each column.
-        most: The most rows that are shown.
+        resolution: What it chose.
+        frozen: Of a frozen policy: that it acts faster, or why it does not.
+        env: Name of the environment that was asked about; empty where two spaces were given.
+        wrappers: What each installed environment wrapper said to it.
     """
 
-    title: str
-    header: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    most: int = _ROWS
+    resolution: Resolution
+    frozen: str | None = None
+    env: str = ""
+    wrappers: tuple[Verdict, ...] = ()
 
-    def short(self) -> list[tuple[str, ...]]:
-        """Return the rows as they are shown: on one line each, and so many that they can be read."""
-        kept = [
-            (*(one_line(cell, _CELL) for cell in cells), one_line(last, _LINE))
-            for *cells, last in self.rows[: self.most]
-        ]
-        if len(self.rows) > self.most:
-            more = f"... {len(self.rows) - self.most} more"
-            kept.append((more, *("" for _ in self.header[1:])))
-        return kept
+    def __repr__(self) -> str:
+        return self.text()
 
-    def lines(self) -> list[str]:
-        """Return it as lines of text."""
-        rows = [*([self.header] if self.header else []), *self.short()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        shown = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return ["", f"{self.title}:", *(f"  {line}" for line in shown)] if self.title else shown
+    def _repr_html_(self) -> str:
+        html = explanation_html(self.as_dict())
+        try:
+            return self.svg() + html
+        except (MissingExtraError, MissingPluginError):
+            return html
 
-    def html(self) -> str:
-        """Return it as HTML."""
-        caption = f"<caption {_LEFT}>{escape(self.title)}</caption>" if self.title else ""
-        head = "".join(f"<th {_LEFT}>{escape(cell)}</th>" for cell in self.header)
-        body = "".join(
-            "<tr>" + "".join(f"<td {_LEFT}>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.short()
-        )
-        return f"<table>{caption}{f'<thead><tr>{head}</tr></thead>' if head else ''}<tbody>{body}</tbody></table>"
+    def text(self, *, all: bool = False) -> str:
+        """Return it as text, which `rlcatalog explain` prints.
 
+        Args:
+            all: Also the parts that were not chosen, the config keys that are read, and long lists whole.
+        """
+        return explanation_sheet(self.as_dict(), all=all).text()
 
-@dataclass(frozen=True)
-class Sheet:
-    """What is shown of an object.
+    def svg(self) -> str:
+        """Return a picture of the same: the way from observation to action, who fills each slot, and who does not.
 
-    Attributes:
-        title: What it is.
-        facts: Name and text of each line above the tables.
-        tables: The tables; those without rows are left out.
-        notes: Name and text of each line below them.
-    """
+        Raises:
+            MissingPluginError: rlcatalog-cli, which draws it, is not installed.
+            MissingExtraError: drawsvg is not installed.
+        """
+        return provided.pipeline_svg(self.as_dict())
 
-    title: str
-    facts: Sequence[tuple[str, str]]
-    tables: Sequence[Table]
-    notes: Sequence[tuple[str, str]] = ()
+    def as_dict(self) -> dict[str, Any]:
+        """Return the explanation as plain data, the `--json` form."""
+        found, action = self.resolution, self.resolution.request.action
+        return {
+            "env": self.env or None,
+            "observation_space": found.request.obs.describe(),
+            "action_space": action.describe() if action is not None else None,
+            "framework": found.framework,
+            **{name: self._choice(found.choices[slot]) for name, slot in SHOWN_SLOTS.items()},
+            "action_parts": [
+                {"path": node.info.path, "space": node.info.describe(), **self._choice(node.choice)}
+                for child in found.actions.children
+                for node in child.walk()
+            ],
+            "unread": list(found.unread),
+            "action_mask": "obs" + "".join(f"[{step!r}]" for step in found.mask_steps) if found.mask_steps else None,
+            "model_sees_mask": found.shows_mask,
+            "unused_masks": list(found.unused_masks),
+            "plan": [
+                {"path": leaf.path, "kind": leaf.kind, "slice": [leaf.start, leaf.stop], "shape": list(leaf.shape)}
+                for leaf in found.preprocessor.leaves()
+            ],
+            "model_sees": [
+                {"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in found.model_views
+            ],
+            "shapes": [
+                {"stage": stage.name, "shape": list(stage.shape) if stage.shape is not None else None}
+                for stage in found.shapes
+            ],
+            "env_wrappers": [
+                {"name": part.name, "provider": part.provider, "applied": v.rank is not None, "reason": v.why}
+                for v in self.wrappers
+                if (part := v.component)
+            ],
+            **({} if self.frozen is None else {"frozen": self.frozen}),
+        }
 
-    def text(self) -> str:
-        """Return it as plain text."""
-        tables = [line for table in self.tables if table.rows for line in table.lines()]
-        return "\n".join([self.title, *_lines(self.facts), *tables, *_lines(self.notes)])
-
-    def html(self) -> str:
-        """Return it as HTML; what plugins wrote is escaped."""
-        tables = "".join(table.html() for table in self.tables if table.rows)
-        return f"<div><p><b>{escape(self.title)}</b></p>{_list(self.facts)}{tables}{_list(self.notes)}</div>"
+    def _choice(self, choice: Choice) -> dict[str, Any]:
+        component = choice.component
+        return {
+            "chosen": component.name if component else None,
+            "distribution": component.distribution if component else None,
+            "version": component.version if component else None,
+            "reason": choice.why,
+            "config_keys": self.resolution.config_keys(component) if component else [],
+            "candidates": [
+                {
+                    "name": part.name,
+                    "distribution": part.distribution,
+                    "version": part.version,
+                    "rank": v.rank.name if v.rank is not None else None,
+                    "reason": v.why,
+                }
+                for v in choice.verdicts
+                if (part := v.component)
+            ],
+        }
 
 
 @dataclass(frozen=True)
@@ -119,7 +153,7 @@ def explanation_title(found: Mapping[str, Any]) -> str:
     return ", ".join([*([found["env"]] if found["env"] else []), f"framework: {found['framework']}"])
 
 
-def sections(found: Mapping[str, Any], most: int = _ROWS) -> list[Section]:
+def sections(found: Mapping[str, Any], most: int = ROWS) -> list[Section]:
     """Return what is shown of an explanation, given as plain data.
 
     Args:
@@ -179,7 +213,7 @@ def explanation_sheet(found: Mapping[str, Any], *, all: bool = False) -> Sheet:
         found: The explanation, `Explanation.as_dict`.
         all: Also the parts that were not chosen, the config keys that are read, and long lists whole.
     """
-    shown = sections(found, sys.maxsize if all else _ROWS)
+    shown = sections(found, sys.maxsize if all else ROWS)
     rows = [row for section in shown for row in _rows(section, all)]
     notes = explanation_notes(found, with_keys=all)
     if not all:
@@ -263,14 +297,3 @@ def _space_shape(stage: Mapping[str, Any]) -> str:
 
 def _shape(shape: Sequence[Any] | None) -> str:
     return "known after build" if shape is None else f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
-
-
-def _lines(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    return [f"{name}: {one_line(text, _LINE)}" for name, text in pairs]
-
-
-def _list(pairs: Sequence[tuple[str, str]]) -> str:
-    if not pairs:
-        return ""
-    items = (f"<li>{escape(name)}: {escape(one_line(text, _LINE))}</li>" for name, text in pairs)
-    return f"<ul>{''.join(items)}</ul>"
