@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from rlcatalog.actions.lowering import LoweredActions
+from rlcatalog.actions.tensor_actions import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError
 from rlcatalog.plugins import public_index
 from rlcatalog.spaces import SpaceInfo

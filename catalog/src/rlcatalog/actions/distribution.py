@@ -263,7 +263,7 @@ def bind(cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Seque
     return BoundDistribution(cls, options) if options else cls
 
 
-def unbound(dist_class: Callable[..., Any]) -> tuple[Any, Mapping[str, Any]]:
+def unbind(dist_class: Callable[..., Any]) -> tuple[Any, Mapping[str, Any]]:
     """Return a distribution's class and the options bound to it."""
     if isinstance(dist_class, partial):
         return dist_class.func, dist_class.keywords

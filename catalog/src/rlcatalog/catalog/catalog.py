@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rlcatalog.catalog.building import make_preprocessor, model_parts
 from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution, warn_of
-from rlcatalog.catalog.registering import Registrations
+from rlcatalog.catalog.parts import make_preprocessor, model_parts
+from rlcatalog.catalog.registrations import Registrations
 from rlcatalog.choice import Explanation, Pins, Resolution
 from rlcatalog.choice.env_wrappers import check_wrapped, wrap
 from rlcatalog.choice.selection import Verdict
@@ -22,9 +22,9 @@ from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor
-from rlcatalog.observations.unclaimed import Unclaimed
+from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component, Request
-from rlcatalog.plugins.loading import refuse_while_loading
+from rlcatalog.plugins.loader import refuse_while_loading
 from rlcatalog.plugins.registry import PluginRecord
 from rlcatalog.spaces import SpaceInfo
 
@@ -282,7 +282,7 @@ class Catalog(Registrations):
         assert component is not None
         made = make_preprocessor(component, info, options, check, partial(self.child_preprocessor, pins=pins))
         made.component, made.made_by = component, self
-        made.is_watched = not component.is_listed
+        made.is_watched = not component.is_indexed
         if made.is_watched:
             made.examine()
         return made
@@ -346,7 +346,7 @@ class Catalog(Registrations):
         name: str = "default_model",
         interface: type | None = None,
         kwargs: Mapping[str, Any] | None = None,
-        unclaimed: Unclaimed | None = None,
+        unclaimed: TrunkObservation | None = None,
         action_dist: Callable[..., Any] | None = None,
     ) -> ModelV2:
         """Build a model from the components of its slots (see `rlcatalog.models.assemble`)."""

@@ -13,7 +13,7 @@ from rlcatalog.actions.masks import mask_steps, unused_masks
 from rlcatalog.choice import Pins, Resolution, model_stages
 from rlcatalog.choice.action_plan import NamedDistributions, plan_actions
 from rlcatalog.choice.in_process import in_process_model
-from rlcatalog.choice.slots import noting_found
+from rlcatalog.choice.slots import collect_trunks
 from rlcatalog.config import same
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.values import snapshot
@@ -76,7 +76,7 @@ def find_resolution(
         catalog.slots.env_wrappers(parsed.values), steps,
         unused_masks(whole, action, values["action_mask_key"]) if key is None else (),
     )  # fmt: skip
-    with noting_found() as inner:
+    with collect_trunks() as inner:
         _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
     found.beside.extend(inner)
     return found

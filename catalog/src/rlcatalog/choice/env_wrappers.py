@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlcatalog.choice.selection import Verdict, verdict
 from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.plugins import Component, Request
-from rlcatalog.plugins.component import blamed, call_target
+from rlcatalog.plugins.component import blame_part, call_target
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def wrap(
         if component.address in _applied(env):
             verdicts.append(Verdict(component, None, "is applied already"))
             continue
-        found = asked(component, env, config)
+        found = ask_wrapper(component, env, config)
         verdicts.append(found)
         if found.rank is None:
             continue
@@ -58,7 +58,7 @@ def wrap(
                 f"env_wrapper {component.name!r} ({component.provider}) must return an environment, found"
                 f" {shown(wrapped)}."
             )
-        with blamed(component, "result"):
+        with blame_part(component, "result"):
             spaces = wrapped.observation_space, wrapped.action_space
             if wrapped is not env:
                 setattr(wrapped, _MARK, component.address)
@@ -72,7 +72,7 @@ def wrap(
     return env, verdicts
 
 
-def asked(component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Verdict:
+def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Verdict:
     """Return what a wrapper says to an environment.
 
     Args:
@@ -100,7 +100,7 @@ def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any
     """
     for env in getattr(envs, "envs", ())[:1]:
         for component in components:
-            found = asked(component, env, config)
+            found = ask_wrapper(component, env, config)
             if found.rank is not None and component.address not in _applied(env):
                 raise ModelContractError(
                     f"The environments of {type(envs).__name__} lack the wrapper {component.name!r}"

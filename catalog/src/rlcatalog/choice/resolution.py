@@ -18,8 +18,8 @@ from rlcatalog.config.schema import ModelConfig
 from rlcatalog.models import output_plan
 from rlcatalog.observations import Preprocessor
 from rlcatalog.observations.filter import make_filter
-from rlcatalog.observations.restoring import model_views
-from rlcatalog.observations.unclaimed import Unclaimed
+from rlcatalog.observations.structure import model_views
+from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component, ModelSpec, Request, Stage
 from rlcatalog.plugins.registry import Registry
 
@@ -111,7 +111,7 @@ class Resolution:
     config_keys: Callable[[Component], list[str]]
     pins: Pins | None = None
     mask_key: str | None = None
-    unclaimed: Unclaimed | None = None
+    unclaimed: TrunkObservation | None = None
     beside: list[Component] = field(default_factory=list)
     mask_steps: tuple[str, ...] = ()
     unused_masks: tuple[str, ...] = ()
@@ -179,7 +179,7 @@ class Resolution:
         read, idle = READ_BY_KERNEL, {}
         if self.choices["memory"].component is not None:
             read, idle = read | READ_WITH_MEMORY, IDLE_WITH_MEMORY
-        elif not self.component("trunk").is_listed:  # it may have a state of its own
+        elif not self.component("trunk").is_indexed:  # it may have a state of its own
             read |= {"max_seq_len"}
         left = {key: "" for key in given if key not in read}
         for component in self._readers() if given else ():
@@ -225,7 +225,10 @@ class Resolution:
 
 
 def model_stages(
-    parts: Iterable[Component | None], request: Request, num_outputs: int | None, unclaimed: Unclaimed | None = None
+    parts: Iterable[Component | None],
+    request: Request,
+    num_outputs: int | None,
+    unclaimed: TrunkObservation | None = None,
 ) -> list[Stage]:
     """Return the stages of a model, from the inside out; a config that cannot be built is found here.
 

@@ -109,7 +109,7 @@ def _in_order(
             continue
         if c.in_process:
             program.append(c)
-        elif c.is_listed or c.distribution in prefer or _is_at_home(c, request):
+        elif c.is_indexed or c.distribution in prefer or _is_at_home(c, request):
             listed.append(c)
         else:
             others.append(c)
@@ -179,7 +179,7 @@ def _unasked(
             continue
         switch, key = c.switch, KEYS.get(slot)
         ways = [f"{switch}=True"] if switch else [f"{key}={c.address!r}"] if key else []
-        if c.is_strange and c.declaration.match is not None:
+        if c.is_third_party and c.declaration.match is not None:
             ways.append(f"RLCATALOG_PREFER_PLUGINS={c.distribution}")
         if switch and c.declaration.match is None:
             why = f"{switch} is not set"
@@ -189,7 +189,9 @@ def _unasked(
             why = "comes in by name or switch alone"
         else:
             why = f"not asked: {chosen.component.name!r} stands in front"
-        found.append(Verdict(c, None, f"{why}; to choose it: {' or '.join(ways)}" if ways and c.is_strange else why))
+        found.append(
+            Verdict(c, None, f"{why}; to choose it: {' or '.join(ways)}" if ways and c.is_third_party else why)
+        )
     return found
 
 

@@ -14,7 +14,7 @@ from rlcatalog.choice.in_process import in_process_preprocessor
 from rlcatalog.choice.selection import Choice, choose, repeat
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.frameworks import default_framework, framework_name
-from rlcatalog.observations.unclaimed import Unclaimed
+from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec, Request, public_index
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
@@ -27,7 +27,7 @@ _FOUND: ContextVar[list[Component] | None] = ContextVar("rlcatalog_found", defau
 
 
 @contextmanager
-def noting_found() -> Iterator[list[Component]]:
+def collect_trunks() -> Iterator[list[Component]]:
     """Note, in the list it yields, every component that a model which holds others asks the catalog for."""
     found: list[Component] = []
     here = _FOUND.set(found)
@@ -37,7 +37,7 @@ def noting_found() -> Iterator[list[Component]]:
         _FOUND.reset(here)
 
 
-def note_found(component: Component) -> None:
+def note_trunk(component: Component) -> None:
     """Note a component that was found for a model that holds others."""
     found = _FOUND.get()
     if found is not None:
@@ -69,7 +69,7 @@ class Slots:
         """Return the wrappers that are asked about an environment: the program's, the listed, and those switched on."""
         return [
             c for c in self._parts.get("env_wrapper", ())
-            if c.in_process or c.is_listed or c.distribution in self.prefer or c.declaration.is_on(config)  # type: ignore[attr-defined]
+            if c.in_process or c.is_indexed or c.distribution in self.prefer or c.declaration.is_on(config)  # type: ignore[attr-defined]
         ]  # fmt: skip
 
     def _refuse_failed(self, what: str, *entries: str) -> None:
@@ -146,7 +146,7 @@ class Slots:
 
     def model(
         self, request: Request, custom: Component | None, pins: Pins | None
-    ) -> tuple[dict[str, Choice], Unclaimed | None]:
+    ) -> tuple[dict[str, Choice], TrunkObservation | None]:
         """Choose the model's parts, the head first: it says what it leaves of the observation for the others."""
         choices = {"head": self._model_part("head", request, custom, pins)}
         unclaimed = unclaimed_by(choices["head"].component, request)
@@ -178,7 +178,7 @@ class Slots:
         if chosen.component is None:
             reasons = "; ".join(f"{v.component.name}: {v.why}" for v in chosen.verdicts) or "none installed"
             raise NoMatchError(f"{request.obs.path}: no installed model fits {request.obs.describe()} ({reasons}).")
-        note_found(chosen.component)
+        note_trunk(chosen.component)
         return chosen.component
 
     def named(self, kind: str, value: str | type | None, in_process: Callable[[Any], Component]) -> Component | None:
@@ -207,7 +207,7 @@ class Slots:
         return component.ask("size", request.action, request.config, *inner, returns=output_size)
 
 
-def unclaimed_by(head: Component | None, request: Request) -> Unclaimed | None:
+def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation | None:
     """Return what a head leaves of an observation, or None where that is all of it."""
     if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
         return None
@@ -222,7 +222,7 @@ def unclaimed_by(head: Component | None, request: Request) -> Unclaimed | None:
             f"{request.obs.path}: {head.name} reads parts of encoded observations, and it is not known how these were"
             " encoded: pass ModelCatalog.get_preprocessor_for_space(space).observation_space."
         )
-    return Unclaimed(request.preprocessor, claimed, head.name)
+    return TrunkObservation(request.preprocessor, claimed, head.name)
 
 
 def slot_of(component: Component) -> str:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.frameworks import frameworks
-from rlcatalog.models.constructing import ModelPart, check_class
-from rlcatalog.models.model import ModelV2, part_of, said_by
+from rlcatalog.models.construction import ModelPart, check_class
+from rlcatalog.models.model import ModelV2, name_method, part_of
 from rlcatalog.models.separate_value import SeparateValue
 from rlcatalog.models.views import ViewRequirement
-from rlcatalog.observations.unclaimed import Unclaimed
+from rlcatalog.observations.trunk_observation import TrunkObservation
 
 if TYPE_CHECKING:
     import gymnasium
@@ -29,7 +29,7 @@ def assemble(
     fresh_config: Callable[[], dict[str, Any]],
     name: str,
     interface: type | None = None,
-    unclaimed: Unclaimed | None = None,
+    unclaimed: TrunkObservation | None = None,
     action_dist: Callable[..., Any] | None = None,
 ) -> ModelV2:
     """Build a chain of parts, each holding the one before it as `trunk`.
@@ -114,7 +114,7 @@ def assemble(
     last = parts[-1].cls
     check_class(last)
     if interface is None or issubclass(last, interface):
-        return _told(parts, chain(num_outputs))
+        return _warn_of_left_out(parts, chain(num_outputs))
     base = frameworks()[last.framework_of_class].load("host")  # type: ignore[attr-defined]
 
     def build_inner(outputs: int | None) -> ModelV2:
@@ -123,10 +123,10 @@ def assemble(
 
     mixed = type(interface.__name__, (interface, base), {"build_inner": staticmethod(build_inner)})
     host = ModelPart(mixed).construct((obs_space, action_space, num_outputs, fresh_config(), name), {})
-    return _told(parts, host)
+    return _warn_of_left_out(parts, host)
 
 
-def _told(parts: list[ModelPart], model: ModelV2) -> ModelV2:
+def _warn_of_left_out(parts: list[ModelPart], model: ModelV2) -> ModelV2:
     """Return a model, and warn where a part of it was built without some of its keyword arguments."""
     for part in parts:
         if part.left_out:
@@ -172,9 +172,9 @@ def _check_carries(head: ModelV2, trunk: ModelV2) -> None:
     own, inner = (len(list(model.get_initial_state())) for model in (head, trunk))
     if own < inner:
         raise ModelContractError(
-            f"{said_by(head, 'get_initial_state')} returned {own} tensors, and its trunk {type(trunk).__name__} has a"
-            f" state of {inner}, which would be forgotten at each step. Return self.trunk.get_initial_state(), and the"
-            " trunk's new state from forward()."
+            f"{name_method(head, 'get_initial_state')} returned {own} tensors, and its trunk {type(trunk).__name__} has"
+            f" a state of {inner}, which would be forgotten at each step. Return self.trunk.get_initial_state(), and"
+            " the trunk's new state from forward()."
         )
 
 
@@ -188,7 +188,7 @@ def _check_same_width(both: SeparateValue, head: type) -> None:
         )
 
 
-def _check_no_past_observations(model: ModelV2, unclaimed: Unclaimed) -> None:
+def _check_no_past_observations(model: ModelV2, unclaimed: TrunkObservation) -> None:
     views = model.view_requirements.items()
     past = [name for name, view in views if name != "obs" and (view.data_col or name) in ("obs", "new_obs")]
     if past:
@@ -211,7 +211,7 @@ def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]
     return {**trunk.view_requirements, **outer.view_requirements}
 
 
-class Host(ModelV2):
+class ModelWrapper(ModelV2):
     """Holds a complete model in `self.inner` and behaves like it.
 
     An interface is a mixin that adds methods such as `get_q_values`. Its constructor calls this one and finds the

@@ -108,7 +108,7 @@ def _same_lengths(observations: list[Any], length: int) -> None:
         raise ValueError(f"{' and '.join(map(str, sorted(found))) or 'no'} entries instead of {length}")
 
 
-def copied(batch: T) -> T | None:
+def copy_batch(batch: T) -> T | None:
     """Return a batch that shares nothing with this one, or None where it cannot be copied."""
     try:
         return deepcopy(batch)
@@ -116,13 +116,13 @@ def copied(batch: T) -> T | None:
         return None
 
 
-def alike(a: Any, b: Any) -> bool:
+def is_unchanged(a: Any, b: Any) -> bool:
     """Whether a batch, or a part of it, is still what its copy is; where that cannot be seen, yes."""
     try:
         if isinstance(a, Mapping):
-            return a.keys() == b.keys() and all(alike(a[key], b[key]) for key in a)
+            return a.keys() == b.keys() and all(is_unchanged(a[key], b[key]) for key in a)
         if isinstance(a, tuple | list):
-            return len(a) == len(b) and all(map(alike, a, b))
+            return len(a) == len(b) and all(map(is_unchanged, a, b))
         if isinstance(a, np.ndarray):
             return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
         plain = type(a).__eq__ is object.__eq__  # type: ignore[comparison-overlap]  # a copy is never equal

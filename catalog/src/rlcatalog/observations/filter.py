@@ -9,9 +9,9 @@ import numpy as np
 
 from rlcatalog.errors import CatalogError, ModelContractError, raised_as, reason, shown
 from rlcatalog.observations.preprocessor import Preprocessor
-from rlcatalog.observations.unclaimed import Unclaimed
+from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component
-from rlcatalog.plugins.component import blamed, call_target
+from rlcatalog.plugins.component import blame_part, call_target
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import TensorOps
@@ -115,7 +115,7 @@ def make_filter(
     component: Component | None,
     preprocessor: Preprocessor,
     options: Mapping[str, Any],
-    unclaimed: Unclaimed | None = None,
+    unclaimed: TrunkObservation | None = None,
 ) -> Filter | None:
     """Make the filter that a component describes; None for an empty slot.
 
@@ -131,6 +131,6 @@ def make_filter(
     if not isinstance(made, Filter):
         raise component.fault(f"its target must make a rlcatalog.Filter, found {shown(made)}.")
     made.component, made._after = component, preprocessor
-    with blamed(component, "processed_space"):
+    with blame_part(component, "processed_space"):
         made.shape = tuple(made.processed_space(preprocessor).shape)
     return made

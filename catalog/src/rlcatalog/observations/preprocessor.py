@@ -20,8 +20,8 @@ from numpy import zeros
 
 from rlcatalog import provided
 from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, reason, shown
-from rlcatalog.observations.batches import alike, copied, first_size, rows, stack, summary
-from rlcatalog.observations.watching import Watch
+from rlcatalog.observations.batches import copy_batch, first_size, is_unchanged, rows, stack, summary
+from rlcatalog.observations.watch import Watch
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class Preprocessor:
             if closely:
                 if self._unchecked:
                     self._check_rows(batch)
-                before = copied(batch)
+                before = copy_batch(batch)
             out = zeros((first_size(self.info, batch), self.size), _FLOAT32)
             self._write_batch(batch, out)
         except CatalogError:
@@ -367,7 +367,7 @@ class Preprocessor:
         """Raise where a batch was encoded beyond the bounds, or was itself changed."""
         if self._unchecked:
             self._watch.check_bounds(out)
-        if not alike(before, batch):
+        if not is_unchanged(before, batch):
             who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
             raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
         self._harmless = True

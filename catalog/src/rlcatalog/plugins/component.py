@@ -67,14 +67,14 @@ class Component:
         return {**vars(self), "_targets": {}}
 
     @cached_property
-    def is_listed(self) -> bool:
+    def is_indexed(self) -> bool:
         """Whether it is the one that the public index has under its name."""
         return not self.in_process and public_index.provider_of(self.kind, self.name) == self.distribution
 
     @cached_property
-    def is_strange(self) -> bool:
+    def is_third_party(self) -> bool:
         """Whether it is a plugin's that the public index does not list."""
-        return not (self.in_process or self.is_listed)
+        return not (self.in_process or self.is_indexed)
 
     @property
     def undeclared(self) -> bool:
@@ -182,12 +182,12 @@ def call_target(component: Component, framework: str, *arguments: Any, **options
         PartError: It raised anything else.
     """
     target = component.load(framework)
-    with blamed(component):
+    with blame_part(component):
         return target(*arguments, **options)
 
 
 @contextmanager
-def blamed(component: Component, what: str = "") -> Iterator[None]:
+def blame_part(component: Component, what: str = "") -> Iterator[None]:
     """Run a part's code under its name.
 
     Args:

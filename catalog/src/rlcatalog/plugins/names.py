@@ -77,7 +77,7 @@ def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], 
     return dict(renamed), homeless
 
 
-def losers(components: Sequence[Component]) -> list[tuple[Component, DuplicateNameError]]:
+def find_losers(components: Sequence[Component]) -> list[tuple[Component, DuplicateNameError]]:
     """Return the components that claim another's entry in a table of the process, each with why it is left out."""
     claims: dict[tuple[str, str], list[Component]] = defaultdict(list)
     for c in components:

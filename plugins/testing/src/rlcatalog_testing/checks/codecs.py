@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rlcatalog.errors import CatalogError, ObservationError
-from rlcatalog.internals import Watch, alike as same
+from rlcatalog.internals import Watch, is_unchanged as same
 from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins import Request
 from rlcatalog_testing.contract import NotApplicable, Part, check, require

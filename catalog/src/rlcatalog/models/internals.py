@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from rlcatalog.frameworks.ops import Tensor
     from rlcatalog.models.model import ModelV2
     from rlcatalog.observations import Preprocessor
-    from rlcatalog.observations.unclaimed import Unclaimed
+    from rlcatalog.observations.trunk_observation import TrunkObservation
 
 
-class Inside:
+class ModelInternals:
     """The kernel's state of one model; a framework's own class of it says how that framework runs a model.
 
     It is no attribute of `ModelV2` but an object behind one, so that no name of a user's collides with it. Methods take
@@ -51,7 +51,7 @@ class Inside:
         self.last_output: Any = None
         self.held: dict[str, ModelV2] = {}
         self.part = ""
-        self.unclaimed: Unclaimed | None = None
+        self.unclaimed: TrunkObservation | None = None
         self.asked: set[str] = set()
         self.timed: tuple[Any, Any] | None = None
 
@@ -133,7 +133,7 @@ class _Padding(Protocol):
 
 def is_model(value: Any) -> bool:
     """Whether a value is a model whose base was initialised."""
-    return isinstance(getattr(value, "_rlcatalog", None), Inside)
+    return isinstance(getattr(value, "_rlcatalog", None), ModelInternals)
 
 
 def real_rows(model: ModelV2, inputs: dict[str, Any], padding: _Padding) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def real_rows(model: ModelV2, inputs: dict[str, Any], padding: _Padding) -> dict
     return found
 
 
-def held_by(model: ModelV2, name: str) -> Any:
+def get_submodel(model: ModelV2, name: str) -> Any:
     """Return what a model holds as `trunk` or `value_trunk`, by attribute or as the catalog has noted; or None."""
     own = getattr(model, name, None)
     return own if is_model(own) else model._rlcatalog.held.get(name)

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.models.inside import models_inside
+from rlcatalog.models.internals import models_inside
 
 if TYPE_CHECKING:
     from rlcatalog.models.model import ModelV2

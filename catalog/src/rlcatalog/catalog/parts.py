@@ -70,7 +70,7 @@ def model_parts(
         custom = config.fresh()["custom_model_config"] if config.values["custom_model"] is not None else {}
         own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
         cls = component.load(framework)
-        if component.is_strange and getattr(cls, "framework_of_class", None) != framework:
+        if component.is_third_party and getattr(cls, "framework_of_class", None) != framework:
             raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
         parts.append(ModelPart(cls, slot, own, component))
     return parts

@@ -25,7 +25,7 @@ from rlcatalog.errors import (
     shown,
 )
 from rlcatalog.plugins import hookspecs, public_index
-from rlcatalog.plugins.assigning import assign
+from rlcatalog.plugins.assignment import assign
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import (
     Candidate,

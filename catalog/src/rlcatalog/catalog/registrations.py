@@ -25,7 +25,7 @@ from rlcatalog.errors import DuplicateNameError
 from rlcatalog.plugins import Component
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import normalize, scan
-from rlcatalog.plugins.loading import load_plugins
+from rlcatalog.plugins.loader import load_plugins
 from rlcatalog.plugins.registry import PluginRecord, Registry
 from rlcatalog.reporting import tell
 

@@ -49,13 +49,13 @@ class LoweredActions:
 
     def typed(self, values: Tensor) -> Any:
         """Return values in the space's dtype."""
-        return self.ops.as_type(values, carried(self.codec.info.dtype or "float32"))
+        return self.ops.as_type(values, exported_dtype(self.codec.info.dtype or "float32"))
 
     def constant(self, value: float | np.ndarray[Any, Any], like: Tensor) -> Any:
         """Return an array as a tensor."""
         return self.ops.tensor(np.array(value), like)  # a copy: bounds of spaces are read-only
 
 
-def carried(dtype: str) -> str:
+def exported_dtype(dtype: str) -> str:
     """Return the dtype in which numbers of another travel through an exported policy."""
     return {"uint16": "int64", "uint32": "int64", "uint64": "int64"}.get(dtype, dtype)

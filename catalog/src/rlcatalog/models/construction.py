@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, nearest, raised_as
-from rlcatalog.models.inside import is_model
+from rlcatalog.models.internals import is_model
 from rlcatalog.models.model import ModelV2
 from rlcatalog.plugins import Component
 
@@ -60,7 +60,7 @@ class ModelPart:
         accepted, takes_any = _keywords(cls)
         for name in [name for name in kwargs if not takes_any and name not in accepted]:
             self._leave(kwargs, name)
-        with nullcontext() if chosen is None or not chosen.is_strange else self._blaming(chosen):
+        with nullcontext() if chosen is None or not chosen.is_third_party else self._blaming(chosen):
             while True:
                 try:
                     model = cls(*standard, **kwargs, **held)

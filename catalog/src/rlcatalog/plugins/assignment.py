@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from rlcatalog.errors import CatalogError, DuplicateNameError
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
-from rlcatalog.plugins.names import losers, may_claim
+from rlcatalog.plugins.names import find_losers, may_claim
 from rlcatalog.plugins.registry import PluginRecord, Registry, check_frameworks, unknown_key
 
 
@@ -66,7 +66,7 @@ class _Parts:
 
     def enter(self) -> None:
         """Enter what goes into tables of the process: parts of any plugin may be written in a framework of another."""
-        for component, error in losers(self.left()):
+        for component, error in find_losers(self.left()):
             self.lose(component, error)
         for component in self.left():
             try:

@@ -15,7 +15,7 @@ class _NoLayout(Exception):
     """The structure has a part that is no row of numbers, or its codec does not encode part by part."""
 
 
-def laid_out(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> Any:
+def flatten_structured(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> Any:
     """Return observations of a Dict or Tuple as `[B, size]`; integers of Discrete and MultiDiscrete as one-hots.
 
     Args:

@@ -11,14 +11,14 @@ import numpy as np
 from rlcatalog.errors import ConfigError, NotServedError, UnsupportedSpaceError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations.preprocessor import Preprocessor
-from rlcatalog.observations.restoring import is_structure
+from rlcatalog.observations.structure import is_structure
 from rlcatalog.plugins import Request
 
 if TYPE_CHECKING:
     import gymnasium
 
 
-class Unclaimed:
+class TrunkObservation:
     """The entries of a Dict observation that a head has not claimed. A single one is seen as itself, not as a Dict.
 
     Args:
