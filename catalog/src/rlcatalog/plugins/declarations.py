@@ -7,7 +7,7 @@ as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` is imported at its first use.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from types import MappingProxyType
@@ -98,8 +98,9 @@ class Declaration:
     targets_allowed: ClassVar[frozenset[str] | None] = None
     #: Whether targets are classes that users name, which `rlcatalog_torch` and its like show.
     shows_classes: ClassVar[bool] = True
-    #: The fields that hold functions.
+    #: The fields that hold functions, and those that hold tuples of text.
     functions: ClassVar[tuple[str, ...]] = ("match", "ignores")
+    tuples: ClassVar[tuple[str, ...]] = ("reads",)
 
     name: str
     targets: Mapping[str, str]
@@ -112,33 +113,47 @@ class Declaration:
     examples: str | None = None
 
     def __post_init__(self) -> None:
-        where = f"{type(self).__name__}({shown(self.name)})"
+        for problem in self.problems():
+            raise DeclarationError(f"{type(self).__name__}({shown(self.name)}): {problem}.")
+
+    def problems(self) -> Iterator[str]:
+        """Yield what is wrong with its fields, and bring them into their form."""
         if type(self.name) is not str or not _NAME.match(self.name):
-            raise DeclarationError(f"{where}: name must be a word of letters, digits, '_', '-' and '.'.")
+            yield "name must be a word of letters, digits, '_', '-' and '.'"
         if not isinstance(self.targets, Mapping) or not self.targets:
-            raise DeclarationError(f"{where}: targets must map a framework to 'package.module:Class'.")
+            yield "targets must map a framework to 'package.module:Class'"
         object.__setattr__(self, "targets", MappingProxyType(dict(self.targets)))
         for framework, target in self.targets.items():
             if type(framework) is not str:
-                raise DeclarationError(f"{where}: a framework is called by text, found {shown(framework)} in targets.")
+                yield f"a framework is called by text, found {shown(framework)} in targets"
             if self.targets_allowed is not None and framework not in self.targets_allowed:
-                raise DeclarationError(
-                    f"{where}: unknown framework {shown(framework)} in targets; known: {sorted(self.targets_allowed)}."
-                )
+                yield f"unknown framework {shown(framework)} in targets; known: {sorted(self.targets_allowed)}"
             if type(target) is not str or not _TARGET.match(target):
-                raise DeclarationError(f"{where}: target {shown(target)} must be a string 'package.module:Class'.")
+                yield f"target {shown(target)} must be a string 'package.module:Class'"
         if type(self.summary) is not str:
-            raise DeclarationError(f"{where}: summary must be one line of text, found {shown(self.summary)}.")
+            yield f"summary must be one line of text, found {shown(self.summary)}"
         for field in ("config", "examples"):
             path = getattr(self, field)
             if path is not None and not (type(path) is str and _TARGET.match(path)):
-                raise DeclarationError(f"{where}: {field} must be a string 'package.module:Name', found {shown(path)}.")
-        self._check_names("reads", where)
+                yield f"{field} must be a string 'package.module:Name', found {shown(path)}"
+        for field in self.tuples:
+            names = getattr(self, field)
+            if not isinstance(names, tuple) or not all(type(name) is str for name in names):
+                yield f"{field} must be a tuple of text, found {shown(names)}"
         for field in self.functions:
             function = getattr(self, field)
             if function is not None and not callable(function):
-                raise DeclarationError(f"{where}: {field} must be a function, found {shown(function)}.")
-        self._check_extended(where)
+                yield f"{field} must be a function, found {shown(function)}"
+        if self.extends is not None:
+            if not (type(self.extends) is str and _ADDRESS.match(self.extends)):
+                yield f"extends must be 'distribution/name', found {shown(self.extends)}"
+            distribution, _, name = self.extends.partition("/")
+            object.__setattr__(self, "extends", f"{normalize(distribution)}/{name}")
+            if name != self.name:
+                yield (
+                    f"an extension has the name of what it extends; found extends={self.extends!r}."
+                    f" Name this component {name!r}"
+                )
 
     @property
     def served(self) -> tuple[str, ...]:
@@ -164,24 +179,6 @@ class Declaration:
 
     def leave(self) -> None:
         """Take it out again."""
-
-    def _check_names(self, field: str, where: str) -> None:
-        names = getattr(self, field)
-        if not isinstance(names, tuple) or not all(type(name) is str for name in names):
-            raise DeclarationError(f"{where}: {field} must be a tuple of text, found {shown(names)}.")
-
-    def _check_extended(self, where: str) -> None:
-        if self.extends is None:
-            return
-        if not (type(self.extends) is str and _ADDRESS.match(self.extends)):
-            raise DeclarationError(f"{where}: extends must be 'distribution/name', found {shown(self.extends)}.")
-        distribution, _, name = self.extends.partition("/")
-        object.__setattr__(self, "extends", f"{normalize(distribution)}/{name}")
-        if name != self.name:
-            raise DeclarationError(
-                f"{where}: an extension has the name of what it extends; found extends={self.extends!r}."
-                f" Name this component {name!r}."
-            )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Declaration:
         return self  # frozen; and its targets' view cannot be copied
@@ -211,13 +208,10 @@ class PartSpec(Declaration):
 
     switch: str | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if self.switch is not None and (type(self.switch) is not str or not self.switch):
-            raise DeclarationError(
-                f"{type(self).__name__}({self.name!r}): switch must be the name of a config key, found"
-                f" {shown(self.switch)}."
-            )
+            yield f"switch must be the name of a config key, found {shown(self.switch)}"
 
     @property
     def named_keys(self) -> tuple[str, ...]:
@@ -250,11 +244,9 @@ class _SpaceSpec(PartSpec):
             those only, and without a `match` it fits them all. Empty: `match` is asked about every space.
     """
 
-    kinds: tuple[str, ...] = ()
+    tuples = ("reads", "kinds")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_names("kinds", f"{type(self).__name__}({self.name!r})")
+    kinds: tuple[str, ...] = ()
 
     def judge(self, request: Request) -> Match | NoMatch:
         if self.kinds:
@@ -311,12 +303,10 @@ class ModelSpec(PartSpec):
     describe: Callable[[Request], Sequence[Stage]] | None = None
     pinned_keys: Callable[[Request], Mapping[str, Any]] | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if type(self.slot) is not str or self.slot not in ("trunk", "memory", "head"):
-            raise DeclarationError(
-                f"ModelSpec({self.name!r}): slot must be trunk, memory or head, found {shown(self.slot)}."
-            )
+            yield f"slot must be trunk, memory or head, found {shown(self.slot)}"
 
 
 @dataclass(frozen=True)
@@ -338,12 +328,10 @@ class ActionDistSpec(_SpaceSpec):
     wraps_default: bool = False
     size: Callable[..., int] | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if not callable(self.size) and not (self.size is None and (self.composite or self.extends)):
-            raise DeclarationError(
-                f"ActionDistSpec({self.name!r}): size must be a function of the action SpaceInfo and the config."
-            )
+            yield "size must be a function of the action SpaceInfo and the config"
 
 
 @dataclass(frozen=True)
@@ -393,10 +381,9 @@ class ExporterSpec(Declaration):
         found = frameworks().get(framework)
         return None if found is None else found.target(f"export-{self.name}")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        where = f"ExporterSpec({self.name!r})"
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if "runner" not in self.targets:
-            raise DeclarationError(f"{where}: targets must have 'runner', which runs what was exported.")
+            yield "targets must have 'runner', which runs what was exported"
         if type(self.suffix) is not str or (self.suffix and not _SUFFIX.match(self.suffix)):
-            raise DeclarationError(f"{where}: suffix must be text such as '.onnx', found {shown(self.suffix)}.")
+            yield f"suffix must be text such as '.onnx', found {shown(self.suffix)}"

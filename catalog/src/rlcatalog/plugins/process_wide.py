@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlcatalog.errors import DeclarationError, nearest
+from rlcatalog.errors import nearest
 from rlcatalog.frameworks.table import Framework, add_framework, extend_framework, forget_framework
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.spaces.action_codecs import add_action_codec, forget_action_codec
@@ -27,12 +28,12 @@ class ActionCodecSpec(Declaration):
 
     kinds: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if not isinstance(self.kinds, tuple) or not self.kinds or not all(isinstance(k, str) for k in self.kinds):
-            raise DeclarationError(
-                f"ActionCodecSpec({self.name!r}): kinds must be a tuple of names of space classes, such as"
-                f" ('package.module.Class',), found {self.kinds!r}."
+            yield (
+                "kinds must be a tuple of names of space classes, such as ('package.module.Class',), found"
+                f" {self.kinds!r}"
             )
 
     @property
@@ -79,22 +80,21 @@ class FrameworkSpec(Declaration):
     module: str = ""
     aliases: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if self.extends is not None:
             return
-        where = f"FrameworkSpec({self.name!r})"
         if not isinstance(self.module, str) or not self.module.isidentifier():
-            raise DeclarationError(f"{where}: module must be the name of a top-level module, found {self.module!r}.")
+            yield f"module must be the name of a top-level module, found {self.module!r}"
         if unknown := sorted(set(self.targets) - _TARGETS):
-            raise DeclarationError(
-                f"{where}: unknown target {unknown[0]!r}.{nearest(unknown[0], _TARGETS)} Known: {sorted(_TARGETS)}."
-                " Add others with a second FrameworkSpec that extends this one."
+            yield (
+                f"unknown target {unknown[0]!r}.{nearest(unknown[0], _TARGETS)} Known: {sorted(_TARGETS)}."
+                " Add others with a second FrameworkSpec that extends this one"
             )
         if missing := {"backend", "ops"} - set(self.targets):
-            raise DeclarationError(f"{where}: targets must have {' and '.join(map(repr, sorted(missing)))}.")
+            yield f"targets must have {' and '.join(map(repr, sorted(missing)))}"
         if not isinstance(self.aliases, tuple) or not all(isinstance(alias, str) for alias in self.aliases):
-            raise DeclarationError(f"{where}: aliases must be a tuple of text, found {self.aliases!r}.")
+            yield f"aliases must be a tuple of text, found {self.aliases!r}"
 
     def framework(self) -> Framework:
         """Return the entry for the table of frameworks."""
