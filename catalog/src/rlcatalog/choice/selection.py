@@ -150,22 +150,22 @@ def _is_at_home(component: Component, request: Request) -> bool:
 
 def _named(slot: str, component: Component, candidates: Iterable[Component], request: Request) -> Choice:
     """Return the choice of the part that the config names; its match is asked for its rank alone."""
-    found = Verdict(component, verdict(component, request).rank, "named in the config")
-    return Choice(slot, component, found.why, (found, *_unasked(slot, found, candidates, [found])))
+    chosen = Verdict(component, verdict(component, request).rank, "named in the config")
+    return Choice(slot, component, chosen.why, (chosen, *_unasked(slot, chosen, candidates, [chosen])))
 
 
 def _switched_on(slot: str, on: Sequence[Component], candidates: Sequence[Component], request: Request) -> Choice:
     """Return the choice of the part whose switch is on."""
     if len(on) > 1:
         raise _two_switches(slot, on)
-    found = verdict(on[0], request)
-    if found.rank is None:
+    chosen = verdict(on[0], request)
+    if chosen.rank is None:
         switch = str(on[0].switch)
         raise NoMatchError(
             f"{slot}: {switch}={shown(request.config.get(switch))} asks for {on[0].name!r} ({on[0].provider}), which"
-            f" does not fit: {found.why}. Leave {switch} out of the config."
+            f" does not fit: {chosen.why}. Leave {switch} out of the config."
         )
-    return Choice(slot, on[0], found.why, (found, *_unasked(slot, found, candidates, [found])))
+    return Choice(slot, on[0], chosen.why, (chosen, *_unasked(slot, chosen, candidates, [chosen])))
 
 
 def _unasked(

@@ -64,15 +64,9 @@ class ViewRequirement:
         space = provided.space_to_json(self.space)
         if space is None:
             raise ModelContractError(f"the view's space {self.space} has no form in JSON.")
-        return {
-            "data_col": self.data_col,
-            "space": space,
-            "shift": self.shift if isinstance(self.shift, str) else np.asarray(self.shift).tolist(),
-            "index": self.index,
-            "batch_repeat_value": self.batch_repeat_value,
-            "used_for_compute_actions": self.used_for_compute_actions,
-            "used_for_training": self.used_for_training,
-        }
+        shift = self.shift if isinstance(self.shift, str) else np.asarray(self.shift).tolist()
+        others = {name: value for name, value in vars(self).items() if name != "shift_arr"}
+        return {**others, "space": space, "shift": shift}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ViewRequirement:
