@@ -209,8 +209,8 @@ class FailedRunsError(CatalogError, RuntimeError):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `" Did you mean 'x'?"` for the known name nearest to `name`, or an empty string."""
-    found = difflib.get_close_matches(name[:_LONGEST], list(known), n=1, cutoff=0.6)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    matches = difflib.get_close_matches(name[:_LONGEST], list(known), n=1, cutoff=0.6)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
 # --- what others wrote, in a message -------------------------------------------------------------------------------

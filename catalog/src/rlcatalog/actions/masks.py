@@ -67,10 +67,10 @@ class ActionMasks:
         if self.key is None:
             return None
         try:
-            found = [self._in(one) for one in obs] if isinstance(obs, list) else self._in(obs)
+            masks = [self._in(one) for one in obs] if isinstance(obs, list) else self._in(obs)
         except (KeyError, TypeError, IndexError) as error:
             raise ObservationError(f"obs: expected a dict with the action mask under {self.key!r}.") from error
-        return self.matrix(found, idle=idle)
+        return self.matrix(masks, idle=idle)
 
     def _in(self, obs: Any) -> Any:
         for step in self.steps:
@@ -129,12 +129,12 @@ def mask_steps(obs: SpaceInfo, key: str) -> tuple[str, ...]:
 
 def mask_entry(obs: SpaceInfo, key: str) -> SpaceInfo | None:
     """Return what stands in an observation space under a key, or a path of keys; None where nothing does."""
-    found = obs
+    entry = obs
     for step in mask_steps(obs, key):
-        if found.kind != "dict" or step not in found.keys:
+        if entry.kind != "dict" or step not in entry.keys:
             return None
-        found = found.children[found.keys.index(step)]
-    return found
+        entry = entry.children[entry.keys.index(step)]
+    return entry
 
 
 def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:

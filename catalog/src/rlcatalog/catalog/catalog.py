@@ -125,7 +125,9 @@ class Catalog(Registrations):
                 them, and not again where the answer comes from memory.
             UnusedMaskWarning: An entry of the observation is named as an action mask is, and is not used as one.
         """
-        return self.make(lambda found: found, obs_space, action_space, config, framework, pins=pins, defaults=defaults)
+        return self.make(
+            lambda resolution: resolution, obs_space, action_space, config, framework, pins=pins, defaults=defaults
+        )
 
     def explain(
         self,
@@ -307,11 +309,11 @@ class Catalog(Registrations):
             UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
         """
         what, asked = ("action_dist", framework), (config, dist_type)
-        found: tuple[Any, int] | None = self._cache.get(what, (action_space,), asked)
-        if found is None:
-            found = find_action_dist(self, action_space, config, dist_type, framework)
-            self._cache.put(what, (action_space,), asked, found)
-        return found
+        dist_and_size: tuple[Any, int] | None = self._cache.get(what, (action_space,), asked)
+        if dist_and_size is None:
+            dist_and_size = find_action_dist(self, action_space, config, dist_type, framework)
+            self._cache.put(what, (action_space,), asked, dist_and_size)
+        return dist_and_size
 
     def model_v2(
         self,

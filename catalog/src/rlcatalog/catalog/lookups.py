@@ -71,15 +71,15 @@ def find_resolution(
     request = replace(request, num_outputs=actions.size)
     parts, unclaimed = slots.model(request, custom_model, pins)
     keys_of = partial(catalog.config_keys, framework=framework)
-    found = Resolution(
+    resolution = Resolution(
         request, parsed, framework, choices | parts, preprocessor, actions, keys_of, pins, key, unclaimed,
         catalog.slots.env_wrappers(parsed.values), steps,
         unused_masks(whole, action, values["action_mask_key"]) if key is None else (),
     )  # fmt: skip
     with collect_trunks() as inner:
-        _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
-    found.beside.extend(inner)
-    return found
+        _ = resolution.shapes  # a config that contradicts the shapes is found before a framework is imported
+    resolution.beside.extend(inner)
+    return resolution
 
 
 def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
@@ -89,8 +89,8 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
     """
     if type(preprocessor).observation_space is Preprocessor.observation_space:
         return preprocessor
-    found = preprocessor_of(preprocessor.observation_space)
-    return found if found is not None and found.shape == preprocessor.shape else preprocessor
+    other = preprocessor_of(preprocessor.observation_space)
+    return other if other is not None and other.shape == preprocessor.shape else preprocessor
 
 
 def warn_of(catalog: Catalog, resolution: Resolution) -> None:
@@ -101,11 +101,11 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
         _warn_of_unused_masks(resolution)
 
 
-def _warn_of_unread(catalog: Catalog, found: Resolution) -> None:
+def _warn_of_unread(catalog: Catalog, resolution: Resolution) -> None:
     """Warn, once for all of them, of the keys that nothing reads."""
     parts = catalog.components()
     notes = {}
-    for key, condition in found.unread.items():
+    for key, condition in resolution.unread.items():
         readers = dict.fromkeys(c.name for c in parts if key in catalog.config_keys(c))
         notes[key] = f"read with {condition}" if condition else f"read by {' and '.join(readers)}" if readers else ""
     keys = ", ".join(f"{key} ({note})" if note else key for key, note in notes.items())
@@ -116,16 +116,16 @@ def _warn_of_unread(catalog: Catalog, found: Resolution) -> None:
     )
 
 
-def _warn_of_unused_masks(found: Resolution) -> None:
+def _warn_of_unused_masks(resolution: Resolution) -> None:
     """Warn of entries of the observation that are named as an action mask is, and are none."""
-    key, action = found.config.values["action_mask_key"], found.request.action
+    key, action = resolution.config.values["action_mask_key"], resolution.request.action
     assert action is not None
     way = f"If it is one, write the path of its Dicts into the model config: action_mask_key='part.{key}'."
     if not ActionMasks(action).size:
         way = f"{action.describe()} has no values that a mask could forbid."
     warn_caller(
-        f"{' and '.join(found.unused_masks)} is named as an action mask and not used as one: the model sees it as a"
-        f" feature. {way} If it is none, set action_mask_key to another name.",
+        f"{' and '.join(resolution.unused_masks)} is named as an action mask and not used as one: the model sees it as"
+        f" a feature. {way} If it is none, set action_mask_key to another name.",
         UnusedMaskWarning,
     )
 
@@ -182,8 +182,8 @@ def find_model_parts(
         original, action, values.read_only(), framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
         catalog=catalog, mask_key=mask_key(original, action, values["action_mask_key"]),
     )  # fmt: skip
-    found, unclaimed = slots.model(request, custom, None)
-    choices = {slot: choice.component for slot, choice in found.items()}
+    slot_choices, unclaimed = slots.model(request, custom, None)
+    choices = {slot: choice.component for slot, choice in slot_choices.items()}
     model_stages(choices.values(), request, num_outputs, unclaimed)
     action_dist = catalog.action_dist(action_space, config, framework=framework)[0] if choices["head"] else None
     return {
@@ -211,9 +211,9 @@ class LookupCache:
             spaces: The spaces; the same objects, for comparing two spaces takes longer than most lookups.
             config: The config, as the caller gave it; equal in values and types.
         """
-        for known, found, _ in self._entries.get((*what, *map(id, spaces)), ()):
+        for known, result, _ in self._entries.get((*what, *map(id, spaces)), ()):
             if same(known, config):
-                return found
+                return result
         return None
 
     def put(
@@ -221,7 +221,7 @@ class LookupCache:
         what: tuple[Any, ...],
         spaces: tuple[Any, ...],
         config: Config,
-        found: Resolution | tuple[Any, ...] | dict[str, Any],
+        result: Resolution | tuple[Any, ...] | dict[str, Any],
     ) -> None:
         """Remember what a lookup found; see `get`."""
         known = snapshot(config)
@@ -230,7 +230,7 @@ class LookupCache:
                 self.clear()
             self._count += 1
             # The spaces stand in the entry: their ids stay theirs as long as it is remembered.
-            self._entries.setdefault((*what, *map(id, spaces)), []).append((known, found, spaces))
+            self._entries.setdefault((*what, *map(id, spaces)), []).append((known, result, spaces))
 
     def clear(self) -> None:
         """Forget everything."""

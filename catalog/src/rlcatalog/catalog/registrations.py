@@ -260,12 +260,12 @@ def _restored(
     registered: Sequence[tuple[Component, type | None]],
 ) -> Any:
     with _RESTORING:
-        found = _ALIVE.get(name)
-        if found is None:
-            found = cls(entry_points, environ=environ, prefer=prefer)
-            _NAMES[found], _ALIVE[name] = name, found
-        there = {(c.kind, c.name) for c in found.registry if c.in_process}
+        catalog = _ALIVE.get(name)
+        if catalog is None:
+            catalog = cls(entry_points, environ=environ, prefer=prefer)
+            _NAMES[catalog], _ALIVE[name] = name, catalog
+        there = {(c.kind, c.name) for c in catalog.registry if c.in_process}
         for component, struct in registered:  # which may be more than came with an earlier pickle
             if (component.kind, component.name) not in there:
-                found.register(component, config=struct)
-    return found
+                catalog.register(component, config=struct)
+    return catalog

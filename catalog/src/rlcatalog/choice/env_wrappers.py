@@ -48,9 +48,9 @@ def wrap(
         if component.address in _applied(env):
             verdicts.append(Verdict(component, None, "is applied already"))
             continue
-        found = ask_wrapper(component, env, config)
-        verdicts.append(found)
-        if found.rank is None:
+        answer = ask_wrapper(component, env, config)
+        verdicts.append(answer)
+        if answer.rank is None:
             continue
         wrapped = call_target(component, "numpy", env, config)
         if not isinstance(wrapped, gymnasium.Env):
@@ -85,11 +85,11 @@ def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapp
 
 
 def _applied(env: gymnasium.Env[Any, Any] | None) -> set[str | None]:
-    found = set()
+    addresses = set()
     while env is not None:
-        found.add(vars(env).get(_MARK))
+        addresses.add(vars(env).get(_MARK))
         env = vars(env).get("env")
-    return found
+    return addresses
 
 
 def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]) -> None:
@@ -100,10 +100,10 @@ def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any
     """
     for env in getattr(envs, "envs", ())[:1]:
         for component in components:
-            found = ask_wrapper(component, env, config)
-            if found.rank is not None and component.address not in _applied(env):
+            answer = ask_wrapper(component, env, config)
+            if answer.rank is not None and component.address not in _applied(env):
                 raise ModelContractError(
                     f"The environments of {type(envs).__name__} lack the wrapper {component.name!r}"
-                    f" ({component.provider}: {found.why}). Wrap them when they are made:"
+                    f" ({component.provider}: {answer.why}). Wrap them when they are made:"
                     " gymnasium.make_vec(id, wrappers=[lambda env: rlcatalog.wrap_env(env, config)])."
                 )

@@ -70,32 +70,34 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, the `--json` form."""
-        found, action = self.resolution, self.resolution.request.action
+        resolution, action = self.resolution, self.resolution.request.action
         return {
             "env": self.env or None,
-            "observation_space": found.request.obs.describe(),
+            "observation_space": resolution.request.obs.describe(),
             "action_space": action.describe() if action is not None else None,
-            "framework": found.framework,
-            **{name: self._choice(found.choices[slot]) for name, slot in SHOWN_SLOTS.items()},
+            "framework": resolution.framework,
+            **{name: self._choice(resolution.choices[slot]) for name, slot in SHOWN_SLOTS.items()},
             "action_parts": [
                 {"path": node.info.path, "space": node.info.describe(), **self._choice(node.choice)}
-                for child in found.actions.children
+                for child in resolution.actions.children
                 for node in child.walk()
             ],
-            "unread": list(found.unread),
-            "action_mask": "obs" + "".join(f"[{step!r}]" for step in found.mask_steps) if found.mask_steps else None,
-            "model_sees_mask": found.shows_mask,
-            "unused_masks": list(found.unused_masks),
+            "unread": list(resolution.unread),
+            "action_mask": "obs" + "".join(f"[{step!r}]" for step in resolution.mask_steps)
+            if resolution.mask_steps
+            else None,
+            "model_sees_mask": resolution.shows_mask,
+            "unused_masks": list(resolution.unused_masks),
             "plan": [
                 {"path": leaf.path, "kind": leaf.kind, "slice": [leaf.start, leaf.stop], "shape": list(leaf.shape)}
-                for leaf in found.preprocessor.leaves()
+                for leaf in resolution.preprocessor.leaves()
             ],
             "model_sees": [
-                {"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in found.model_views
+                {"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in resolution.model_views
             ],
             "shapes": [
                 {"stage": stage.name, "shape": list(stage.shape) if stage.shape is not None else None}
-                for stage in found.shapes
+                for stage in resolution.shapes
             ],
             "env_wrappers": [
                 {"name": part.name, "provider": part.provider, "applied": v.rank is not None, "reason": v.why}
@@ -148,78 +150,77 @@ class Section:
     others: Sequence[tuple[str, str]] = ()
 
 
-def explanation_title(found: Mapping[str, Any]) -> str:
+def explanation_title(data: Mapping[str, Any]) -> str:
     """Return the first line of an explanation."""
-    return ", ".join([*([found["env"]] if found["env"] else []), f"framework: {found['framework']}"])
+    return ", ".join([*([data["env"]] if data["env"] else []), f"framework: {data['framework']}"])
 
 
-def sections(found: Mapping[str, Any], most: int = ROWS) -> list[Section]:
+def sections(data: Mapping[str, Any], most: int = ROWS) -> list[Section]:
     """Return what is shown of an explanation, given as plain data.
 
     Args:
-        found: The explanation, `Explanation.as_dict`.
+        data: The explanation, `Explanation.as_dict`.
         most: The most lines of a section.
     """
     plan = [
-        (leaf["path"], _shape(leaf["shape"]), "{}, {}:{}".format(leaf["kind"], *leaf["slice"]))
-        for leaf in found["plan"]
+        (leaf["path"], _shape(leaf["shape"]), "{}, {}:{}".format(leaf["kind"], *leaf["slice"])) for leaf in data["plan"]
     ]
-    seen = [(f"sees {view['name']}", _shape(["B", *view["shape"]]), view["dtype"]) for view in found["model_sees"]]
-    parts = [(node["path"], "", _part_of_action(node)) for node in found["action_parts"]]
+    seen = [(f"sees {view['name']}", _shape(["B", *view["shape"]]), view["dtype"]) for view in data["model_sees"]]
+    parts = [(node["path"], "", _part_of_action(node)) for node in data["action_parts"]]
     first = {"preprocessor": plan, "model": seen, "action_dist": parts}
-    mask = [("action mask", "", _mask_note(found))] if found["action_mask"] else []
+    mask = [("action mask", "", _mask_note(data))] if data["action_mask"] else []
     return [
-        *_wrapper_sections(found["env_wrappers"]),
-        Section("observation", _space_shape(found["shapes"][0]), found["observation_space"], mask),
+        *_wrapper_sections(data["env_wrappers"]),
+        Section("observation", _space_shape(data["shapes"][0]), data["observation_space"], mask),
         *(
-            _slot_section(slot, found, [first.get(slot, []), _stages(found, found[slot]["chosen"])], most)
+            _slot_section(slot, data, [first.get(slot, []), _stages(data, data[slot]["chosen"])], most)
             for slot in SHOWN_SLOTS
         ),
-        *([Section("frozen", "", found["frozen"])] if "frozen" in found else []),
-        Section("action", _space_shape(found["shapes"][-1]), str(found["action_space"])),
+        *([Section("frozen", "", data["frozen"])] if "frozen" in data else []),
+        Section("action", _space_shape(data["shapes"][-1]), str(data["action_space"])),
     ]
 
 
-def explanation_notes(found: Mapping[str, Any], *, with_keys: bool) -> list[tuple[str, str]]:
+def explanation_notes(data: Mapping[str, Any], *, with_keys: bool) -> list[tuple[str, str]]:
     """Return the lines below the sections: name and text.
 
     Args:
-        found: The explanation, `Explanation.as_dict`.
+        data: The explanation, `Explanation.as_dict`.
         with_keys: Also the config keys that each part reads.
     """
-    parts = {slot: found[slot] for slot in SHOWN_SLOTS} | {node["path"]: node for node in found["action_parts"]}
+    parts = {slot: data[slot] for slot in SHOWN_SLOTS} | {node["path"]: node for node in data["action_parts"]}
     notes = [
         (f"{slot} reads", ", ".join(part["config_keys"]))
         for slot, part in parts.items()
         if with_keys and part["config_keys"]
     ]
-    if found["unread"]:
-        notes.append(("read by nothing", ", ".join(found["unread"])))
-    if found["unused_masks"]:
-        notes.append(("not used as action masks", ", ".join(found["unused_masks"])))
+    if data["unread"]:
+        notes.append(("read by nothing", ", ".join(data["unread"])))
+    if data["unused_masks"]:
+        notes.append(("not used as action masks", ", ".join(data["unused_masks"])))
     return notes
 
 
-def explanation_html(found: Mapping[str, Any]) -> str:
+def explanation_html(data: Mapping[str, Any]) -> str:
     """Return an explanation as HTML: the short sheet, and behind a click everything."""
-    everything = explanation_sheet(found, all=True).html()
-    return f"{explanation_sheet(found).html()}<details><summary>everything</summary>{everything}</details>"
+    everything = explanation_sheet(data, all=True).html()
+    return f"{explanation_sheet(data).html()}<details><summary>everything</summary>{everything}</details>"
 
 
-def explanation_sheet(found: Mapping[str, Any], *, all: bool = False) -> Sheet:
+def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
     """Return an explanation as a sheet.
 
     Args:
-        found: The explanation, `Explanation.as_dict`.
+        data: The explanation, `Explanation.as_dict`.
         all: Also the parts that were not chosen, the config keys that are read, and long lists whole.
     """
-    shown = sections(found, sys.maxsize if all else ROWS)
+    shown = sections(data, sys.maxsize if all else ROWS)
     rows = [row for section in shown for row in _rows(section, all)]
-    notes = explanation_notes(found, with_keys=all)
+    notes = explanation_notes(data, with_keys=all)
     if not all:
         count = sum(len(section.others) for section in shown)
         notes.append(("not shown", f"{count} other parts, and the config keys read (--all, or .text(all=True))"))
-    return Sheet(explanation_title(found), [], [Table("", (), rows, sys.maxsize)], notes)
+    return Sheet(explanation_title(data), [], [Table("", (), rows, sys.maxsize)], notes)
 
 
 def _rows(section: Section, all: bool) -> Iterator[Line]:
@@ -231,15 +232,15 @@ def _rows(section: Section, all: bool) -> Iterator[Line]:
         yield from ((f"  not chosen: {name}", "", why) for name, why in section.others)
 
 
-def _slot_section(slot: str, found: Mapping[str, Any], lists: Sequence[Sequence[Line]], most: int) -> Section:
-    choice, name = found[slot], found[slot]["chosen"]
+def _slot_section(slot: str, data: Mapping[str, Any], lists: Sequence[Sequence[Line]], most: int) -> Section:
+    choice, name = data[slot], data[slot]["chosen"]
     others = _losers(choice)
     if slot == "action_dist":
-        others += [(f"{node['path']}: {n}", why) for node in found["action_parts"] for n, why in _losers(node)]
+        others += [(f"{node['path']}: {n}", why) for node in data["action_parts"] for n, why in _losers(node)]
     if name is None:
         return Section(f"{slot}: -", "", choice["reason"], others=others)
     title, rank = f"{slot}: {name}", choice["candidates"][0]["rank"]
-    shape = next((_shape(stage["shape"]) for stage in found["shapes"] if stage["stage"] == title), "")
+    shape = next((_shape(stage["shape"]) for stage in data["shapes"] if stage["stage"] == title), "")
     why = choice["reason"] + (f" ({rank})" if rank else "")
     return Section(title, shape, why, [line for lines in lists for line in _cut(lines, most)], provider(choice), others)
 
@@ -254,10 +255,10 @@ def _cut(lines: Sequence[Line], most: int) -> Sequence[Line]:
     return lines if len(lines) <= most else [*lines[:most], (f"... {len(lines) - most} more", "", "")]
 
 
-def _stages(found: Mapping[str, Any], name: str | None) -> list[Line]:
+def _stages(data: Mapping[str, Any], name: str | None) -> list[Line]:
     """Return the stages of a part; the value's own copy of it among them."""
     own = f"{name}: ", f"value, {name}: "
-    return [(stage["stage"], _shape(stage["shape"]), "") for stage in found["shapes"] if stage["stage"].startswith(own)]
+    return [(stage["stage"], _shape(stage["shape"]), "") for stage in data["shapes"] if stage["stage"].startswith(own)]
 
 
 def _wrapper_sections(wrappers: Sequence[Mapping[str, Any]]) -> list[Section]:
@@ -276,10 +277,10 @@ def _part_of_action(node: Mapping[str, Any]) -> str:
     return f"{node['space']}: {node['chosen']}, {node['reason']} ({source})"
 
 
-def _mask_note(found: Mapping[str, Any]) -> str:
+def _mask_note(data: Mapping[str, Any]) -> str:
     shown = "the model is shown it, and rlcatalog masks its outputs: a model need not, and must not undo it"
-    seen = shown if found["model_sees_mask"] else "kept out of the model's input"
-    return f"{found['action_mask']}, {seen}"
+    seen = shown if data["model_sees_mask"] else "kept out of the model's input"
+    return f"{data['action_mask']}, {seen}"
 
 
 def provider(part: Mapping[str, Any]) -> str:

@@ -128,9 +128,9 @@ class Resolution:
 
     def component(self, slot: str) -> Component:
         """Return the component that fills a slot that is never empty."""
-        found = self.choices[slot].component
-        assert found is not None
-        return found
+        component = self.choices[slot].component
+        assert component is not None
+        return component
 
     def explain(self) -> Explanation:
         """Return the choices with their reasons, and the shapes along the way."""
@@ -207,14 +207,14 @@ class Resolution:
 
     def pinned_keys(self) -> dict[str, Any]:
         """Return the config keys that name what the model's parts found in the catalog; see `ModelSpec.pinned_keys`."""
-        found: dict[str, Any] = {}
+        keys: dict[str, Any] = {}
         for slot in MODEL_SLOTS:
             component = self.choices[slot].component
             if component is not None and getattr(component.declaration, "pinned_keys", None) is not None:
                 inner = self.unclaimed is not None and slot != "head"
                 request = self.unclaimed.request(self.request) if inner else self.request  # type: ignore[union-attr]
-                found |= component.ask("pinned_keys", request, returns=_names)
-        return found
+                keys |= component.ask("pinned_keys", request, returns=_names)
+        return keys
 
     @property
     def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:
@@ -247,12 +247,12 @@ def model_stages(
     for part in filled:
         wrapped = apart and part is doubled and _slot_of(part) == "memory"
         outputs = num_outputs if part is filled[-1] and not wrapped else None
-        found = [Stage("output", (outputs,) if outputs is not None else None)]
+        described = [Stage("output", (outputs,) if outputs is not None else None)]
         if isinstance(part.declaration, ModelSpec) and part.declaration.describe is not None:
             asked = request if unclaimed is None or part.declaration.slot == "head" else unclaimed.request(request)
-            found = part.ask("describe", replace(asked, num_outputs=outputs, trunk_width=width), returns=_stages)
-        own = [replace(stage, name=f"{part.name}: {stage.name}") for stage in found]
-        inside, shape = width, found[-1].shape if found else None
+            described = part.ask("describe", replace(asked, num_outputs=outputs, trunk_width=width), returns=_stages)
+        own = [replace(stage, name=f"{part.name}: {stage.name}") for stage in described]
+        inside, shape = width, described[-1].shape if described else None
         width = shape[-1] if shape else None
         if not apart or part is not doubled:
             stages += own

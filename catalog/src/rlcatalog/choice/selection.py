@@ -173,7 +173,7 @@ def _unasked(
 ) -> list[Verdict]:
     """Return why each of the other candidates was not asked, and how to name it."""
     known = {id(v.component) for v in asked}
-    found = []
+    verdicts = []
     for c in candidates:
         if id(c) in known:
             continue
@@ -189,10 +189,10 @@ def _unasked(
             why = "comes in by name or switch alone"
         else:
             why = f"not asked: {chosen.component.name!r} stands in front"
-        found.append(
+        verdicts.append(
             Verdict(c, None, f"{why}; to choose it: {' or '.join(ways)}" if ways and c.is_third_party else why)
         )
-    return found
+    return verdicts
 
 
 def repeat(slot: str, component: Component) -> Choice:

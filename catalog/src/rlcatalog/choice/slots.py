@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from rlcatalog.choice.resolution import Pins
 
 #: The components that were found for parts of the observation, by models that hold others.
-_FOUND: ContextVar[list[Component] | None] = ContextVar("rlcatalog_found", default=None)
+_TRUNKS: ContextVar[list[Component] | None] = ContextVar("rlcatalog_found", default=None)
 
 
 @contextmanager
 def collect_trunks() -> Iterator[list[Component]]:
     """Note, in the list it yields, every component that a model which holds others asks the catalog for."""
-    found: list[Component] = []
-    here = _FOUND.set(found)
+    trunks: list[Component] = []
+    here = _TRUNKS.set(trunks)
     try:
-        yield found
+        yield trunks
     finally:
-        _FOUND.reset(here)
+        _TRUNKS.reset(here)
 
 
 def note_trunk(component: Component) -> None:
     """Note a component that was found for a model that holds others."""
-    found = _FOUND.get()
-    if found is not None:
-        found.append(component)
+    trunks = _TRUNKS.get()
+    if trunks is not None:
+        trunks.append(component)
 
 
 #: Slots of the model, from the inside out.
@@ -87,8 +87,8 @@ class Slots:
         if named is None and self._failed:
             self._refuse_failed(f"{info.path}: the preprocessor for {info.describe()}", f"space/{info.kind}")
         # explain() shows no candidates for a child, so only the codecs that take its class are asked.
-        found = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
-        choice = choose("preprocessor", found, request, named=named, prefer=self.prefer)
+        candidates = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
+        choice = choose("preprocessor", candidates, request, named=named, prefer=self.prefer)
         if choice.component is None:
             for leaf in info.walk():
                 if leaf is not info and not leaf.children:
@@ -109,8 +109,8 @@ class Slots:
             return ""
         codecs = [(c.name, c.declaration) for c in self.registry.active("preprocessor")]
         declared = [(n, kind) for n, spec in codecs if isinstance(spec, PreprocessorSpec) for kind in spec.kinds]
-        found = [f"; {codec} is for {kind!r}" for codec, kind in declared if kind.rpartition(".")[2] == name]
-        return f" Its kind is {info.kind!r}{''.join(found)}."
+        near = [f"; {codec} is for {kind!r}" for codec, kind in declared if kind.rpartition(".")[2] == name]
+        return f" Its kind is {info.kind!r}{''.join(near)}."
 
     def _takers(self, info: SpaceInfo) -> list[Component]:
         """Return the preprocessors that may fit a space, from memory: a space has many children of few classes."""
@@ -133,8 +133,8 @@ class Slots:
         if named is None and self._failed and request.action is not None:
             info = request.action
             self._refuse_failed(f"{info.path}: the distribution for {info.describe()}", f"action_space/{info.kind}")
-        found = [c for c in self._parts.get("action_dist", ()) if c is not outer]
-        choice = choose("action_dist", found, request, named=named, prefer=self.prefer)
+        candidates = [c for c in self._parts.get("action_dist", ()) if c is not outer]
+        choice = choose("action_dist", candidates, request, named=named, prefer=self.prefer)
         if choice.component is None:
             assert request.action is not None
             info = request.action

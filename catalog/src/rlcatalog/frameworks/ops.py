@@ -153,11 +153,11 @@ def tensor_ops(tensorlib: str) -> TensorOps:
 def ops_of(tensor: Tensor) -> TensorOps:
     """Return the operations for a tensor, or an array."""
     cls = type(tensor)
-    found = _OF_CLASS.get(cls)
-    if found is None:
+    ops = _OF_CLASS.get(cls)
+    if ops is None:
         spec = framework_of(cls)
-        found = _OF_CLASS[cls] = NUMPY_OPS if spec is None else tensor_ops(spec.name)
-    return found
+        ops = _OF_CLASS[cls] = NUMPY_OPS if spec is None else tensor_ops(spec.name)
+    return ops
 
 
 #: What `ops_of` has found. No `functools.cache`, which `torch.compile` warns of.

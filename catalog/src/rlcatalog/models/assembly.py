@@ -130,9 +130,9 @@ def _warn_of_left_out(parts: list[ModelPart], model: ModelV2) -> ModelV2:
     """Return a model, and warn where a part of it was built without some of its keyword arguments."""
     for part in parts:
         if part.left_out:
-            found = ", ".join(map(repr, sorted(part.left_out)))
+            names = ", ".join(map(repr, sorted(part.left_out)))
             warnings.warn(
-                f"custom_model_config: {part.cls.__name__}.__init__ takes no {found}. It is built without, as in RLlib,"
+                f"custom_model_config: {part.cls.__name__}.__init__ takes no {names}. It is built without, as in RLlib,"
                 ' and finds them in model_config["custom_model_config"].',
                 UnreadKeysWarning,
                 stacklevel=2,
@@ -164,8 +164,8 @@ def _separate_value(cls: type) -> type[SeparateValue]:
             f"framework {framework.name!r} has no separate_value, which {cls.__name__} needs with"
             " vf_share_layers=False, as it has a state. Leave vf_share_layers out."
         )
-    found: type[SeparateValue] = framework.load("separate_value")
-    return found
+    pair: type[SeparateValue] = framework.load("separate_value")
+    return pair
 
 
 def _check_carries(head: ModelV2, trunk: ModelV2) -> None:
@@ -202,11 +202,11 @@ def _check_no_past_observations(model: ModelV2, unclaimed: TrunkObservation) -> 
 def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]:
     """Return what a model asks to see and what its trunk does."""
     for name in sorted(set(trunk.view_requirements) & set(outer.view_requirements) - {"obs"}):
-        asked, found = outer.view_requirements[name], trunk.view_requirements[name]
-        if (asked.data_col, str(asked.shift)) != (found.data_col, str(found.shift)):
+        asked, inner = outer.view_requirements[name], trunk.view_requirements[name]
+        if (asked.data_col, str(asked.shift)) != (inner.data_col, str(inner.shift)):
             raise ModelContractError(
                 f"{type(outer).__name__} and its trunk {type(trunk).__name__} ask for different views under the name"
-                f" {name!r}: {asked} and {found}. Rename the trunk's."
+                f" {name!r}: {asked} and {inner}. Rename the trunk's."
             )
     return {**trunk.view_requirements, **outer.view_requirements}
 

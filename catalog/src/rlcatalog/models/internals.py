@@ -138,11 +138,11 @@ def is_model(value: Any) -> bool:
 
 def real_rows(model: ModelV2, inputs: dict[str, Any], padding: _Padding) -> dict[str, Any]:
     """Return a model's input without the rows of padding."""
-    found = {name: value for name, value in inputs.items() if name != "seq_lens"}
+    real = {name: value for name, value in inputs.items() if name != "seq_lens"}
     repeats = {name: view.batch_repeat_value for name, view in model.view_requirements.items()}
-    for name in {"obs", "obs_flat", *repeats} & found.keys():
-        found[name] = padding.take(found[name], repeats.get(name, 1))
-    return found
+    for name in {"obs", "obs_flat", *repeats} & real.keys():
+        real[name] = padding.take(real[name], repeats.get(name, 1))
+    return real
 
 
 def get_submodel(model: ModelV2, name: str) -> Any:
@@ -153,22 +153,22 @@ def get_submodel(model: ModelV2, name: str) -> Any:
 
 def models_inside(model: ModelV2) -> dict[str, Any]:
     """Return a model's `inner_models()`, and what it is built around where an override has left it out."""
-    found: dict[str, Any] = type(model).inner_models(model)
+    models_by_place: dict[str, Any] = type(model).inner_models(model)
     held = model._rlcatalog.held
     if held:
-        known, models = set[int](), list(found.values())
+        known, models = set[int](), list(models_by_place.values())
         for inner in models:
             known.add(id(inner))
             models += [deeper for deeper in models_inside(inner).values() if id(deeper) not in known]
         left = {f"{name}: ": inner for name, inner in held.items() if id(inner) not in known}
-        found = {**found, **left}
-    return found
+        models_by_place = {**models_by_place, **left}
+    return models_by_place
 
 
 def weights_of(model: ModelV2) -> dict[str, Any]:
     """Return all weights of a model, whatever its class calls `get_weights` (see `ModelV2.get_weights`)."""
-    found: dict[str, Any] = model._rlcatalog.weights(model)
-    return found
+    weights: dict[str, Any] = model._rlcatalog.weights(model)
+    return weights
 
 
 def set_weights_of(model: ModelV2, weights: Mapping[str, Any]) -> None:
@@ -195,15 +195,15 @@ def in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
     return completed
 
 
-def check_time_major(model: ModelV2, found: tuple[int | None, ...], steps: int | None, sequences: int | None) -> None:
+def check_time_major(model: ModelV2, shape: tuple[int | None, ...], steps: int | None, sequences: int | None) -> None:
     """Raise unless the outputs of a time-major `forward_rnn` begin with `[T, B]`; None is an unknown length.
 
     Raises:
         ModelContractError: They do not.
     """
-    known = zip(found[:2], (steps, sequences), strict=False)
-    if len(found) > 2 and any(None not in (n, expected) and n != expected for n, expected in known):
+    known = zip(shape[:2], (steps, sequences), strict=False)
+    if len(shape) > 2 and any(None not in (n, expected) and n != expected for n, expected in known):
         raise ModelContractError(
             f"{type(model).__name__}.forward_rnn() must return outputs [T, B, n] under _time_major, as its inputs are"
-            f" [T, B, obs_size]: expected ({steps}, {sequences}, n), found {found}. Do not turn them back."
+            f" [T, B, obs_size]: expected ({steps}, {sequences}, n), found {shape}. Do not turn them back."
         )

@@ -108,7 +108,7 @@ class OutputPlan:
             before: The stages in front of them, which a value that shares no layers has as well.
         """
         widths = [self.inputs, *(spec.size for spec in self.hidden)]
-        found = [
+        dense = [
             *before,
             *(
                 Stage(f"{name} {i} ({spec.label})", (spec.size,), (n + 1) * spec.size)
@@ -116,10 +116,10 @@ class OutputPlan:
             ),
         ]
         if self.logits is None:
-            return found
-        own = [] if self.share else [replace(stage, name=f"value, {stage.name}") for stage in found]
+            return dense
+        own = [] if self.share else [replace(stage, name=f"value, {stage.name}") for stage in dense]
         return [
-            *found,
+            *dense,
             *own,
             Stage("value", (), self.features + 1),
             Stage(f"logits ({self.logits.label})", (self.outputs,), self.logits_weights),

@@ -200,8 +200,8 @@ class ModelV2:
         Their losses, metrics and `update_ops` count, too. The one it is built around stands under "": what the catalog
         has built it around, whatever it calls that, or its attribute `trunk`.
         """
-        found = {"": get_submodel(self, "trunk"), "value: ": get_submodel(self, "value_trunk")}
-        return {where: model for where, model in found.items() if model is not None}
+        models = {"": get_submodel(self, "trunk"), "value: ": get_submodel(self, "value_trunk")}
+        return {where: model for where, model in models.items() if model is not None}
 
     def is_time_major(self) -> bool:
         """Whether sequences come as [T, B, ...]."""
@@ -301,9 +301,9 @@ def check_values(model: ModelV2, value: Any, rows: int | None = None) -> None:
     """
     shape = getattr(value, "shape", None)
     if shape is None or len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 1) or rows not in (None, shape[0]):
-        found = shown(value) if shape is None else f"shape {tuple(shape)}"
+        what = shown(value) if shape is None else f"shape {tuple(shape)}"
         raise ModelContractError(
-            f"{name_method(model, 'value_function')} must return one number per row, [B] or [B, 1]; found {found}"
+            f"{name_method(model, 'value_function')} must return one number per row, [B] or [B, 1]; found {what}"
             f"{'' if rows is None else f' for {rows} rows'}."
         )
 

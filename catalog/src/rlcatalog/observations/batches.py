@@ -103,9 +103,9 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
 
 
 def _same_lengths(observations: list[Any], length: int) -> None:
-    found = set(map(len, observations))
-    if found != {length}:
-        raise ValueError(f"{' and '.join(map(str, sorted(found))) or 'no'} entries instead of {length}")
+    lengths = set(map(len, observations))
+    if lengths != {length}:
+        raise ValueError(f"{' and '.join(map(str, sorted(lengths))) or 'no'} entries instead of {length}")
 
 
 def copy_batch(batch: T) -> T | None:

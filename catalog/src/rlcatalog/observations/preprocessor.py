@@ -122,11 +122,11 @@ class Preprocessor:
         stop, transform, shape = start + self.size, self.transform, self.shape
 
         def write(obs: Any, out: Array) -> None:
-            found = transform(obs)
+            output = transform(obs)
             try:
-                encoded = np.asarray(found)
+                encoded = np.asarray(output)
             except ValueError:  # lists of different lengths
-                raise ModelContractError(f"{self.who}: its transform() returned no array: {shown(found)}.") from None
+                raise ModelContractError(f"{self.who}: its transform() returned no array: {shown(output)}.") from None
             if encoded.shape != shape:
                 raise ModelContractError(
                     f"{self.who}: its transform() returned shape {encoded.shape}; _init_shape() said {shape}."
@@ -294,25 +294,26 @@ class Preprocessor:
                 "leaves",
                 self.leaves,
                 "a list of Leaf",
-                lambda found: isinstance(found, list | tuple) and all(isinstance(leaf, Leaf) for leaf in found),
+                lambda answer: isinstance(answer, list | tuple) and all(isinstance(leaf, Leaf) for leaf in answer),
             ),
             (
                 "bounds",
                 self.bounds,
                 f"two arrays of shape ({self.size},)",
-                lambda found: (
-                    isinstance(found, tuple) and [getattr(side, "shape", None) for side in found] == [(self.size,)] * 2
+                lambda answer: (
+                    isinstance(answer, tuple)
+                    and [getattr(side, "shape", None) for side in answer] == [(self.size,)] * 2
                 ),
             ),
         ):
             try:
-                found = ask()
+                answer = ask()
             except (KeyboardInterrupt, CatalogError):
                 raise
             except BaseException as error:
                 raise ModelContractError(f"{self.who}: its {name}() raised {reason(error)}") from error
-            if not fits(found):
-                raise ModelContractError(f"{self.who}: its {name}() must return {expected}, found {shown(found)}.")
+            if not fits(answer):
+                raise ModelContractError(f"{self.who}: its {name}() must return {expected}, found {shown(answer)}.")
 
     @property
     def who(self) -> str:
@@ -327,9 +328,9 @@ class Preprocessor:
         find = self._find_child or self.catalog.child_preprocessor
         return find(info, self._options)
 
-    def refuse(self, expected: str, found: Any) -> NoReturn:
+    def refuse(self, expected: str, value: Any) -> NoReturn:
         """Raise ObservationError for this space's path."""
-        raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(found)}.")
+        raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(value)}.")
 
     # Compiled at the first use: children are only asked for writers at their place in the whole.
 
@@ -380,9 +381,9 @@ class Preprocessor:
 
     def _checked(self, shape: Sequence[int]) -> tuple[int, ...]:
         try:
-            found = tuple(int(n) for n in shape)
-            if all(n >= 0 and n == given for n, given in zip(found, shape, strict=True)):
-                return found
+            sizes = tuple(int(n) for n in shape)
+            if all(n >= 0 and n == given for n, given in zip(sizes, shape, strict=True)):
+                return sizes
         except (TypeError, ValueError, OverflowError):
             pass
         raise ModelContractError(

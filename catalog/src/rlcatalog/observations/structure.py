@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 def preprocessor_of(obs_space: gymnasium.Space[Any]) -> Preprocessor | None:
     """Return the preprocessor behind a processed space, or None for a space as environments have it."""
-    found = getattr(obs_space, "preprocessor", None)
-    if found is None and hasattr(obs_space, "original_space"):
+    preprocessor = getattr(obs_space, "preprocessor", None)
+    if preprocessor is None and hasattr(obs_space, "original_space"):
         # A processed space from elsewhere (another process, RLlib): the default catalog knows its encoding.
-        found = provided.default_catalog().preprocessor_for(SpaceInfo.read(obs_space.original_space), {}, check="never")
-        obs_space.preprocessor = found  # type: ignore[attr-defined]
-    return found if isinstance(found, Preprocessor) else None
+        preprocessor = provided.default_catalog().preprocessor_for(
+            SpaceInfo.read(obs_space.original_space), {}, check="never"
+        )
+        obs_space.preprocessor = preprocessor  # type: ignore[attr-defined]
+    return preprocessor if isinstance(preprocessor, Preprocessor) else None
 
 
 def is_structure(obs: Any) -> bool:
@@ -68,8 +70,8 @@ def model_views(preprocessor: Preprocessor, dtype: np.dtype[Any]) -> list[tuple[
     """
     encoded = np.zeros((1, *preprocessor.shape), dtype)
     obs = preprocessor.restore(encoded, tensor_ops("numpy")) if preprocessor.structured else encoded
-    found = [*_tensors("obs", obs), ("obs_flat", encoded.reshape(1, -1))]
-    return [(name, tensor.shape[1:], str(tensor.dtype)) for name, tensor in found]
+    tensors = [*_tensors("obs", obs), ("obs_flat", encoded.reshape(1, -1))]
+    return [(name, tensor.shape[1:], str(tensor.dtype)) for name, tensor in tensors]
 
 
 def _tensors(name: str, values: Any) -> Iterator[tuple[str, Any]]:

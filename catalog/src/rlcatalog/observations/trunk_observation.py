@@ -98,10 +98,10 @@ class TrunkObservation:
 
     def of(self, inputs: Mapping[str, Any], ops: TensorOps) -> dict[str, Any]:
         """Return a model's input, with the structured whole in `"obs"`, as its trunk is to be given it."""
-        found = dict(inputs)
-        whole, flat = found["obs"], found.pop("obs_flat", None)
-        found["obs"] = whole[self._keys[0]] if len(self._keys) == 1 else {key: whole[key] for key in self._keys}
+        result = dict(inputs)
+        whole, flat = result["obs"], result.pop("obs_flat", None)
+        result["obs"] = whole[self._keys[0]] if len(self._keys) == 1 else {key: whole[key] for key in self._keys}
         if self.preprocessor.structured and flat is not None and not is_structure(flat):
             pieces = [flat[:, start:stop] for start, stop in self._columns]
-            found["obs_flat"] = pieces[0] if len(pieces) == 1 else ops.side_by_side(pieces)
-        return found
+            result["obs_flat"] = pieces[0] if len(pieces) == 1 else ops.side_by_side(pieces)
+        return result

@@ -152,8 +152,8 @@ class Component:
         target, needed = self.declaration.target_of(framework), _framework_of(framework)
         if needed is not None:
             frameworks()[needed].prepare()
-        found = self._targets[framework] = self.imported(target)
-        return found
+        imported = self._targets[framework] = self.imported(target)
+        return imported
 
     def imported(self, target: str) -> Any:
         """Import a class or a function that the declaration names.
@@ -163,10 +163,10 @@ class Component:
         """
         module, _, attribute = target.partition(":")
         with raised_as(lambda why: self.fault(f"its target {target!r} cannot be imported: {why}")):
-            found = getattr(importlib.import_module(module), attribute)
-        if not callable(found):
-            raise self.fault(f"its target {target!r} must be a class or a function, found {shown(found)}.")
-        return found
+            target_object = getattr(importlib.import_module(module), attribute)
+        if not callable(target_object):
+            raise self.fault(f"its target {target!r} must be a class or a function, found {shown(target_object)}.")
+        return target_object
 
 
 def _framework_of(target: str) -> str | None:

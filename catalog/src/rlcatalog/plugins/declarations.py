@@ -378,8 +378,8 @@ class ExporterSpec(Declaration):
         return self._writer(name) or self.targets[name]
 
     def _writer(self, framework: str) -> str | None:
-        found = frameworks().get(framework)
-        return None if found is None else found.target(f"export-{self.name}")
+        spec = frameworks().get(framework)
+        return None if spec is None else spec.target(f"export-{self.name}")
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

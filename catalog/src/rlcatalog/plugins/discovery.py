@@ -114,14 +114,14 @@ def candidates(entry_points: Iterable[Any]) -> list[Candidate]:
 
     An editable install can show one distribution twice; equal (distribution, name, value) triples are one plugin.
     """
-    found: dict[tuple[str, str, str], Candidate] = {}
+    by_key: dict[tuple[str, str, str], Candidate] = {}
     for entry_point in entry_points:
         name, version, requires = _metadata(entry_point.dist)
         name = name or normalize(entry_point.name)  # without one it would pass for a part of the running program
         key = (name, entry_point.name, entry_point.value)
-        if key not in found:
-            found[key] = Candidate(entry_point.name, entry_point.value, name, version, requires, entry_point)
-    return [found[key] for key in sorted(found)]
+        if key not in by_key:
+            by_key[key] = Candidate(entry_point.name, entry_point.value, name, version, requires, entry_point)
+    return [by_key[key] for key in sorted(by_key)]
 
 
 def _metadata(dist: Distribution) -> tuple[str, str, tuple[str, ...]]:

@@ -214,7 +214,7 @@ def _config_class(path: str, name: str) -> type:
     import msgspec
 
     module, _, attribute = path.partition(":")
-    found = getattr(importlib.import_module(module), attribute, None)
-    if not (isinstance(found, type) and issubclass(found, msgspec.Struct)):
-        raise DeclarationError(f"plugin {name!r}: config={path!r} must name a msgspec.Struct, found {shown(found)}.")
-    return found
+    struct = getattr(importlib.import_module(module), attribute, None)
+    if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
+        raise DeclarationError(f"plugin {name!r}: config={path!r} must name a msgspec.Struct, found {shown(struct)}.")
+    return struct

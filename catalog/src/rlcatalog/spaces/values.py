@@ -76,9 +76,9 @@ def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
 
 def first_tensor(values: Any) -> Any:
     """Return the first array or tensor in a structure, to read a batch's size from."""
-    found: list[Any] = []
-    map_tensors(values, found.append)
-    return found[0]
+    tensors: list[Any] = []
+    map_tensors(values, tensors.append)
+    return tensors[0]
 
 
 def _items(repeated: RepeatedValues, index: tuple[int, ...]) -> list[Any]:
@@ -116,8 +116,8 @@ def _map(values: Any, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -
     if isinstance(values, tuple):
         return tuple(child(value) for value in values)
     if isinstance(values, Structure):
-        found = {f.name: getattr(values, f.name) for f in fields(values)}  # type: ignore[arg-type]
-        return replace(values, **{k: child(v) for k, v in found.items() if v is not None})  # type: ignore[type-var]
+        parts = {f.name: getattr(values, f.name) for f in fields(values)}  # type: ignore[arg-type]
+        return replace(values, **{k: child(v) for k, v in parts.items() if v is not None})  # type: ignore[type-var]
     return leaf(values)
 
 
@@ -165,8 +165,8 @@ def parts_of(sample: Any) -> list[Any] | None:
         sample = list(sample.values())
     if not isinstance(sample, list | tuple):
         return None
-    found = []
+    tensors = []
     for part in sample:
         inner = parts_of(part)
-        found += [part] if inner is None else inner
-    return found
+        tensors += [part] if inner is None else inner
+    return tensors
