@@ -250,7 +250,7 @@ class _SpaceSpec(PartSpec):
 
     def judge(self, request: Request) -> Match | NoMatch:
         if self.kinds:
-            space = request.space_for(self.kind)
+            space = (request.action or request.obs) if self.kind == "action_dist" else request.obs
             if space.distance(self.kinds) is None:
                 return NoMatch(f"takes {' or '.join(self.kinds)}, not {space.kind}")
             if self.match is None and self.switch is None:

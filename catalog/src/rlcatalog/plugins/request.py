@@ -48,7 +48,7 @@ class Request:
 
     def space_for(self, kind: str) -> SpaceInfo:
         """Return the space that a kind of component is for."""
-        return self.action if kind == "action_dist" and self.action is not None else self.obs
+        return (self.action or self.obs) if kind == "action_dist" else self.obs
 
     @property
     def is_image(self) -> bool:
