@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rlcatalog.frameworks.ops import Tensor
+    from rlcatalog.models import ModelV2
     from rlcatalog.spaces import SpaceInfo
 
 
@@ -58,7 +59,7 @@ class ActionDistribution:
     #: What `sample` or `deterministic_sample` returned last.
     last_sample: Any = None
 
-    def __init__(self, inputs: Tensor, model: Any = None) -> None:
+    def __init__(self, inputs: Tensor, model: ModelV2 | None = None) -> None:
         self.inputs: Any = inputs
         self.model = model
 
@@ -239,7 +240,7 @@ class BoundDistribution:
     def __init__(self, cls: Any, options: Mapping[str, Any]) -> None:
         self.cls, self.options = cls, dict(options)
 
-    def __call__(self, inputs: Tensor, model: Any = None) -> Any:
+    def __call__(self, inputs: Tensor, model: ModelV2 | None = None) -> Any:
         """Return the distribution of a batch."""
         return self.cls(inputs, model, **self.options)
 

@@ -168,16 +168,19 @@ def sections(data: Mapping[str, Any], most: int = ROWS) -> list[Section]:
     seen = [(f"sees {view['name']}", _shape(["B", *view["shape"]]), view["dtype"]) for view in data["model_sees"]]
     parts = [(node["path"], "", _part_of_action(node)) for node in data["action_parts"]]
     first = {"preprocessor": plan, "model": seen, "action_dist": parts}
-    mask = [("action mask", "", _mask_note(data))] if data["action_mask"] else []
+    note = "kept out of the model's input"
+    if data["model_sees_mask"]:
+        note = "the model is shown it, and rlcatalog masks its outputs: a model need not, and must not undo it"
+    mask = [("action mask", "", f"{data['action_mask']}, {note}")] if data["action_mask"] else []
     return [
         *_wrapper_sections(data["env_wrappers"]),
-        Section("observation", _space_shape(data["shapes"][0]), data["observation_space"], mask),
+        Section("observation", _shape(data["shapes"][0]["shape"], ""), data["observation_space"], mask),
         *(
             _slot_section(slot, data, [first.get(slot, []), _stages(data, data[slot]["chosen"])], most)
             for slot in SHOWN_SLOTS
         ),
         *([Section("frozen", "", data["frozen"])] if "frozen" in data else []),
-        Section("action", _space_shape(data["shapes"][-1]), str(data["action_space"])),
+        Section("action", _shape(data["shapes"][-1]["shape"], ""), str(data["action_space"])),
     ]
 
 
@@ -242,17 +245,18 @@ def _slot_section(slot: str, data: Mapping[str, Any], lists: Sequence[Sequence[L
     title, rank = f"{slot}: {name}", choice["candidates"][0]["rank"]
     shape = next((_shape(stage["shape"]) for stage in data["shapes"] if stage["stage"] == title), "")
     why = choice["reason"] + (f" ({rank})" if rank else "")
-    return Section(title, shape, why, [line for lines in lists for line in _cut(lines, most)], provider(choice), others)
+    shown: list[Line] = []
+    for lines in lists:
+        shown += lines[:most]
+        if len(lines) > most:
+            shown.append((f"... {len(lines) - most} more", "", ""))
+    return Section(title, shape, why, shown, provider(choice), others)
 
 
 def _losers(choice: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the candidates but the chosen one, which comes first: name, and why not."""
     losers = choice["candidates"][choice["chosen"] is not None :]
     return [(part["name"], f"{part['reason']} ({_source(part)})") for part in losers]
-
-
-def _cut(lines: Sequence[Line], most: int) -> Sequence[Line]:
-    return lines if len(lines) <= most else [*lines[:most], (f"... {len(lines) - most} more", "", "")]
 
 
 def _stages(data: Mapping[str, Any], name: str | None) -> list[Line]:
@@ -277,12 +281,6 @@ def _part_of_action(node: Mapping[str, Any]) -> str:
     return f"{node['space']}: {node['chosen']}, {node['reason']} ({source})"
 
 
-def _mask_note(data: Mapping[str, Any]) -> str:
-    shown = "the model is shown it, and rlcatalog masks its outputs: a model need not, and must not undo it"
-    seen = shown if data["model_sees_mask"] else "kept out of the model's input"
-    return f"{data['action_mask']}, {seen}"
-
-
 def provider(part: Mapping[str, Any]) -> str:
     """Return who provides a part of an explanation."""
     return f"{part['distribution']} {part['version']}".strip() or "this process"
@@ -292,9 +290,5 @@ def _source(part: Mapping[str, Any]) -> str:
     return provider(part) + (f", {part['rank']}" if part["rank"] else "")
 
 
-def _space_shape(stage: Mapping[str, Any]) -> str:
-    return "" if stage["shape"] is None else _shape(stage["shape"])
-
-
-def _shape(shape: Sequence[Any] | None) -> str:
-    return "known after build" if shape is None else f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+def _shape(shape: Sequence[Any] | None, unknown: str = "known after build") -> str:
+    return unknown if shape is None else f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"

@@ -54,6 +54,10 @@ class Choice:
     why: str
     verdicts: tuple[Verdict, ...] = ()
 
+    def reasons(self, none: str = "none installed") -> str:
+        """Return what each candidate said, for messages."""
+        return "; ".join(f"{v.component.name}: {v.why}" for v in self.verdicts) or none
+
 
 def choose(
     slot: str,
@@ -77,24 +81,25 @@ def choose(
         NoMatchError: A switch is on, and its part does not fit.
         PartError: A candidate's match function raises, or returns something else.
     """
-    candidates = list(components)
-    if named is not None:
-        return _named(slot, named, candidates, request)
+    candidates, asked, chosen = list(components), list[Verdict](), None
     on = [c for c in candidates if c.switch is not None and c.declaration.is_on(request.config)]  # type: ignore[attr-defined]
-    if on:
-        return _switched_on(slot, on, candidates, request)
-    asked: list[Verdict] = []
-    for tier in _in_order(slot, candidates, request, prefer):
-        here = [verdict(c, request) for c in tier]
-        asked += here
-        if matching := [v for v in here if v.rank is not None]:
-            chosen = _best(slot, matching, request, prefer)
-            rest = [v for v in asked if v is not chosen]
-            rest.sort(key=lambda v: -(v.rank or 0))
-            return Choice(
-                slot, chosen.component, chosen.why, (chosen, *rest, *_unasked(slot, chosen, candidates, asked))
-            )
-    return Choice(slot, None, "nothing matches", (*asked, *_unasked(slot, None, candidates, asked)))
+    if named is not None:  # its match is asked for its rank alone
+        chosen = Verdict(named, verdict(named, request).rank, "named in the config")
+    elif on:
+        chosen = _switched_on(slot, on, request)
+    else:
+        for tier in _in_order(slot, candidates, request, prefer):
+            here = [verdict(c, request) for c in tier]
+            asked += here
+            if matching := [v for v in here if v.rank is not None]:
+                chosen = _best(slot, matching, request, prefer)
+                break
+    others = sorted((v for v in asked if v is not chosen), key=lambda v: -(v.rank or 0))
+    first = [] if chosen is None else [chosen]
+    verdicts = (*first, *others, *_unasked(slot, chosen, candidates, [*first, *others]))
+    if chosen is None:
+        return Choice(slot, None, "nothing matches", verdicts)
+    return Choice(slot, chosen.component, chosen.why, verdicts)
 
 
 def _in_order(
@@ -148,14 +153,8 @@ def _is_at_home(component: Component, request: Request) -> bool:
     return any(name in kinds and package_of(name) in own for name in space.classes)
 
 
-def _named(slot: str, component: Component, candidates: Iterable[Component], request: Request) -> Choice:
-    """Return the choice of the part that the config names; its match is asked for its rank alone."""
-    chosen = Verdict(component, verdict(component, request).rank, "named in the config")
-    return Choice(slot, component, chosen.why, (chosen, *_unasked(slot, chosen, candidates, [chosen])))
-
-
-def _switched_on(slot: str, on: Sequence[Component], candidates: Sequence[Component], request: Request) -> Choice:
-    """Return the choice of the part whose switch is on."""
+def _switched_on(slot: str, on: Sequence[Component], request: Request) -> Verdict:
+    """Return the verdict of the part whose switch is on."""
     if len(on) > 1:
         raise _two_switches(slot, on)
     chosen = verdict(on[0], request)
@@ -165,7 +164,7 @@ def _switched_on(slot: str, on: Sequence[Component], candidates: Sequence[Compon
             f"{slot}: {switch}={shown(request.config.get(switch))} asks for {on[0].name!r} ({on[0].provider}), which"
             f" does not fit: {chosen.why}. Leave {switch} out of the config."
         )
-    return Choice(slot, on[0], chosen.why, (chosen, *_unasked(slot, chosen, candidates, [chosen])))
+    return chosen
 
 
 def _unasked(

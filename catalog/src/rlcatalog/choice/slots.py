@@ -140,8 +140,8 @@ class Slots:
             info = request.action
             provider = public_index.provider_of("action_space", info.kind)
             self.registry.explain_missing(f"{info.path}: the action distribution for {info.describe()}", provider)
-            reasons = "; ".join(f"{v.component.name}: {v.why}" for v in choice.verdicts) or "none is installed"
-            raise UnsupportedSpaceError(f"{info.path}: no installed distribution takes {info.describe()} ({reasons}).")
+            why = choice.reasons("none is installed")
+            raise UnsupportedSpaceError(f"{info.path}: no installed distribution takes {info.describe()} ({why}).")
         return choice
 
     def model(
@@ -155,8 +155,7 @@ class Slots:
         if choices["trunk"].component is None:
             provider = public_index.provider_of("model", "fallback")
             self.registry.explain_missing("the default model", provider)
-            reasons = "; ".join(f"{v.component.name}: {v.why}" for v in choices["trunk"].verdicts) or "none installed"
-            raise NoMatchError(f"No installed model fits {inner.obs.describe()} ({reasons}).")
+            raise NoMatchError(f"No installed model fits {inner.obs.describe()} ({choices['trunk'].reasons()}).")
         return choices, unclaimed
 
     def _model_part(self, slot: str, request: Request, custom: Component | None, pins: Pins | None) -> Choice:
@@ -176,8 +175,8 @@ class Slots:
             self._refuse_failed(f"{request.obs.path}: the trunk", *_index_entries("trunk", request))
         chosen = choose("trunk", self._parts.get("trunk", ()), request, named=named, prefer=self.prefer)
         if chosen.component is None:
-            reasons = "; ".join(f"{v.component.name}: {v.why}" for v in chosen.verdicts) or "none installed"
-            raise NoMatchError(f"{request.obs.path}: no installed model fits {request.obs.describe()} ({reasons}).")
+            path, space = request.obs.path, request.obs.describe()
+            raise NoMatchError(f"{path}: no installed model fits {space} ({chosen.reasons()}).")
         note_trunk(chosen.component)
         return chosen.component
 

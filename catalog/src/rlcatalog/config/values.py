@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from rlcatalog.errors import CatalogError, ConfigError, reason
+from rlcatalog.errors import CatalogError, ConfigError, raised_as
 
 T = TypeVar("T")
 
@@ -84,12 +84,9 @@ def _copy(value: Any, what: str, alike: bool = False) -> Any:
             return walk(values, level + 1) if isinstance(values, list) and value.dtype.hasobject else values
         return value
 
-    try:
+    # It may be a mapping or sequence of somebody else's.
+    with raised_as(lambda why: ConfigError(f"{what}: it cannot be read: {why}."), CatalogError):
         return walk(value, 0)
-    except (KeyboardInterrupt, CatalogError):
-        raise
-    except BaseException as error:  # it may be a mapping or sequence of somebody else's
-        raise ConfigError(f"{what}: it cannot be read: {reason(error)}.") from error
 
 
 def _is_space(value: Any) -> bool:

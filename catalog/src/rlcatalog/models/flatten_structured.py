@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks.ops import Tensor
 from rlcatalog.observations import Preprocessor
 
 
@@ -49,7 +50,7 @@ def _parts(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
         yield from _one_hots(codec, obs, ops)
 
 
-def _one_hots(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
+def _one_hots(codec: Preprocessor, obs: Tensor, ops: TensorOps) -> Iterator[Any]:
     """Yield a one-hot `[B, n]` for each integer of a Discrete or MultiDiscrete."""
     info = codec.info
     if info.kind == "discrete":

@@ -95,7 +95,7 @@ class ModelInternals:
         """Return observations with each NumPy array a tensor; of a framework whose tensors are arrays, as they are."""
         return obs
 
-    def flat(self, obs: Any) -> Any:
+    def flat(self, obs: Tensor) -> Any:
         """Return an unstructured observation as [B, size]; a structure is its own flat form."""
         shape = getattr(obs, "shape", None)
         return obs if shape is None or len(shape) == 2 else self.ops.flat(obs)

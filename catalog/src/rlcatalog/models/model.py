@@ -243,7 +243,7 @@ def _states_in(inputs: Mapping[str, Any]) -> list[Any]:
 _NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
 
-def inner_model(model: Any) -> Any:
+def inner_model(model: ModelV2 | None) -> Any:
     """Return the model that one is built around, or None; of anything but a model, None."""
     return type(model).inner_models(model).get("") if isinstance(model, ModelV2) else None
 
@@ -288,7 +288,7 @@ def check_features(trunk: ModelV2, width: int | None) -> None:
         )
 
 
-def check_values(model: ModelV2, value: Any, rows: int | None = None) -> None:
+def check_values(model: ModelV2, value: Tensor, rows: int | None = None) -> None:
     """Raise unless value estimates have the shape `[B]` or `[B, 1]`.
 
     Args:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy import zeros
 
 from rlcatalog import provided
-from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, reason, shown
+from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, raised_as, reason, shown
 from rlcatalog.observations.batches import copy_batch, first_size, is_unchanged, rows, stack, summary
 from rlcatalog.observations.watch import Watch
 from rlcatalog.spaces import SpaceInfo
@@ -306,12 +306,9 @@ class Preprocessor:
                 ),
             ),
         ):
-            try:
+            broken = f"{self.who}: its {name}() raised "
+            with raised_as(lambda why, broken=broken: ModelContractError(broken + why), CatalogError):  # type: ignore[misc]
                 answer = ask()
-            except (KeyboardInterrupt, CatalogError):
-                raise
-            except BaseException as error:
-                raise ModelContractError(f"{self.who}: its {name}() raised {reason(error)}") from error
             if not fits(answer):
                 raise ModelContractError(f"{self.who}: its {name}() must return {expected}, found {shown(answer)}.")
 

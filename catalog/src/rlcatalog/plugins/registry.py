@@ -123,13 +123,9 @@ class Registry:
 
     def name_of(self, component: Component) -> str:
         """Return the name by which `get` finds a component: its own, or its address where that one is not clear."""
-        means = self._meant(component.kind, component.name)
+        key = component.kind, component.name
+        means = [self._own[key]] if key in self._own else self._names.get(key, [])
         return component.name if len(means) == 1 and component is means[0] else component.address
-
-    def _meant(self, kind: str, name: str) -> list[Component]:
-        """Return what a name alone may mean: what the running program registered, else the parts that may claim it."""
-        own = self._own.get((kind, name))
-        return self._names.get((kind, name), []) if own is None else [own]
 
     def __iter__(self) -> Iterator[Component]:
         everything = [*self._parts, *self._own.values()]

@@ -16,7 +16,6 @@ from rlcatalog.errors import UnsupportedSpaceError
 if TYPE_CHECKING:
     import gymnasium
     import numpy as np
-    from gymnasium import spaces
 
 #: Qualified class names of the spaces whose structure the kernel reads itself; any other class is its own kind.
 KINDS = {
@@ -200,15 +199,6 @@ def _described(children: Iterable[SpaceInfo]) -> str:
     return ", ".join(child.describe() for child in children)
 
 
-def _read_dict(space: spaces.Dict, path: str) -> dict[str, Any]:
-    keys = tuple(space.spaces)
-    return {"keys": keys, "children": tuple(SpaceInfo.read(space.spaces[key], f"{path}[{key!r}]") for key in keys)}
-
-
-def _read_row(space: spaces.Tuple | spaces.OneOf, path: str) -> dict[str, Any]:
-    return {"children": tuple(SpaceInfo.read(child, f"{path}[{i}]") for i, child in enumerate(space.spaces))}
-
-
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     view = array.view()  # plugins are asked about the space: none is to change it
     view.flags.writeable = False
@@ -220,19 +210,19 @@ _READERS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
     "box": lambda space, path: {"low": _read_only(space.low), "high": _read_only(space.high)},
     "discrete": lambda space, path: {"n": int(space.n), "start": int(space.start)},
     "multi_discrete": lambda space, path: {"nvec": _read_only(space.nvec), "start": space.start},
-    "dict": _read_dict,
-    "tuple": _read_row,
-    "oneof": _read_row,
+    "dict": lambda space, path: {
+        "keys": tuple(space.spaces),
+        "children": tuple(SpaceInfo.read(child, f"{path}[{key!r}]") for key, child in space.spaces.items()),
+    },
+    **dict.fromkeys(
+        ("tuple", "oneof"),
+        lambda space, path: {"children": tuple(SpaceInfo.read(c, f"{path}[{i}]") for i, c in enumerate(space.spaces))},
+    ),
     "sequence": lambda space, path: {"children": (SpaceInfo.read(space.feature_space, f"{path}[:]"),)},
     "repeated": lambda space, path: {
         "children": (SpaceInfo.read(space.child_space, f"{path}[:]"),), "n": int(space.max_len)
     },
 }  # fmt: skip
-
-
-def _describe_text(info: SpaceInfo) -> str:
-    text = info.space
-    return f"Text({text.min_length} to {text.max_length} of {len(text.character_set)} characters)"
 
 
 #: Kind → its short text.
@@ -246,6 +236,8 @@ _DESCRIBERS: dict[str, Callable[[SpaceInfo], str]] = {
         + ")"
     ),
     "repeated": lambda info: f"Repeated({info.children[0].describe()}, {info.n})",
-    "text": _describe_text,
+    "text": lambda info: (
+        f"Text({info.space.min_length} to {info.space.max_length} of {len(info.space.character_set)} characters)"
+    ),
     "oneof": lambda info: f"OneOf({_described(info.children)})",
 }
