@@ -19,7 +19,7 @@ from .models.model import name_method as name_method
 from .models.views import ViewRequirement as ViewRequirement
 from .observations.batches import is_unchanged as is_unchanged, stack as stack
 from .observations.filter import make_filter as make_filter
-from .observations.watch import Watch as Watch
+from .observations.watch import check_bounds as check_bounds
 from .plugins import public_index as public_index
 from .plugins.component import blame_part as blame_part
 from .plugins.discovery import (

@@ -148,7 +148,8 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
     Raises:
         ConfigError: There is such a key, and what stands there is no mask of the action space.
     """
-    if (leaf := mask_entry(obs, key)) is None or not (masks := ActionMasks(action)).size:
+    masks, leaf = ActionMasks(action), mask_entry(obs, key)  # a codec that cannot be imported is named in any case
+    if leaf is None or not masks.size:
         return None
     # Ones in the form a vector environment would return them: they must be accepted as a mask that allows everything.
     try:

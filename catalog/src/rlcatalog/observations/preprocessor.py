@@ -21,7 +21,7 @@ from numpy import zeros
 from rlcatalog import provided
 from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, raised_as, reason, shown
 from rlcatalog.observations.batches import copy_batch, first_size, is_unchanged, rows, stack, summary
-from rlcatalog.observations.watch import Watch
+from rlcatalog.observations.watch import check_bounds, check_slice
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class Preprocessor:
         out = zeros(self.size, _FLOAT32)
         self._write_or_explain(observation, out)
         if unchecked and self._unchecked:  # always, that is
-            self._watch.check_bounds(out)
+            check_bounds(self, out)
         return out if self._is_flat else out.reshape(self.shape)
 
     def transform_batch(self, batch: Any) -> Array:
@@ -244,7 +244,7 @@ class Preprocessor:
         if self._unchecked:
             self.check(observation)
             self._unchecked = False  # a codec in RLlib's form may call this from its transform
-            self._watch.check_slice(observation)
+            check_slice(self, observation)
             self._unchecked = self.check_mode == "always"
 
     def set_check(self, mode: str) -> None:
@@ -339,10 +339,6 @@ class Preprocessor:
     def _write_batch(self) -> Writer:
         return self.batch_writer(0)
 
-    @cached_property
-    def _watch(self) -> Watch:
-        return Watch(self)
-
     def _write_or_explain(self, observation: Any, out: Array) -> None:
         """Encode one observation into zeros `[size]`; where it cannot be, say why."""
         try:
@@ -364,7 +360,7 @@ class Preprocessor:
     def _ended(self, batch: Any, before: Any, out: Array) -> None:
         """Raise where a batch was encoded beyond the bounds, or was itself changed."""
         if self._unchecked:
-            self._watch.check_bounds(out)
+            check_bounds(self, out)
         if not is_unchanged(before, batch):
             who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
             raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
@@ -425,7 +421,7 @@ class Preprocessor:
         ) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = ("_write", "_write_batch", "_watch", "_processed", "_find_child", "component", "made_by")
+        compiled = ("_write", "_write_batch", "_processed", "_find_child", "component", "made_by")
         return {k: v for k, v in self.__dict__.items() if k not in compiled}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,85 +20,61 @@ _HOME = "rlcatalog.observations.preprocessor"
 _CANARY = np.float32(-77777.25)
 
 
-class Watch:
-    """Watches a codec write, and those of the space's parts; the catalog's own are left alone, see `is_watched`.
+def check_slice(codec: Preprocessor, obs: Any) -> None:
+    """Raise where a codec, or one of its children before, writes beyond its slice; see `Preprocessor.is_watched`.
 
     Args:
         codec: The codec.
+        obs: An observation of its space.
+
+    Raises:
+        ModelContractError: It does.
     """
-
-    def __init__(self, codec: Preprocessor) -> None:
-        self._codec = codec
-        #: Where its slice begins in a longer array: there is as much room before it and behind it.
-        self._start = codec.size + 8
-
-    @cached_property
-    def _writers(self) -> list[tuple[str, Callable[[Any], Any], Any, tuple[int, ...]]]:
-        codec, cls = self._codec, type(self._codec)
-        if not codec.is_watched or all(getattr(cls, name).__module__ == _HOME for name in ("writer", "batch_writer")):
-            return []  # `Preprocessor`'s own
-        return [
-            ("writer", lambda obs: obs, codec.writer(self._start), ()),
-            ("batch_writer", lambda obs: stack(codec.info, [obs]), codec.batch_writer(self._start), (1,)),
-        ]
-
-    def check_slice(self, obs: Any) -> None:
-        """Raise where the codec, or one of its children before, writes beyond its slice.
-
-        Args:
-            obs: An observation of the space.
-
-        Raises:
-            ModelContractError: It does.
-        """
-        if not self._is_needed:
+    if not any(part.is_watched for part in codec.codecs()):
+        return
+    if codec.info.is_composite and len(codec.children) == len(codec.info.children):
+        for child, part in zip(codec.children, codec.info.split(obs), strict=True):
+            check_slice(child, part)
+    home = {getattr(type(codec), name).__module__ for name in ("writer", "batch_writer")}
+    if not codec.is_watched or home == {_HOME}:
+        return
+    first = codec.size + 8  # where its slice begins in a longer array: there is as much room before it and behind it
+    for name, write in (("writer", codec.writer(first)), ("batch_writer", codec.batch_writer(first))):
+        is_batch = name == "batch_writer"
+        out = np.full((*([1] * is_batch), codec.size + 2 * first), _CANARY, np.float32)
+        out[..., first : first + codec.size] = 0.0
+        try:
+            write(stack(codec.info, [obs]) if is_batch else obs, out)
+        except (Exception, SystemExit):  # encoding it says what is wrong
             return
-        codec, first = self._codec, self._start
-        if codec.info.is_composite and len(codec.children) == len(codec.info.children):
-            for child, part in zip(codec.children, codec.info.split(obs), strict=True):
-                child._watch.check_slice(part)
-        for name, given, write, ahead in self._writers:
-            out = np.full((*ahead, codec.size + 2 * first), _CANARY, np.float32)
-            out[..., first : first + codec.size] = 0.0
-            try:
-                write(given(obs), out)
-            except (Exception, SystemExit):  # encoding it says what is wrong
-                return
-            out[..., first : first + codec.size] = _CANARY
-            if (out != _CANARY).any():
-                at = int(np.argwhere(out != _CANARY)[0, -1]) - first
-                raise ModelContractError(
-                    f"{codec.who}: its {name}(start) writes to place start{at:+d}; its slice is the {codec.size}"
-                    " places from start on."
-                )
-
-    def check_bounds(self, encoded: Array) -> None:
-        """Raise where encoded values lie outside of the bounds that the codec says.
-
-        Args:
-            encoded: The values, `[size]` or `[B, size]`.
-
-        Raises:
-            ModelContractError: One does.
-        """
-        if not self._is_needed:
-            return
-        low, high = self._limits
-        wrong = (encoded < low) | (encoded > high)
-        if wrong.any():
-            at = int(np.argwhere(wrong)[0, -1])
-            codec = self._codec
-            path = next((leaf.path for leaf in codec.leaves() if leaf.start <= at < leaf.stop), codec.info.path)
-            who = next((part.who for part in codec.codecs() if part.info.path == path), codec.who)
+        out[..., first : first + codec.size] = _CANARY
+        if (out != _CANARY).any():
+            at = int(np.argwhere(out != _CANARY)[0, -1]) - first
             raise ModelContractError(
-                f"{who}: {path} is encoded as {encoded[wrong][0]} in place {at}, outside of [{low[at]}, {high[at]}],"
-                " which its bounds() says."
+                f"{codec.who}: its {name}(start) writes to place start{at:+d}; its slice is the {codec.size}"
+                " places from start on."
             )
 
-    @cached_property
-    def _is_needed(self) -> bool:
-        return any(codec.is_watched for codec in self._codec.codecs())
 
-    @cached_property
-    def _limits(self) -> tuple[Array, Array]:
-        return self._codec.bounds()
+def check_bounds(codec: Preprocessor, encoded: Array) -> None:
+    """Raise where encoded values lie outside of the bounds that a codec says; see `Preprocessor.is_watched`.
+
+    Args:
+        codec: The codec.
+        encoded: The values, `[size]` or `[B, size]`.
+
+    Raises:
+        ModelContractError: One does.
+    """
+    if not any(part.is_watched for part in codec.codecs()):
+        return
+    low, high = codec.bounds()
+    wrong = (encoded < low) | (encoded > high)
+    if wrong.any():
+        at = int(np.argwhere(wrong)[0, -1])
+        path = next((leaf.path for leaf in codec.leaves() if leaf.start <= at < leaf.stop), codec.info.path)
+        who = next((part.who for part in codec.codecs() if part.info.path == path), codec.who)
+        raise ModelContractError(
+            f"{who}: {path} is encoded as {encoded[wrong][0]} in place {at}, outside of [{low[at]}, {high[at]}],"
+            " which its bounds() says."
+        )
