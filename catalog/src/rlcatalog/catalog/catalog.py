@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution, warn_of
@@ -24,7 +23,6 @@ from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component, Request
-from rlcatalog.plugins.loader import refuse_while_loading
 from rlcatalog.plugins.registry import PluginRecord
 from rlcatalog.spaces import SpaceInfo
 
@@ -380,26 +378,3 @@ class Catalog(Registrations):
         """Like `wrap_env`; returns the environment and what each installed wrapper said."""
         values = self.parse_config(config).values
         return wrap(self.slots.env_wrappers(values), env, values)
-
-
-_making = threading.RLock()
-
-
-@cache
-def _default() -> Catalog:
-    return Catalog()
-
-
-def default_catalog() -> Catalog:
-    """Return the catalog of the process, made at the first call; of several threads' first calls one makes it.
-
-    Raises:
-        PluginError: A plugin asks for it while it is loaded.
-    """
-    refuse_while_loading()
-    with _making:
-        return _default()
-
-
-#: For tests: the next call makes another.
-default_catalog.cache_clear = _default.cache_clear  # type: ignore[attr-defined]

@@ -1,20 +1,44 @@
-"""The default catalog's lookups as functions, and environments by id."""
+"""The default catalog, its lookups as functions, and environments by id."""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
 import sys
+import threading
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from rlcatalog.catalog.catalog import Catalog, default_catalog
+from rlcatalog.catalog.catalog import Catalog
 from rlcatalog.errors import UnknownNameError, reason, shown
+from rlcatalog.plugins.loader import refuse_while_loading
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_making = threading.RLock()
+
+
+@cache
+def _default() -> Catalog:
+    return Catalog()
+
+
+def default_catalog() -> Catalog:
+    """Return the catalog of the process, made at the first call; of several threads' first calls one makes it.
+
+    Raises:
+        PluginError: A plugin asks for it while it is loaded.
+    """
+    refuse_while_loading()
+    with _making:
+        return _default()
+
+
+#: For tests: the next call makes another.
+default_catalog.cache_clear = _default.cache_clear  # type: ignore[attr-defined]
 
 
 def _of_default(method: Callable[Concatenate[Catalog, P], T]) -> Callable[P, T]:
@@ -24,6 +48,7 @@ def _of_default(method: Callable[Concatenate[Catalog, P], T]) -> Callable[P, T]:
     def function(*args: P.args, **kwargs: P.kwargs) -> T:
         return method(default_catalog(), *args, **kwargs)
 
+    function.__module__, function.__qualname__ = __name__, method.__name__  # where pickle finds it
     signature = inspect.signature(method)
     _, *parameters = signature.parameters.values()
     function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions import action_codec
-from rlcatalog.catalog.catalog import default_catalog
+from rlcatalog.catalog.default import default_catalog
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
