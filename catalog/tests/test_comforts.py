@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html.parser
+import inspect
+import pickle
 import re
 import sys
 import threading
@@ -351,6 +353,14 @@ def test_distributions_preprocessors_and_filters_are_registered_likewise(catalog
     assert type(policy.filter) is Half
     with pytest.raises(ModelContractError, match=r"must be a subclass of rlcatalog\.Filter"):
         catalog.register_filter("no", int)
+
+
+@pytest.mark.parametrize("name", ["explain", "refresh", "register_filter", "register_model", "wrap_env"])
+def test_a_function_of_the_default_catalog_is_its_method_and_travels_by_name(name):
+    function, method = getattr(rlcatalog, name), getattr(rlcatalog.Catalog, name)
+    assert pickle.loads(pickle.dumps(function)) is function
+    own, (_, *taken) = (inspect.signature(one).parameters.values() for one in (function, method))
+    assert list(own) == taken
 
 
 def test_the_processs_catalog_has_the_same_at_the_top_of_the_package(monkeypatch):

@@ -36,7 +36,7 @@ from rlcatalog import (
     Stage,
 )
 from rlcatalog.plugins import hookspecs
-from rlcatalog.plugins.loading import HOOK_RETURNS
+from rlcatalog.plugins.loader import HOOK_RETURNS
 from rlcatalog_testing import check
 
 #: Every hook and what its list holds. None takes an argument.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rlcatalog.actions import frozen, interval
+from rlcatalog.actions import hashable_bound, interval
 from rlcatalog.errors import ConfigError
 
 F = np.float32
@@ -15,7 +15,7 @@ bound = st.floats(-(2.0**100), 2.0**100, width=32)
 
 def of(low, high):
     low, high = np.atleast_1d(F(low)), np.atleast_1d(F(high))
-    return interval(frozen(low), frozen(high), low.size, "float32")
+    return interval(hashable_bound(low), hashable_bound(high), low.size, "float32")
 
 
 def rounded_up(count=200):

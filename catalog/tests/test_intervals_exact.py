@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlcatalog.actions import frozen, interval, read_bounds
+from rlcatalog.actions import hashable_bound, interval, read_bounds
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
 from rlcatalog.spaces import SpaceInfo
 
@@ -33,7 +33,7 @@ LOW, HIGH = bounds()
 
 def of(low, high, dtype="float32"):
     low, high = (np.atleast_1d(np.float32(bound)) for bound in (low, high))
-    return interval(frozen(low), frozen(high), len(low), dtype)
+    return interval(hashable_bound(low), hashable_bound(high), len(low), dtype)
 
 
 def test_low_and_the_width_never_lie_above_high_and_no_wider_interval_does():
@@ -79,13 +79,13 @@ def test_one_number_stands_for_all_dimensions():
         np.testing.assert_array_equal(a, b)
     assert one.low.shape == (3,)
     assert one.log_volume == pytest.approx(3 * math.log(3))
-    assert frozen(-1) == -1
-    assert frozen(0.5) == 0.5
-    assert interval(frozen([0.5] * 2), 1.0, 2, "float32").low.tolist() == [0.5, 0.5]
+    assert hashable_bound(-1) == -1
+    assert hashable_bound(0.5) == 0.5
+    assert interval(hashable_bound([0.5] * 2), 1.0, 2, "float32").low.tolist() == [0.5, 0.5]
 
 
 def test_bounds_of_another_size_are_refused():
-    for low, high in ((frozen([0, 0]), 1.0), (-1.0, frozen([1, 1]))):
+    for low, high in ((hashable_bound([0, 0]), 1.0), (-1.0, hashable_bound([1, 1]))):
         with pytest.raises(ConfigError, match=r"low and high must be numbers or have 3 values, found \["):
             interval(low, high, 3, "float32")
 

@@ -13,7 +13,7 @@ import pytest
 from broken_plugins import Broken, install_parts, table
 
 from rlcatalog.catalog import default_catalog
-from rlcatalog.choice.showing import explanation_sheet
+from rlcatalog.choice.explanation import explanation_sheet
 from rlcatalog.errors import CatalogError, PluginWarning, reason
 from rlcatalog_cli.printing import print_list
 from rlcatalog_testing import isolated_catalog
@@ -32,7 +32,7 @@ TABLE = table()
 def clean(monkeypatch):
     install_parts()
     default_catalog()  # before nothing is found: it stays for the other tests of this process
-    monkeypatch.setattr("rlcatalog.catalog.registering.scan", lambda: ())  # for plugins that make catalogs
+    monkeypatch.setattr("rlcatalog.catalog.registrations.scan", lambda: ())  # for plugins that make catalogs
 
 
 def found_by(catalog: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -14,7 +14,7 @@ from user_names import CONTRACT, OF_THE_KERNEL, all_names, harvested
 import rlcatalog
 from rlcatalog import ModelV2
 from rlcatalog.errors import StaleOutputError
-from rlcatalog.models import Inside, set_weights_of, weights_of
+from rlcatalog.models import ModelInternals, set_weights_of, weights_of
 from rlcatalog_policy import load
 
 BOX, TWO = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
@@ -173,7 +173,7 @@ def test_the_kernels_state_can_be_copied_and_pickled(framework):
         assert torch.equal(copy.deepcopy(model)({"obs": rows})[0], model({"obs": rows})[0])
     model({"obs": rows})
     own = model._rlcatalog
-    assert isinstance(own, Inside)
+    assert isinstance(own, ModelInternals)
     again = pickle.loads(pickle.dumps(own))
     assert (own.last_output is None, again.last_output) == (False, None)
     assert (again.ops, again.is_trunk, again.is_vector) == (own.ops, False, True)

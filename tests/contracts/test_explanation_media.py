@@ -13,7 +13,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 import rlcatalog
-from rlcatalog.choice.showing import explanation_html, explanation_sheet
+from rlcatalog.choice.explanation import explanation_html, explanation_sheet
 from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 from rlcatalog_cli.app import main
 from rlcatalog_cli.picture import pipeline_svg

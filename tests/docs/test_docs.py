@@ -23,7 +23,7 @@ import rlcatalog
 from rlcatalog.config import keys_of
 from rlcatalog.errors import ConfigError, UnknownConfigKeyError
 from rlcatalog.plugins import declarations, hookspecs
-from rlcatalog.plugins.loading import HOOK_RETURNS
+from rlcatalog.plugins.loader import HOOK_RETURNS
 from rlcatalog_ppo import config as ppo
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog
 

@@ -110,7 +110,7 @@ def test_no_built_in_part_is_left_out(kind):
         for resolution in [rlcatalog.default_catalog().resolve(case.obs, case.action, case.config, case.framework)]
         for component in parts_of(resolution)
     }
-    ours = {c.address for c in rlcatalog.default_catalog().registry.active(kind) if c.is_listed}
+    ours = {c.address for c in rlcatalog.default_catalog().registry.active(kind) if c.is_indexed}
     assert ours
     assert ours <= used
 

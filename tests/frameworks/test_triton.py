@@ -21,7 +21,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from rlcatalog.errors import LoadOrderWarning
-from rlcatalog.frameworks import load_order
+from rlcatalog_torch import load_order
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -315,7 +315,7 @@ def test_a_triton_that_cannot_be_imported_does_no_harm(tmp_path):
 
 @pytest.fixture
 def too_late(monkeypatch):
-    """TensorFlow came first, as far as the kernel sees; what is imported stays as it is."""
+    """TensorFlow came first, as far as PyTorch's package sees; what is imported stays as it is."""
     monkeypatch.setattr(load_order, "came_first", lambda early, late: True)
     monkeypatch.setattr(load_order, "_import", lambda module: None)
     load_order._warn.cache_clear()

@@ -167,7 +167,7 @@ def order_of(action):
 
 def test_the_plugin_is_listed(catalog):
     assert [record.error for record in catalog.plugins if record.status != "loaded"] == []
-    listed = [c.provider for c in catalog.components("action_codec") if not c.is_listed]
+    listed = [c.provider for c in catalog.components("action_codec") if not c.is_indexed]
     assert listed == ["permutations 1.0"]
 
 

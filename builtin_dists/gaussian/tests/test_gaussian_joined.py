@@ -8,7 +8,7 @@ import tensorflow as tf
 import torch
 from scipy import stats
 
-from rlcatalog.actions import unbound
+from rlcatalog.actions import unbind
 from rlcatalog_tf import DiagGaussian as TFGaussian
 from rlcatalog_torch import DiagGaussian as TorchGaussian
 
@@ -41,7 +41,7 @@ def test_side_by_side_is_one_distribution_with_the_same_densities(cls, options):
         whole = array(found.logp(given) if method == "logp" else found.entropy())
         pieces = [array(p.logp(a) if method == "logp" else p.entropy()) for p, a in zip(parts, actions, strict=True)]
         np.testing.assert_allclose(whole, sum(pieces), rtol=1e-5)
-    assert unbound(dist) == (cls, options)
+    assert unbind(dist) == (cls, options)
 
 
 @frameworks

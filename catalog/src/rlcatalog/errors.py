@@ -11,7 +11,10 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlcatalog.plugins import Component
 
 
 class CatalogError(Exception):
@@ -70,7 +73,7 @@ class PartError(PluginError):
         part: The component.
     """
 
-    def __init__(self, text: str, part: Any = None) -> None:
+    def __init__(self, text: str, part: Component | None = None) -> None:
         super().__init__(text)
         self.part = part
 
@@ -206,8 +209,8 @@ class FailedRunsError(CatalogError, RuntimeError):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `" Did you mean 'x'?"` for the known name nearest to `name`, or an empty string."""
-    found = difflib.get_close_matches(name[:_LONGEST], list(known), n=1, cutoff=0.6)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    matches = difflib.get_close_matches(name[:_LONGEST], list(known), n=1, cutoff=0.6)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
 # --- what others wrote, in a message -------------------------------------------------------------------------------

@@ -1,28 +1,27 @@
 from ._version import __version__ as __version__
-from .actions.lowering import carried as carried
 from .actions.masks import mask_entry as mask_entry, mask_steps as mask_steps
+from .actions.tensor_actions import exported_dtype as exported_dtype
 from .catalog.default import look_here as look_here
-from .choice.env_wrappers import asked as asked
-from .choice.selection import Verdict as Verdict
-from .choice.showing import (
+from .choice.env_wrappers import ask_wrapper as ask_wrapper
+from .choice.explanation import (
     Section as Section,
-    Sheet as Sheet,
-    Table as Table,
     explanation_notes as explanation_notes,
     explanation_title as explanation_title,
     sections as sections,
 )
+from .choice.render import Sheet as Sheet, Table as Table
+from .choice.selection import Verdict as Verdict
 from .config.keys import Key as Key
 from .frameworks.contract import Acting as Acting
 from .frameworks.ops import NUMPY_OPS as NUMPY_OPS
-from .models.constructing import refusal as refusal
-from .models.model import said_by as said_by
+from .models.construction import refusal as refusal
+from .models.model import name_method as name_method
 from .models.views import ViewRequirement as ViewRequirement
-from .observations.batches import alike as alike, stack as stack
+from .observations.batches import is_unchanged as is_unchanged, stack as stack
 from .observations.filter import make_filter as make_filter
-from .observations.watching import Watch as Watch
+from .observations.watch import check_bounds as check_bounds
 from .plugins import public_index as public_index
-from .plugins.component import blamed as blamed
+from .plugins.component import blame_part as blame_part
 from .plugins.discovery import (
     Candidate as Candidate,
     candidates as candidates,

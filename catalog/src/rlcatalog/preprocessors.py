@@ -30,8 +30,8 @@ def get_preprocessor(space: gymnasium.Space[Any], include_multi_binary: bool = F
     request = Request(SpaceInfo.read(space), config=catalog.parse_config(None).values.read_only())
     component = catalog.slots.preprocessor(request, None).component
     assert component is not None
-    found: type = component.load("numpy")
-    return found
+    cls: type = component.load("numpy")
+    return cls
 
 
 def __getattr__(name: str) -> Any:

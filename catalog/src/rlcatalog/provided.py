@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import gymnasium
+
     from rlcatalog.catalog import Catalog
     from rlcatalog.plugins import ActionCodecSpec, FrameworkSpec
 
@@ -47,11 +49,11 @@ def pipeline_svg(explanation: Mapping[str, Any]) -> str:
     return svg
 
 
-def space_to_json(space: Any) -> Any:
+def space_to_json(space: gymnasium.Space[Any]) -> Any:
     """Return a space as plain data; None where a part of it has a kind that cannot be written down."""
     return _providers["space_to_json"](space)
 
 
-def space_from_json(data: Any) -> Any:
+def space_from_json(data: Mapping[str, Any]) -> Any:
     """Rebuild a space from `space_to_json`."""
     return _providers["space_from_json"](data)

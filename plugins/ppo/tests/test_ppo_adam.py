@@ -48,8 +48,8 @@ def hand_out_gradients(ours, theirs, step):
         if index % 3 == 0 and step % 4:
             one.grad = other.grad = None
             continue
-        laid_out = torch.empty_like(one).detach().copy_(gradient)
-        one.grad, other.grad = laid_out, laid_out.clone()
+        flatten_structured = torch.empty_like(one).detach().copy_(gradient)
+        one.grad, other.grad = flatten_structured, flatten_structured.clone()
 
 
 @pytest.mark.parametrize("dtypes", [

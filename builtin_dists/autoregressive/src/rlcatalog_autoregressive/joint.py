@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, entropy_of, same_kind, unbound
+from rlcatalog.actions import ActionDistribution, entropy_of, same_kind, unbind
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.models import inner_model
@@ -70,7 +70,7 @@ class JointDistribution(ActionDistribution):
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
         """Return `inputs` with a mask baked into the parameters that the parts would have if independent."""
         layout = options["layout"]
-        own, bound = unbound(layout.plain)
+        own, bound = unbind(layout.plain)
         params = own.masked(inputs[:, : layout.params], mask, **bound)
         return cls.ops.side_by_side([params, inputs[:, layout.params :]])
 
@@ -158,7 +158,7 @@ class JointDistribution(ActionDistribution):
             )
         if check:
             self.check_allowed(mask, params, part)
-        own, bound = unbound(part.dist)
+        own, bound = unbind(part.dist)
         return own.masked(params, mask, **bound)
 
     # --- densities -------------------------------------------------------------------------------------------------

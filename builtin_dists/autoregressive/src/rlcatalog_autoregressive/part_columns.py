@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionCodec, ActionMasks, DistPart, action_codec, unbound
+from rlcatalog.actions import ActionCodec, ActionMasks, DistPart, action_codec, unbind
 from rlcatalog.config import read_config
 from rlcatalog_autoregressive.config import AutoregressiveConfig, hidden_widths, ordered
 
@@ -102,7 +102,7 @@ class PartColumns:
 
     def __init__(self, action: SpaceInfo, config: Mapping[str, Any], plain: Any, size: int) -> None:
         own = read_config(config, AutoregressiveConfig)
-        cls, options = unbound(plain)
+        cls, options = unbind(plain)
         found = cls.parts(action, size, options) if hasattr(cls, "parts") else [DistPart(action, plain, size)]
         self.action, self.plain, self.params = action, plain, size
         self.hiddens = hidden_widths(action, config)
@@ -112,7 +112,7 @@ class PartColumns:
         parts: list[ActionPart] = []
         count, params, raw = len(found), 0, 0
         for part, rank in zip(found, ranks, strict=True):
-            kind = getattr(unbound(part.dist)[0], "raw_kind", "values")
+            kind = getattr(unbind(part.dist)[0], "raw_kind", "values")
             codec = action_codec(part.info, config.get("action_bounds", "clip"), {part.info.path: kind})
             encoded = list(_columns(codec, raw))
             start = len(self.columns)
@@ -210,12 +210,12 @@ class PartColumns:
     @cached_property
     def is_exact(self) -> bool:
         """Whether entropies are summed exactly."""
-        kinds = [getattr(unbound(part.dist)[0], "entropy_kind", "exact") for part in self.parts]
+        kinds = [getattr(unbind(part.dist)[0], "entropy_kind", "exact") for part in self.parts]
         return self.prefixes is not None and all(kind == "exact" for kind in kinds)
 
 
 def _drawing(dist: Any) -> Callable[[Any, Any], Any]:
-    cls, options = unbound(dist)
+    cls, options = unbind(dist)
     if not hasattr(cls, "draw"):  # a class of its own kind
         return lambda inputs, model: dist(inputs, model).sample()
     return partial(cls.draw, **options) if options else cls.draw
@@ -246,7 +246,7 @@ def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
 
 def columns_of(action_dist: Any) -> PartColumns | None:
     """Return the layout of an autoregressive distribution, or None for another one."""
-    found = unbound(action_dist)[1].get("layout")
+    found = unbind(action_dist)[1].get("layout")
     return found if isinstance(found, PartColumns) else None
 
 

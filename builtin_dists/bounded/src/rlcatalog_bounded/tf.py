@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions import frozen, interval, same_kind
+from rlcatalog.actions import hashable_bound, interval, same_kind
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
 from rlcatalog_tf import draw_gamma, draw_uniform, tf, widened
@@ -69,7 +69,7 @@ class Beta(BetaContract, _Shares):
         size = parameters.shape[-1] // 2
         clipped = tf.clip_by_value(parameters, -MAX_BETA_INPUT, MAX_BETA_INPUT)
         self.concentration = tf.reshape(tf.math.softplus(clipped) + 1, [-1, 2, size])
-        self.bounds = interval(frozen(low), frozen(high), size, parameters.dtype.name)
+        self.bounds = interval(hashable_bound(low), hashable_bound(high), size, parameters.dtype.name)
 
     def sample(self) -> Any:
         """Draw `[B, d]` within the bounds, without gradient."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rlcatalog.actions import Interval, frozen, interval, same_kind
+from rlcatalog.actions import Interval, hashable_bound, interval, same_kind
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
 from rlcatalog_torch import widened
@@ -82,7 +82,7 @@ class Beta(BetaContract, _Shares):
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
         self._excess = softplus(clipped).reshape(-1, 2, size)
         self.concentration = self._excess + 1
-        self.bounds = _bounds(frozen(low), frozen(high), size, parameters.dtype, parameters.device)
+        self.bounds = _bounds(hashable_bound(low), hashable_bound(high), size, parameters.dtype, parameters.device)
 
     def sample(self) -> Tensor:
         """Draw `[B, d]` within the bounds, without gradient."""

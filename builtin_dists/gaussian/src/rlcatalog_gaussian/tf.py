@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlcatalog.actions import frozen, interval, same_kind
+from rlcatalog.actions import hashable_bound, interval, same_kind
 from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
@@ -89,7 +89,7 @@ class SquashedGaussian(SquashedGaussianContract):
             least, most = squashed_clipping(log_std_min, log_std_max)
         self.mean = tf.clip_by_value(mean, -MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN)
         self.log_std = tf.clip_by_value(log_std, least, most)
-        self.bounds = interval(frozen(low), frozen(high), mean.shape[-1], mean.dtype.name)
+        self.bounds = interval(hashable_bound(low), hashable_bound(high), mean.shape[-1], mean.dtype.name)
 
     @property
     def std(self) -> Any:

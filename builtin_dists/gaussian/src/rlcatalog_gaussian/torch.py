@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rlcatalog.actions import Interval, frozen, interval, same_kind
+from rlcatalog.actions import Interval, hashable_bound, interval, same_kind
 from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
@@ -118,7 +118,7 @@ class SquashedGaussian(SquashedGaussianContract):
         if log_std_min is not None or log_std_max is not None:
             least, most = squashed_clipping(log_std_min, log_std_max)
         self.mean, self.log_std = mean.clamp(-MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN), log_std.clamp(least, most)
-        self.bounds = _bounds(frozen(low), frozen(high), mean.shape[-1], mean.dtype, mean.device)
+        self.bounds = _bounds(hashable_bound(low), hashable_bound(high), mean.shape[-1], mean.dtype, mean.device)
 
     @property
     def std(self) -> Tensor:

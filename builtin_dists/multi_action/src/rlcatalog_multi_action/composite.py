@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, DistPart, entropy_of, same_kind, unbound
+from rlcatalog.actions import ActionDistribution, DistPart, entropy_of, same_kind, unbind
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog_multi_action.members import Children, Member, layout_of, values_of
@@ -119,7 +119,7 @@ class CompositeDistribution(ActionDistribution):
     def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[DistPart]:
         found: list[DistPart] = []
         for part in layout_of(**options).parts:
-            own, bound = unbound(part.dist)
+            own, bound = unbind(part.dist)
             split = own.parts(part.info, part.size, bound) if hasattr(own, "parts") else None
             found += split or [DistPart(part.info, part.dist, part.size)]
         return found

@@ -9,7 +9,7 @@ from itertools import accumulate, groupby
 from typing import Any
 
 from rlcatalog import SpaceInfo, TupleActions
-from rlcatalog.actions import ActionDistribution, action_codec, unbound
+from rlcatalog.actions import ActionDistribution, action_codec, unbind
 from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 
 _SEQUENCES = (list, tuple)
@@ -80,12 +80,12 @@ class Member:
     @cached_property
     def fills(self) -> bool:
         """Whether masks are baked in input by input, so that neighbours can be masked at once."""
-        own = getattr(getattr(unbound(self.dist)[0], "masked", None), "__func__", None)
+        own = getattr(getattr(unbind(self.dist)[0], "masked", None), "__func__", None)
         return own is ActionDistribution.masked.__func__ and self.mask_width == self.size  # type: ignore[attr-defined]
 
     def masked(self, inputs: Any, mask: Any) -> Any:
         """Return inputs with a mask baked in."""
-        cls, options = unbound(self.dist)
+        cls, options = unbind(self.dist)
         return cls.masked(inputs, mask, **options) if self.mask_width else inputs
 
 
@@ -221,7 +221,7 @@ def _leaf_nodes(info: SpaceInfo) -> list[SpaceInfo]:
 
 def _leaves(info: SpaceInfo, dist: Any) -> list[Leaf]:
     """Return the leaves of a part, depth first."""
-    cls, options = unbound(dist)
+    cls, options = unbind(dist)
     if "child_distributions" in options:
         parts = _given(info, options["child_distributions"], options["input_lens"])
         return [leaf for node, own, _ in parts for leaf in _leaves(node, own)]
@@ -236,7 +236,7 @@ def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Itera
     if len(dists) != len(sizes):
         raise ModelContractError(f"{info.path}: found {len(dists)} child_distributions, but {len(sizes)} input_lens.")
     leaves = _leaf_nodes(info)
-    nested = any("child_distributions" in unbound(dist)[1] for dist in dists)
+    nested = any("child_distributions" in unbind(dist)[1] for dist in dists)
     if len(dists) == len(leaves) and not nested:
         yield from zip(leaves, dists, sizes, strict=True)
         return
@@ -246,7 +246,7 @@ def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Itera
             f" leaves of {info.describe()}, found {len(dists)}."
         )
     for child, dist, size in zip(info.children, dists, sizes, strict=True):
-        cls, options = unbound(dist)
+        cls, options = unbind(dist)
         # A composite inside this one is taken apart, unless it is of a class that changes what composites do.
         if not child.is_composite or "taken_apart" not in getattr(cls, "__dict__", ()):
             yield child, dist, size
@@ -263,7 +263,7 @@ def _grouped(parts: Sequence[Member]) -> tuple[list[Member], list[int]]:
     starts = [0, *accumulate(part.size for part in parts)]
     families: dict[Any, list[int]] = {}
     for i, part in enumerate(parts):
-        cls, options = unbound(part.dist)
+        cls, options = unbind(part.dist)
         family = cls.family(options) if hasattr(cls, "family") else None
         # Whole numbers and others are not joined: flat actions are rounded group by group.
         families.setdefault(i if family is None else (family, part.whole), []).append(i)
@@ -273,7 +273,7 @@ def _grouped(parts: Sequence[Member]) -> tuple[list[Member], list[int]]:
         several = [parts[i] for i in members]
         group, runs = several[0], [(0, 0, several[0].size)]
         if len(several) > 1:
-            dist, runs = unbound(group.dist)[0].side_by_side([(unbound(part.dist)[1], part.size) for part in several])
+            dist, runs = unbind(group.dist)[0].side_by_side([(unbind(part.dist)[1], part.size) for part in several])
             group = Member(
                 group.info,
                 dist,

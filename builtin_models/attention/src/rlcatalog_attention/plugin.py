@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 def describe(request: Request) -> list[Stage]:
     """Return the stages and their shapes."""
-    from rlcatalog.models import Past
+    from rlcatalog.models import PastInputs
     from rlcatalog_attention.config import plan
 
     own, outputs = plan(request.config, request.num_outputs)
-    past = Past.of(request.action, own.attention_use_n_prev_actions, own.attention_use_n_prev_rewards)
+    past = PastInputs.of(request.action, own.attention_use_n_prev_actions, own.attention_use_n_prev_rewards)
     stages = []
     if past.width:
         width = None if request.trunk_width is None else (request.trunk_width + past.width,)

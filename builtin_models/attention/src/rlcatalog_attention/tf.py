@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlcatalog.models import OutputPlan, Past, last_values
+from rlcatalog.models import OutputPlan, PastInputs, last_values
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.tf import Transformer
 from rlcatalog_tf import OutputLayers, TFModelV2, features_of, flatten_rows, sequence_mask, steps_of, tf
@@ -66,7 +66,7 @@ class AttentionWrapper(_Model):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         sizes, ends = plan(self.model_config, num_outputs)
-        self.past = Past.of(action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
+        self.past = PastInputs.of(action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
         self.view_requirements.update(self.past.views())
         self.trunk = trunk
         self._build(trunk.num_outputs + self.past.width, sizes, ends)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcatalog.models import OutputPlan, Past, last_values
+from rlcatalog.models import OutputPlan, PastInputs, last_values
 from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.torch import Transformer
 from rlcatalog_torch import OutputLayers, TorchModelV2, features_of, flatten_rows, sequence_mask
@@ -73,7 +73,7 @@ class AttentionWrapper(_Model):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         sizes, ends = plan(self.model_config, num_outputs)
-        self.past = Past.of(action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
+        self.past = PastInputs.of(action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
         self.view_requirements.update(self.past.views())
         self.trunk = trunk
         self._build(trunk.num_outputs + self.past.width, sizes, ends)

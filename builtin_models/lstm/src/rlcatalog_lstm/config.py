@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from rlcatalog.config import NameOrCallable, initializer_name, read_config
 from rlcatalog.errors import ModelContractError
-from rlcatalog.models import OutputPlan, Past, memory_outputs
+from rlcatalog.models import OutputPlan, PastInputs, memory_outputs
 
 
 class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class LstmPlan:
     outputs: OutputPlan
 
 
-def past_of(config: Mapping[str, Any], action: Any) -> Past:
+def past_of(config: Mapping[str, Any], action: Any) -> PastInputs:
     """Return what the LSTM sees of the past.
 
     Args:
@@ -81,10 +81,10 @@ def past_of(config: Mapping[str, Any], action: Any) -> Past:
         action: The action space, or its SpaceInfo.
     """
     own = read_config(config, LstmConfig)
-    return Past.of(action, int(own.lstm_use_prev_action), int(own.lstm_use_prev_reward))
+    return PastInputs.of(action, int(own.lstm_use_prev_action), int(own.lstm_use_prev_reward))
 
 
-def plan(config: Mapping[str, Any], trunk_width: int, past: Past, num_outputs: int | None) -> LstmPlan:
+def plan(config: Mapping[str, Any], trunk_width: int, past: PastInputs, num_outputs: int | None) -> LstmPlan:
     """Read the cell and the outputs from a model config.
 
     Args:

@@ -1,4 +1,9 @@
-from .bounds import Interval as Interval, frozen as frozen, interval as interval, read_bounds as read_bounds
+from .bounds import (
+    Interval as Interval,
+    hashable_bound as hashable_bound,
+    interval as interval,
+    read_bounds as read_bounds,
+)
 from .codec import ActionCodec as ActionCodec, action_codec as action_codec, first_row as first_row
 from .distribution import (
     ActionDistribution as ActionDistribution,
@@ -7,7 +12,7 @@ from .distribution import (
     entropy_of as entropy_of,
     params_given as params_given,
     same_kind as same_kind,
-    unbound as unbound,
+    unbind as unbind,
 )
-from .lowering import LoweredActions as LoweredActions
 from .masks import ActionMasks as ActionMasks, mask_key as mask_key
+from .tensor_actions import LoweredActions as LoweredActions

@@ -63,7 +63,7 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
     return low, high
 
 
-def frozen(bound: Any) -> bytes | float:
+def hashable_bound(bound: float | Array) -> bytes | float:
     """Return a bound in a form that `interval` can remember: a number, or the bytes of a float32 array."""
     return bound if isinstance(bound, float | int) else np.asarray(bound, np.float32).tobytes()
 

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from rlcatalog.actions.lowering import LoweredActions
+from rlcatalog.actions.tensor_actions import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError
 from rlcatalog.plugins import public_index
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog.spaces.action_codecs import codec_class
 
+if TYPE_CHECKING:
+    import gymnasium
+
 Array = np.ndarray[Any, Any]
+#: A batch of the environment's actions: an array, or a structure of arrays.
+Actions: TypeAlias = "Array | Mapping[str, Actions] | tuple[Actions, ...]"
+#: A mask in Gymnasium's format, batched; None allows everything.
+Mask: TypeAlias = "Array | Mapping[str, Mask] | tuple[Mask, ...] | list[Mask] | None"
 
 
 class ActionCodec:
@@ -94,7 +101,7 @@ class ActionCodec:
         """
         return raw.reshape(len(raw), *(self.info.shape or ())).astype(self.info.dtype or np.float32)
 
-    def invert(self, action: Any) -> Array:
+    def invert(self, action: Actions) -> Array:
         """Return raw actions `[B, width]` that `adapt` makes a batch of the environment's of.
 
         Floats have the action's precision where they are its own values (at least float32), and float64 where they were
@@ -107,11 +114,11 @@ class ActionCodec:
         array = self._given(action)
         return array.reshape(len(array), self.width)
 
-    def leaf_actions(self, action: Any) -> Iterator[tuple[ActionCodec, Any]]:
+    def leaf_actions(self, action: Actions) -> Iterator[tuple[ActionCodec, Any]]:
         """Yield the codec of each leaf with its part of a batch of the environment's actions."""
         yield self, action
 
-    def _given(self, action: Any) -> Array:
+    def _given(self, action: Actions) -> Array:
         """Return a batch of the environment's actions as an array of numbers, `[B, *shape]`.
 
         Raises:
@@ -232,7 +239,7 @@ class ActionCodec:
         places = self.mask_places if shown.shape == self.info.shape else enumerate([0] * self.mask_width)
         return [(start + place, forbidding) for place, forbidding in places]
 
-    def mask_columns(self, mask: Any, rows: int | None = None) -> Array | None:
+    def mask_columns(self, mask: Mask, rows: int | None = None) -> Array | None:
         """Return a mask in Gymnasium's format, batched, as booleans `[B, mask_width]`; see `ActionMasks.matrix`.
 
         Args:
@@ -252,22 +259,23 @@ class ActionCodec:
             return self._columns_of_parts(mask, rows)
         return self._columns_of_array(mask, rows)
 
-    def _columns_of_parts(self, mask: Any, rows: int | None) -> Array:
+    def _columns_of_parts(self, mask: Mask, rows: int | None) -> Array:
         return self._columns_of_array(mask, rows)
 
-    def _columns_of_array(self, mask: Any, rows: int | None) -> Array:
+    def _columns_of_array(self, mask: Mask, rows: int | None) -> Array:
         expected = f"shape ({rows if rows is not None else 'B'}, {self.mask_width})"
         try:
             array = np.asarray(mask)
         except ValueError:  # lists of different lengths
             raise self._bad_mask(expected, mask) from None
-        if array.shape == (0,):  # of no rows
+        shape = array.shape
+        if shape == (0,):  # of no rows
             array = array.reshape(0, self.mask_width)
         if array.dtype.kind not in "biuf":
             raise self._bad_mask("booleans, or 0 and 1", f"dtype {array.dtype}")
         array = self._mask_rows(array)
         if array.ndim != 2 or array.shape[1] != self.mask_width or (rows is not None and len(array) != rows):
-            raise self._bad_mask(expected, f"shape {np.shape(mask)}")
+            raise self._bad_mask(expected, f"shape {shape}")
         return self._booleans(array)
 
     def _mask_rows(self, array: Array) -> Array:
@@ -281,13 +289,13 @@ class ActionCodec:
             raise self._bad_mask("booleans, or 0 and 1", array[array != allowed][0])
         return allowed
 
-    def _bad_mask(self, expected: str, found: Any) -> ActionMaskError:
+    def _bad_mask(self, expected: str, found: Mask | str) -> ActionMaskError:
         return ActionMaskError(f"mask: {self.info.path}: expected {expected}; found {found}.")
 
     # --- the space, written down -----------------------------------------------------------------------------------
 
     @staticmethod
-    def space_to_json(space: Any) -> dict[str, Any] | None:
+    def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any] | None:
         """Return what tells a space apart from others of its class as plain data; None: it cannot be written down.
 
         For saved policies, and for kinds of a plugin's own: the kernel writes Gymnasium's itself.
@@ -304,16 +312,17 @@ class ActionCodec:
 _NO_VALUE = -1
 
 
-def _by_column(mask: Any) -> Any:
+def _by_column(mask: Mask) -> Any:
     """Turn a list with one structured mask per row into a structure of columns."""
     if not isinstance(mask, list) or not mask or not isinstance(mask[0], Mapping | tuple):
         return mask
-    if isinstance(mask[0], Mapping):
-        return {key: _by_column([row.get(key) for row in mask]) for key in mask[0]}
-    return tuple(_by_column(list(column)) for column in zip(*mask, strict=True))
+    rows: list[Any] = mask
+    if isinstance(rows[0], Mapping):
+        return {key: _by_column([row.get(key) for row in rows]) for key in rows[0]}
+    return tuple(_by_column(list(column)) for column in zip(*rows, strict=True))
 
 
-def first_row(actions: Any) -> Any:
+def first_row(actions: Actions) -> Any:
     """Return the first of a batch of actions, as a single environment takes it."""
     if isinstance(actions, Mapping):
         return {key: first_row(part) for key, part in actions.items()}

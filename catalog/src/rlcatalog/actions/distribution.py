@@ -13,6 +13,8 @@ from rlcatalog.frameworks import ops_of
 if TYPE_CHECKING:
     import gymnasium
 
+    from rlcatalog.frameworks.ops import Tensor
+    from rlcatalog.models import ModelV2
     from rlcatalog.spaces import SpaceInfo
 
 
@@ -57,8 +59,8 @@ class ActionDistribution:
     #: What `sample` or `deterministic_sample` returned last.
     last_sample: Any = None
 
-    def __init__(self, inputs: Any, model: Any = None) -> None:
-        self.inputs = inputs
+    def __init__(self, inputs: Tensor, model: ModelV2 | None = None) -> None:
+        self.inputs: Any = inputs
         self.model = model
 
     # --- to implement ----------------------------------------------------------------------------------------------
@@ -238,11 +240,11 @@ class BoundDistribution:
     def __init__(self, cls: Any, options: Mapping[str, Any]) -> None:
         self.cls, self.options = cls, dict(options)
 
-    def __call__(self, inputs: Any, model: Any = None) -> Any:
+    def __call__(self, inputs: Tensor, model: ModelV2 | None = None) -> Any:
         """Return the distribution of a batch."""
         return self.cls(inputs, model, **self.options)
 
-    def masked(self, inputs: Any, mask: Any) -> Any:
+    def masked(self, inputs: Tensor, mask: Tensor) -> Any:
         """Return `inputs` with an action mask baked in."""
         return self.cls.masked(inputs, mask, **self.options)
 
@@ -262,19 +264,19 @@ def bind(cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Seque
     return BoundDistribution(cls, options) if options else cls
 
 
-def unbound(dist_class: Any) -> tuple[Any, Mapping[str, Any]]:
+def unbind(dist_class: Callable[..., Any]) -> tuple[Any, Mapping[str, Any]]:
     """Return a distribution's class and the options bound to it."""
     if isinstance(dist_class, partial):
         return dist_class.func, dist_class.keywords
     return (dist_class.cls, dist_class.options) if isinstance(dist_class, BoundDistribution) else (dist_class, {})
 
 
-def params_given(dist: Any, actions: Any) -> Any:
+def params_given(dist: ActionDistribution, actions: Tensor) -> Any:
     """Return the parameters under which a distribution scores actions; see `ActionDistribution.params_given`."""
     return dist.params_given(actions) if hasattr(dist, "params_given") else dist.inputs
 
 
-def same_kind(dist: ActionDistribution, other: Any) -> None:
+def same_kind(dist: ActionDistribution, other: ActionDistribution) -> None:
     """Raise unless `other` is a distribution of the same kind, as a divergence needs.
 
     Raises:

@@ -8,13 +8,16 @@ and Dict those of the children side by side; none for anything else that the ker
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.actions.codec import action_codec
+from rlcatalog.actions.codec import ActionCodec, Mask, action_codec
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
 from rlcatalog.spaces import SpaceInfo
+
+if TYPE_CHECKING:
+    from rlcatalog.frameworks.ops import Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -26,6 +29,7 @@ class ActionMasks:
         action: The action space.
         key: Key of Dict observations under which the mask stands, or None where observations hold none.
         steps: The keys that lead to it, where `key` is a path; see `mask_steps`.
+        codec: The codec of the action space, where there is one already.
 
     Attributes:
         size: Number of columns.
@@ -33,16 +37,18 @@ class ActionMasks:
         single: Whether there is one choice alone.
     """
 
-    def __init__(self, action: SpaceInfo, key: str | None = None, steps: Sequence[str] = ()) -> None:
+    def __init__(
+        self, action: SpaceInfo, key: str | None = None, steps: Sequence[str] = (), codec: ActionCodec | None = None
+    ) -> None:
         self.action, self.key = action, key
         self.steps = tuple(steps) if steps or key is None else (key,)
-        self._codec = action_codec(action)
+        self._codec = codec or action_codec(action)
         self.choices = tuple(self._codec.choices)
         counts = np.array([count for _, count in self.choices], np.int64)
         self.size, self.single = int(counts.sum()), len(counts) == 1
         self._starts = np.cumsum(counts) - counts
 
-    def by_choice(self, columns: Any) -> Iterator[tuple[str, Any]]:
+    def by_choice(self, columns: Tensor) -> Iterator[tuple[str, Any]]:
         """Yield the path of every choice with its columns `[B, n]` of a matrix, an array or a tensor `[B, size]`."""
         for (path, count), start in zip(self.choices, self._starts.tolist(), strict=True):
             yield path, columns[:, start : start + count]
@@ -61,10 +67,10 @@ class ActionMasks:
         if self.key is None:
             return None
         try:
-            found = [self._in(one) for one in obs] if isinstance(obs, list) else self._in(obs)
+            masks = [self._in(one) for one in obs] if isinstance(obs, list) else self._in(obs)
         except (KeyError, TypeError, IndexError) as error:
             raise ObservationError(f"obs: expected a dict with the action mask under {self.key!r}.") from error
-        return self.matrix(found, idle=idle)
+        return self.matrix(masks, idle=idle)
 
     def _in(self, obs: Any) -> Any:
         for step in self.steps:
@@ -79,7 +85,7 @@ class ActionMasks:
             return [_without(one, self.steps) for one in obs]
         return _without(obs, self.steps)
 
-    def matrix(self, mask: Any, batch_size: int | None = None, idle: Array | None = None) -> Array:
+    def matrix(self, mask: Mask, batch_size: int | None = None, idle: Array | None = None) -> Array:
         """Return masks in Gymnasium's format, batched, as one boolean matrix `[B, size]`.
 
         Args:
@@ -123,12 +129,12 @@ def mask_steps(obs: SpaceInfo, key: str) -> tuple[str, ...]:
 
 def mask_entry(obs: SpaceInfo, key: str) -> SpaceInfo | None:
     """Return what stands in an observation space under a key, or a path of keys; None where nothing does."""
-    found = obs
+    entry = obs
     for step in mask_steps(obs, key):
-        if found.kind != "dict" or step not in found.keys:
+        if entry.kind != "dict" or step not in entry.keys:
             return None
-        found = found.children[found.keys.index(step)]
-    return found
+        entry = entry.children[entry.keys.index(step)]
+    return entry
 
 
 def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
@@ -142,7 +148,7 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
     Raises:
         ConfigError: There is such a key, and what stands there is no mask of the action space.
     """
-    masks, leaf = ActionMasks(action), mask_entry(obs, key)
+    masks, leaf = ActionMasks(action), mask_entry(obs, key)  # a codec that cannot be imported is named in any case
     if leaf is None or not masks.size:
         return None
     # Ones in the form a vector environment would return them: they must be accepted as a mask that allows everything.

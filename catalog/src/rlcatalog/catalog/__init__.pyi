@@ -1,2 +1,2 @@
-from .catalog import Catalog as Catalog, default_catalog as default_catalog
-from .default import make_env as make_env
+from .catalog import Catalog as Catalog
+from .default import default_catalog as default_catalog, make_env as make_env

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rlcatalog.catalog.building import make_preprocessor, model_parts
-from rlcatalog.catalog.lookups import Lookup, find_action_dist, find_model_parts, find_resolution
-from rlcatalog.catalog.registering import Registrations
+from rlcatalog.catalog.lookups import find_action_dist, find_model_parts, find_resolution, warn_of
+from rlcatalog.catalog.parts import make_preprocessor, model_parts
+from rlcatalog.catalog.registrations import Registrations
 from rlcatalog.choice import Explanation, Pins, Resolution
 from rlcatalog.choice.env_wrappers import check_wrapped, wrap
 from rlcatalog.choice.selection import Verdict
@@ -23,14 +21,14 @@ from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
 from rlcatalog.frameworks import require_framework
 from rlcatalog.models import assemble
 from rlcatalog.observations import Preprocessor
-from rlcatalog.observations.unclaimed import Unclaimed
+from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component, Request
-from rlcatalog.plugins.loading import refuse_while_loading
 from rlcatalog.plugins.registry import PluginRecord
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
     import gymnasium
+    from gymnasium.vector import VectorEnv
 
     from rlcatalog.models import ModelV2
 
@@ -125,7 +123,9 @@ class Catalog(Registrations):
                 them, and not again where the answer comes from memory.
             UnusedMaskWarning: An entry of the observation is named as an action mask is, and is not used as one.
         """
-        return self.make(lambda found: found, obs_space, action_space, config, framework, pins=pins, defaults=defaults)
+        return self.make(
+            lambda resolution: resolution, obs_space, action_space, config, framework, pins=pins, defaults=defaults
+        )
 
     def explain(
         self,
@@ -134,7 +134,7 @@ class Catalog(Registrations):
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,
-        env: Any = None,
+        env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any] | None = None,
     ) -> Explanation:
         """Say what a lookup chooses, why, and the shapes along the way; no framework is imported.
 
@@ -156,13 +156,14 @@ class Catalog(Registrations):
         if obs_space is None or action_space is None:
             raise UnsupportedSpaceError("explain() needs an observation space and an action space, or env=.")
         # Apart from what `resolve` remembers, which warns where it looks.
-        found = self._cache.recall(
-            ("explanation", framework), (obs_space, action_space), config,
-            lambda: find_resolution(self, obs_space, action_space, config, framework, None),
-        )  # fmt: skip
+        what, spaces = ("explanation", framework), (obs_space, action_space)
+        resolution: Resolution | None = self._cache.get(what, spaces, config)
+        if resolution is None:
+            resolution = find_resolution(self, obs_space, action_space, config, framework)
+            self._cache.put(what, spaces, config, resolution)
         spec = getattr(env, "spec", None)
         name = "" if env is None else type(env.unwrapped).__name__ if spec is None else spec.id
-        return replace(found.explain(), env=name, wrappers=tuple(wrappers))
+        return replace(resolution.explain(), env=name, wrappers=tuple(wrappers))
 
     def make(
         self,
@@ -189,26 +190,26 @@ class Catalog(Registrations):
         Raises:
             CatalogError: See `resolve`.
         """
-        untold: list[Lookup] = []
-
-        def resolved(own: Mapping[str, Any] | None) -> Resolution:
-            if pins is not None:
-                return find_resolution(self, obs_space, action_space, config, framework, pins, own)
-            asked = config if own is None else (config, own)
-            looked_up: Lookup = self._cache.recall(
-                ("resolution", framework), (obs_space, action_space), asked,
-                lambda: Lookup(find_resolution(self, obs_space, action_space, config, framework, None, own)),
-            )  # fmt: skip
-            untold[:] = [looked_up]
-            return looked_up.found
-
-        made = _unless_refused(lambda own: make(resolved(own)), defaults)
-        for looked_up in untold:  # after success: where it fails, the error alone says what to do
-            looked_up.tell(self)
+        spaces = obs_space, action_space
+        given = dict(defaults or {})
+        fewer = [{name: value for name, value in given.items() if name != without} for without in given]
+        for own in [*filter(None, (given, *fewer)), None]:
+            what, asked = ("resolution", framework), config if own is None else (config, own)
+            try:
+                known: Resolution | None = None if pins is not None else self._cache.get(what, spaces, asked)
+                resolution = known or find_resolution(self, *spaces, config, framework, pins, own)
+                made = make(resolution)
+                break
+            except Exception:  # a class of the user's may refuse an engine's default in any way
+                if own is None:
+                    raise
+        if known is None and pins is None:  # after success: where it fails, the error alone says what to do
+            warn_of(self, resolution)
+            self._cache.put(what, spaces, asked, resolution)
         return made
 
     def spaces_of(
-        self, env: Any, config: Mapping[str, Any] | None = None
+        self, env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any], config: Mapping[str, Any] | None = None
     ) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any], list[Verdict]]:
         """Return the spaces of an environment, observations and actions, as `wrap_env` makes them.
 
@@ -218,13 +219,14 @@ class Catalog(Registrations):
         Raises:
             ModelContractError: It is no environment.
         """
-        if hasattr(env, "single_observation_space"):
+        vector: Any = env  # or what has the spaces of one
+        if hasattr(vector, "single_observation_space"):
             values = self.parse_config(config).values
-            check_wrapped(self.slots.env_wrappers(values), env, values)
-            return env.single_observation_space, env.single_action_space, []
+            check_wrapped(self.slots.env_wrappers(values), vector, values)
+            return vector.single_observation_space, vector.single_action_space, []
         if isinstance(env, str):
             raise ModelContractError(f"env: expected an environment, found {env!r}. Make it: gymnasium.make({env!r}).")
-        env, verdicts = self.explain_wrapping(env, config)
+        env, verdicts = self.explain_wrapping(vector, config)
         return env.observation_space, env.action_space, verdicts
 
     def trunk(self, request: Request, name: str | None = None) -> Component:
@@ -280,7 +282,7 @@ class Catalog(Registrations):
         assert component is not None
         made = make_preprocessor(component, info, options, check, partial(self.child_preprocessor, pins=pins))
         made.component, made.made_by = component, self
-        made.is_watched = not component.is_listed
+        made.is_watched = not component.is_indexed
         if made.is_watched:
             made.examine()
         return made
@@ -304,10 +306,12 @@ class Catalog(Registrations):
         Raises:
             UnsupportedSpaceError: Nothing takes the space or a part of it; the message names the leaf.
         """
-        return self._cache.recall(
-            ("action_dist", framework), (action_space,), (config, dist_type),
-            lambda: find_action_dist(self, action_space, config, dist_type, framework),
-        )  # fmt: skip
+        what, asked = ("action_dist", framework), (config, dist_type)
+        dist_and_size: tuple[Any, int] | None = self._cache.get(what, (action_space,), asked)
+        if dist_and_size is None:
+            dist_and_size = find_action_dist(self, action_space, config, dist_type, framework)
+            self._cache.put(what, (action_space,), asked, dist_and_size)
+        return dist_and_size
 
     def model_v2(
         self,
@@ -322,18 +326,19 @@ class Catalog(Registrations):
         kwargs: Mapping[str, Any] | None = None,
     ) -> ModelV2:
         """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
-        made_of = self._cache.recall(
-            ("model", framework, num_outputs), (obs_space, action_space), (config, default_model),
-            lambda: find_model_parts(self, obs_space, action_space, num_outputs, config, framework, default_model),
-        )  # fmt: skip
+        what, spaces = ("model", framework, num_outputs), (obs_space, action_space)
+        made_of: dict[str, Any] | None = self._cache.get(what, spaces, (config, default_model))
+        if made_of is None:
+            made_of = find_model_parts(self, *spaces, num_outputs, config, framework, default_model)
+            self._cache.put(what, spaces, (config, default_model), made_of)
         return self.model(action_space=action_space, num_outputs=num_outputs, name=name, interface=interface,
                           kwargs=kwargs, **made_of)  # fmt: skip
 
     def model(
         self,
         choices: Mapping[str, Component | None],
-        obs_space: Any,
-        action_space: Any,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any] | None,
         num_outputs: int | None,
         config: ModelConfig,
         framework: str,
@@ -341,8 +346,8 @@ class Catalog(Registrations):
         name: str = "default_model",
         interface: type | None = None,
         kwargs: Mapping[str, Any] | None = None,
-        unclaimed: Unclaimed | None = None,
-        action_dist: Any = None,
+        unclaimed: TrunkObservation | None = None,
+        action_dist: Callable[..., Any] | None = None,
     ) -> ModelV2:
         """Build a model from the components of its slots (see `rlcatalog.models.assemble`)."""
         require_framework(framework)
@@ -373,37 +378,3 @@ class Catalog(Registrations):
         """Like `wrap_env`; returns the environment and what each installed wrapper said."""
         values = self.parse_config(config).values
         return wrap(self.slots.env_wrappers(values), env, values)
-
-
-def _unless_refused(find: Callable[[Mapping[str, Any] | None], T], defaults: Mapping[str, Any] | None) -> T:
-    """Return what is found with an engine's defaults, or without those that a part refuses."""
-    given = dict(defaults or {})
-    fewer = [{name: value for name, value in given.items() if name != without} for without in given]
-    for tried in [given, *fewer]:
-        if tried:
-            with suppress(Exception):  # a class of the user's may refuse them in any way
-                return find(tried)
-    return find(None)
-
-
-_making = threading.RLock()
-
-
-@cache
-def _default() -> Catalog:
-    return Catalog()
-
-
-def default_catalog() -> Catalog:
-    """Return the catalog of the process, made at the first call; of several threads' first calls one makes it.
-
-    Raises:
-        PluginError: A plugin asks for it while it is loaded.
-    """
-    refuse_while_loading()
-    with _making:
-        return _default()
-
-
-#: For tests: the next call makes another.
-default_catalog.cache_clear = _default.cache_clear  # type: ignore[attr-defined]

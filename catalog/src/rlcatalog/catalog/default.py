@@ -1,70 +1,67 @@
-"""The default catalog's lookups as functions, and environments by id."""
+"""The default catalog, its lookups as functions, and environments by id."""
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from rlcatalog.catalog.catalog import default_catalog
-from rlcatalog.choice import Explanation
+from rlcatalog.catalog.catalog import Catalog
 from rlcatalog.errors import UnknownNameError, reason, shown
+from rlcatalog.plugins.loader import refuse_while_loading
 
-if TYPE_CHECKING:
-    import gymnasium
+P = ParamSpec("P")
+T = TypeVar("T")
 
-    from rlcatalog.plugins.registry import PluginRecord
-
-C = TypeVar("C", bound=type)
-
-
-def explain(
-    obs_space: gymnasium.Space[Any] | None = None,
-    action_space: gymnasium.Space[Any] | None = None,
-    config: Mapping[str, Any] | None = None,
-    framework: str | None = None,
-    *,
-    env: Any = None,
-) -> Explanation:
-    """Say what a lookup chooses and why; see `Catalog.explain`."""
-    return default_catalog().explain(obs_space, action_space, config, framework, env=env)
+_making = threading.RLock()
 
 
-def wrap_env(env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None) -> gymnasium.Env[Any, Any]:
-    """Apply the environment wrappers of the installed plugins that match; see `Catalog.wrap_env`."""
-    return default_catalog().wrap_env(env, config)
+@cache
+def _default() -> Catalog:
+    return Catalog()
 
 
-def refresh() -> list[PluginRecord]:
-    """Find plugins that were installed since the program began; see `Catalog.refresh`."""
-    return default_catalog().refresh()
+def default_catalog() -> Catalog:
+    """Return the catalog of the process, made at the first call; of several threads' first calls one makes it.
 
-
-def register_model(name: str, **options: Any) -> Callable[[C], C]:
-    """Return a decorator that registers a model class for `custom_model`; see `Catalog.register_model` for the options.
-
-    Example:
-        >>> @rlcatalog.register_model("mine")
-        ... class Mine(TorchModelV2, nn.Module): ...
+    Raises:
+        PluginError: A plugin asks for it while it is loaded.
     """
-    return default_catalog().register_model(name, **options)  # type: ignore[no-any-return]
+    refuse_while_loading()
+    with _making:
+        return _default()
 
 
-def register_action_dist(name: str, **options: Any) -> Callable[[C], C]:
-    """Return a decorator that registers a distribution for `custom_action_dist`; see `Catalog.register_action_dist`."""
-    return default_catalog().register_action_dist(name, **options)  # type: ignore[no-any-return]
+#: For tests: the next call makes another.
+default_catalog.cache_clear = _default.cache_clear  # type: ignore[attr-defined]
 
 
-def register_preprocessor(name: str, **options: Any) -> Callable[[C], C]:
-    """Return a decorator that registers a preprocessor; see `Catalog.register_preprocessor`."""
-    return default_catalog().register_preprocessor(name, **options)  # type: ignore[no-any-return]
+def _of_default(method: Callable[Concatenate[Catalog, P], T]) -> Callable[P, T]:
+    """Return a method of catalogs as a function: the default catalog's."""
+
+    @wraps(method)
+    def function(*args: P.args, **kwargs: P.kwargs) -> T:
+        return method(default_catalog(), *args, **kwargs)
+
+    function.__module__, function.__qualname__ = __name__, method.__name__  # where pickle finds it
+    signature = inspect.signature(method)
+    _, *parameters = signature.parameters.values()
+    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return function
 
 
-def register_filter(name: str, **options: Any) -> Callable[[C], C]:
-    """Return a decorator that registers a filter for `observation_filter`; see `Catalog.register_filter`."""
-    return default_catalog().register_filter(name, **options)  # type: ignore[no-any-return]
+explain = _of_default(Catalog.explain)
+wrap_env = _of_default(Catalog.wrap_env)
+refresh = _of_default(Catalog.refresh)
+register_model = _of_default(Catalog.register_model)
+register_action_dist = _of_default(Catalog.register_action_dist)
+register_preprocessor = _of_default(Catalog.register_preprocessor)
+register_filter = _of_default(Catalog.register_filter)
 
 
 def look_here(module: str) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions import ActionMasks, mask_key
 from rlcatalog.actions.masks import mask_steps, unused_masks
 from rlcatalog.choice import Pins, Resolution, model_stages
 from rlcatalog.choice.action_plan import NamedDistributions, plan_actions
 from rlcatalog.choice.in_process import in_process_model
-from rlcatalog.choice.unread import noting_found
+from rlcatalog.choice.slots import collect_trunks
 from rlcatalog.config import same
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.values import snapshot
@@ -24,17 +24,23 @@ from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
+    import gymnasium
+
     from rlcatalog.catalog.catalog import Catalog
+
+
+#: A config as the caller gave it, alone or with what else a lookup was given.
+Config = Mapping[str, Any] | tuple[Any, ...] | None
 
 
 def find_resolution(
     catalog: Catalog,
-    obs_space: Any,
-    action_space: Any,
-    config: Any,
+    obs_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
+    config: Mapping[str, Any] | None,
     framework: str | None,
     pins: Pins | None = None,
-    defaults: Any = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Resolution:
     """Choose a part for every slot; see `Catalog.resolve`."""
     slots, parsed = catalog.slots, catalog.schema.parse(config, defaults)
@@ -65,15 +71,15 @@ def find_resolution(
     request = replace(request, num_outputs=actions.size)
     parts, unclaimed = slots.model(request, custom_model, pins)
     keys_of = partial(catalog.config_keys, framework=framework)
-    found = Resolution(
+    resolution = Resolution(
         request, parsed, framework, choices | parts, preprocessor, actions, keys_of, pins, key, unclaimed,
         catalog.slots.env_wrappers(parsed.values), steps,
         unused_masks(whole, action, values["action_mask_key"]) if key is None else (),
     )  # fmt: skip
-    with noting_found() as inner:
-        _ = found.shapes  # a config that contradicts the shapes is found before a framework is imported
-    found.beside.extend(inner)
-    return found
+    with collect_trunks() as inner:
+        _ = resolution.shapes  # a config that contradicts the shapes is found before a framework is imported
+    resolution.beside.extend(inner)
+    return resolution
 
 
 def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
@@ -83,32 +89,23 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
     """
     if type(preprocessor).observation_space is Preprocessor.observation_space:
         return preprocessor
-    found = preprocessor_of(preprocessor.observation_space)
-    return found if found is not None and found.shape == preprocessor.shape else preprocessor
+    other = preprocessor_of(preprocessor.observation_space)
+    return other if other is not None and other.shape == preprocessor.shape else preprocessor
 
 
-@dataclass
-class Lookup:
-    """A lookup that is remembered, and whether its warnings were given."""
-
-    found: Resolution
-    is_told: bool = False
-
-    def tell(self, catalog: Catalog) -> None:
-        """Give the lookup's warnings, once."""
-        if not self.is_told:
-            self.is_told = True
-            if self.found.unread:
-                say_unread(catalog, self.found)
-            if self.found.unused_masks:
-                say_unused_masks(self.found)
+def warn_of(catalog: Catalog, resolution: Resolution) -> None:
+    """Give the warnings of a lookup."""
+    if resolution.unread:
+        _warn_of_unread(catalog, resolution)
+    if resolution.unused_masks:
+        _warn_of_unused_masks(resolution)
 
 
-def say_unread(catalog: Catalog, found: Resolution) -> None:
+def _warn_of_unread(catalog: Catalog, resolution: Resolution) -> None:
     """Warn, once for all of them, of the keys that nothing reads."""
     parts = catalog.components()
     notes = {}
-    for key, condition in found.unread.items():
+    for key, condition in resolution.unread.items():
         readers = dict.fromkeys(c.name for c in parts if key in catalog.config_keys(c))
         notes[key] = f"read with {condition}" if condition else f"read by {' and '.join(readers)}" if readers else ""
     keys = ", ".join(f"{key} ({note})" if note else key for key, note in notes.items())
@@ -119,22 +116,26 @@ def say_unread(catalog: Catalog, found: Resolution) -> None:
     )
 
 
-def say_unused_masks(found: Resolution) -> None:
+def _warn_of_unused_masks(resolution: Resolution) -> None:
     """Warn of entries of the observation that are named as an action mask is, and are none."""
-    key, action = found.config.values["action_mask_key"], found.request.action
+    key, action = resolution.config.values["action_mask_key"], resolution.request.action
     assert action is not None
     way = f"If it is one, write the path of its Dicts into the model config: action_mask_key='part.{key}'."
     if not ActionMasks(action).size:
         way = f"{action.describe()} has no values that a mask could forbid."
     warn_caller(
-        f"{' and '.join(found.unused_masks)} is named as an action mask and not used as one: the model sees it as a"
-        f" feature. {way} If it is none, set action_mask_key to another name.",
+        f"{' and '.join(resolution.unused_masks)} is named as an action mask and not used as one: the model sees it as"
+        f" a feature. {way} If it is none, set action_mask_key to another name.",
         UnusedMaskWarning,
     )
 
 
 def find_action_dist(
-    catalog: Catalog, action_space: Any, config: Any, dist_type: Any, framework: str | None
+    catalog: Catalog,
+    action_space: gymnasium.Space[Any],
+    config: Mapping[str, Any] | None,
+    dist_type: str | type | None,
+    framework: str | None,
 ) -> tuple[Any, int]:
     """Return distribution class and number of inputs; see `Catalog.action_dist`."""
     slots, values = catalog.slots, catalog.parse_config(config).values
@@ -149,7 +150,7 @@ def find_action_dist(
     return plan.load(framework, values.read_only()), plan.size
 
 
-def _encoded(catalog: Catalog, obs_space: Any, values: FlatConfig) -> Any:
+def _encoded(catalog: Catalog, obs_space: gymnasium.Space[Any], values: FlatConfig) -> Any:
     """Return the space that the catalog's models see for one of an environment, a Dict or Tuple; any other as it is."""
     if hasattr(obs_space, "original_space"):
         return obs_space
@@ -159,12 +160,12 @@ def _encoded(catalog: Catalog, obs_space: Any, values: FlatConfig) -> Any:
 
 def find_model_parts(
     catalog: Catalog,
-    obs_space: Any,
-    action_space: Any,
+    obs_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
     num_outputs: int | None,
-    config: Any,
+    config: Mapping[str, Any] | None,
     framework: str | None,
-    default: Any,
+    default: type | None,
 ) -> dict[str, Any]:
     """Choose the parts of a model; return arguments of `Catalog.model`."""
     slots, parsed = catalog.slots, catalog.parse_config(config)
@@ -181,17 +182,14 @@ def find_model_parts(
         original, action, values.read_only(), framework, encoded, num_outputs, preprocessor=preprocessor_of(obs_space),
         catalog=catalog, mask_key=mask_key(original, action, values["action_mask_key"]),
     )  # fmt: skip
-    found, unclaimed = slots.model(request, custom, None)
-    choices = {slot: choice.component for slot, choice in found.items()}
+    slot_choices, unclaimed = slots.model(request, custom, None)
+    choices = {slot: choice.component for slot, choice in slot_choices.items()}
     model_stages(choices.values(), request, num_outputs, unclaimed)
     action_dist = catalog.action_dist(action_space, config, framework=framework)[0] if choices["head"] else None
     return {
         "obs_space": obs_space, "choices": choices, "config": parsed, "framework": framework, "unclaimed": unclaimed,
         "action_dist": action_dist,
     }  # fmt: skip
-
-
-T = TypeVar("T")
 
 
 class LookupCache:
@@ -202,31 +200,38 @@ class LookupCache:
     """
 
     def __init__(self, size: int = 64) -> None:
-        self._size, self._found, self._filling = size, 0, threading.Lock()
+        self._size, self._count, self._filling = size, 0, threading.Lock()
         self._entries: dict[tuple[Any, ...], list[tuple[Any, Any, tuple[Any, ...]]]] = {}
 
-    def recall(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Any, find: Callable[[], T]) -> T:
-        """Return what a lookup finds, from memory where it was asked before.
+    def get(self, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Config) -> Any:
+        """Return what was put under the same; None where nothing was.
 
         Args:
             what: What is looked up, and what else it depends on, hashable.
             spaces: The spaces; the same objects, for comparing two spaces takes longer than most lookups.
             config: The config, as the caller gave it; equal in values and types.
-            find: Looks it up.
         """
-        key = (*what, *map(id, spaces))
-        for known, found, _ in self._entries.get(key, ()):
+        for known, result, _ in self._entries.get((*what, *map(id, spaces)), ()):
             if same(known, config):
-                return found  # type: ignore[no-any-return]
-        found, known = find(), snapshot(config)
+                return result
+        return None
+
+    def put(
+        self,
+        what: tuple[Any, ...],
+        spaces: tuple[Any, ...],
+        config: Config,
+        result: Resolution | tuple[Any, ...] | dict[str, Any],
+    ) -> None:
+        """Remember what a lookup found; see `get`."""
+        known = snapshot(config)
         with self._filling:
-            if self._found >= self._size:
+            if self._count >= self._size:
                 self.clear()
-            self._found += 1
+            self._count += 1
             # The spaces stand in the entry: their ids stay theirs as long as it is remembered.
-            self._entries.setdefault(key, []).append((known, found, spaces))
-        return found
+            self._entries.setdefault((*what, *map(id, spaces)), []).append((known, result, spaces))
 
     def clear(self) -> None:
         """Forget everything."""
-        self._entries, self._found = {}, 0
+        self._entries, self._count = {}, 0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions import action_codec
-from rlcatalog.catalog.catalog import default_catalog
+from rlcatalog.catalog.default import default_catalog
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class ModelCatalog:
         default_catalog().register_model(model_name, model_class)
 
     @staticmethod
-    def register_custom_action_dist(action_dist_name: str, action_dist_class: Any) -> None:
+    def register_custom_action_dist(action_dist_name: str, action_dist_class: type) -> None:
         """Register a distribution class for `"custom_action_dist": action_dist_name`."""
         default_catalog().register_action_dist(action_dist_name, action_dist_class)
 

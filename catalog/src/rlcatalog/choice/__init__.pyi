@@ -1,3 +1,3 @@
-from .pins import Pins as Pins
-from .resolution import Explanation as Explanation, Resolution as Resolution, model_stages as model_stages
+from .explanation import Explanation as Explanation
+from .resolution import Pins as Pins, Resolution as Resolution, model_stages as model_stages
 from .slots import MODEL_SLOTS as MODEL_SLOTS

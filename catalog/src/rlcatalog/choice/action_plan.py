@@ -14,7 +14,7 @@ from rlcatalog.plugins import ActionDistSpec, Component, Request
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
-    from rlcatalog.choice.pins import Pins
+    from rlcatalog.choice.resolution import Pins
     from rlcatalog.choice.slots import Slots
 
 
@@ -78,13 +78,18 @@ class NamedDistributions:
         pins: What an earlier lookup chose, to be repeated.
     """
 
-    def __init__(self, slots: Slots, custom: Any, dist_type: Any = None, pins: Pins | None = None) -> None:
+    def __init__(
+        self,
+        slots: Slots,
+        custom: str | type | Mapping[str, Any] | None,
+        dist_type: str | type | None = None,
+        pins: Pins | None = None,
+    ) -> None:
         self._slots = slots
         self._pins = {} if pins is None else pins.action_dists
-        by_path = custom if isinstance(custom, Mapping) else {}
+        by_path, custom = (custom, None) if isinstance(custom, Mapping) else ({}, custom)
         self._by_path = {path: slots.named("action_dist", value, in_process_dist) for path, value in by_path.items()}
-        anywhere = dist_type if custom is None or by_path else custom
-        self.anywhere = slots.named("action_dist", anywhere, in_process_dist)
+        self.anywhere = slots.named("action_dist", dist_type if custom is None else custom, in_process_dist)
         self._unused = set(self._by_path)
         self._fitted = self.anywhere is None
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.choice.selection import Verdict, verdict
 from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.plugins import Component, Request
-from rlcatalog.plugins.component import blamed, call_target
+from rlcatalog.plugins.component import blame_part, call_target
 from rlcatalog.spaces import SpaceInfo
+
+if TYPE_CHECKING:
+    import gymnasium
+    from gymnasium.vector import VectorEnv
 
 #: Where an environment notes which component made it, so that wrapping twice is wrapping once.
 _MARK = "_rlcatalog_wrapper"
 
 
-def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -> tuple[Any, list[Verdict]]:
+def wrap(
+    components: Iterable[Component], env: gymnasium.Env[Any, Any], config: Mapping[str, Any]
+) -> tuple[Any, list[Verdict]]:
     """Apply each wrapper that matches, in the order given.
 
     Args:
@@ -42,9 +48,9 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
         if component.address in _applied(env):
             verdicts.append(Verdict(component, None, "is applied already"))
             continue
-        found = asked(component, env, config)
-        verdicts.append(found)
-        if found.rank is None:
+        answer = ask_wrapper(component, env, config)
+        verdicts.append(answer)
+        if answer.rank is None:
             continue
         wrapped = call_target(component, "numpy", env, config)
         if not isinstance(wrapped, gymnasium.Env):
@@ -52,7 +58,7 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
                 f"env_wrapper {component.name!r} ({component.provider}) must return an environment, found"
                 f" {shown(wrapped)}."
             )
-        with blamed(component, "result"):
+        with blame_part(component, "result"):
             spaces = wrapped.observation_space, wrapped.action_space
             if wrapped is not env:
                 setattr(wrapped, _MARK, component.address)
@@ -66,7 +72,7 @@ def wrap(components: Iterable[Component], env: Any, config: Mapping[str, Any]) -
     return env, verdicts
 
 
-def asked(component: Component, env: Any, config: Mapping[str, Any]) -> Verdict:
+def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Verdict:
     """Return what a wrapper says to an environment.
 
     Args:
@@ -78,15 +84,15 @@ def asked(component: Component, env: Any, config: Mapping[str, Any]) -> Verdict:
     return verdict(component, Request(*spaces, config=config, env=env))
 
 
-def _applied(env: Any) -> set[str]:
-    found = set()
+def _applied(env: gymnasium.Env[Any, Any] | None) -> set[str | None]:
+    addresses = set()
     while env is not None:
-        found.add(vars(env).get(_MARK))
+        addresses.add(vars(env).get(_MARK))
         env = vars(env).get("env")
-    return found
+    return addresses
 
 
-def check_wrapped(components: Iterable[Component], envs: Any, config: Mapping[str, Any]) -> None:
+def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]) -> None:
     """Raise if a wrapper would still apply to the members of a vector environment, which cannot be wrapped any more.
 
     Raises:
@@ -94,10 +100,10 @@ def check_wrapped(components: Iterable[Component], envs: Any, config: Mapping[st
     """
     for env in getattr(envs, "envs", ())[:1]:
         for component in components:
-            found = asked(component, env, config)
-            if found.rank is not None and component.address not in _applied(env):
+            answer = ask_wrapper(component, env, config)
+            if answer.rank is not None and component.address not in _applied(env):
                 raise ModelContractError(
                     f"The environments of {type(envs).__name__} lack the wrapper {component.name!r}"
-                    f" ({component.provider}: {found.why}). Wrap them when they are made:"
+                    f" ({component.provider}: {answer.why}). Wrap them when they are made:"
                     " gymnasium.make_vec(id, wrappers=[lambda env: rlcatalog.wrap_env(env, config)])."
                 )

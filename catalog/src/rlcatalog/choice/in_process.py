@@ -10,6 +10,7 @@ from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.observations import Filter, Preprocessor
 from rlcatalog.plugins import ActionDistSpec, Component, FilterSpec, ModelSpec, PreprocessorSpec
+from rlcatalog.plugins.declarations import PartSpec
 from rlcatalog.spaces import SpaceInfo
 
 
@@ -58,16 +59,19 @@ def in_process_preprocessor(cls: Any, name: str | None = None, **fields: Any) ->
         raise ModelContractError(
             f"custom_preprocessor: {shown(cls)} must be a registered name or a subclass of rlcatalog.Preprocessor."
         )
-    spec = PreprocessorSpec(name or cls.__name__, {"numpy": path_of(cls)}, _first_line(cls), **_given(fields))
-    return Component(spec, "", "", objects={"numpy": cls})
+    return _neutral_part(PreprocessorSpec, cls, name, fields)
 
 
 def in_process_filter(cls: Any, name: str | None = None, **fields: Any) -> Component:
     """Describe a filter class of the running program; see `in_process_model`."""
     if not (isinstance(cls, type) and issubclass(cls, Filter)):
         raise ModelContractError(f"register_filter: {shown(cls)} must be a subclass of rlcatalog.Filter.")
-    spec = FilterSpec(name or cls.__name__, {"numpy": path_of(cls)}, _first_line(cls), **_given(fields))
-    return Component(spec, "", "", objects={"numpy": cls})
+    return _neutral_part(FilterSpec, cls, name, fields)
+
+
+def _neutral_part(spec: type[PartSpec], cls: type, name: str | None, fields: dict[str, Any]) -> Component:
+    declaration = spec(name or cls.__name__, {"numpy": path_of(cls)}, _first_line(cls), **_given(fields))
+    return Component(declaration, "", "", objects={"numpy": cls})
 
 
 @dataclass(frozen=True)

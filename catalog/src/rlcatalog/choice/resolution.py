@@ -3,30 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlcatalog import provided
 from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.action_plan import ActionPlan
-from rlcatalog.choice.selection import Choice, Verdict
-from rlcatalog.choice.showing import explanation_html, explanation_sheet
+from rlcatalog.choice.explanation import Explanation
+from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.slots import MODEL_SLOTS
-from rlcatalog.choice.unread import unread_keys
-from rlcatalog.config.kernel_keys import IDLE_WITH_MEMORY, READ_BY_KERNEL, READ_WITH_MEMORY
+from rlcatalog.config.kernel_keys import IDLE_WITH_MEMORY, READ_BESIDE, READ_BY_KERNEL, READ_WITH_MEMORY
 from rlcatalog.config.schema import ModelConfig
-from rlcatalog.errors import MissingExtraError, MissingPluginError
 from rlcatalog.models import output_plan
 from rlcatalog.observations import Preprocessor
 from rlcatalog.observations.filter import make_filter
-from rlcatalog.observations.restoring import model_views
-from rlcatalog.observations.unclaimed import Unclaimed
+from rlcatalog.observations.structure import model_views
+from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component, ModelSpec, Request, Stage
+from rlcatalog.plugins.registry import Registry
 
-if TYPE_CHECKING:
-    from rlcatalog.choice.pins import Pins
+#: The slots that are pinned by name, beside preprocessors and distributions.
+PINNED_SLOTS = ("filter", *MODEL_SLOTS)
+
+
+@dataclass(frozen=True)
+class Pins:
+    """Names of chosen parts, `"distribution/name"` each.
+
+    Attributes:
+        parts: By slot; a slot that was empty is left out and stays empty.
+        preprocessors: By path: the codecs of an observation space and of its parts.
+        action_dists: By place: the distributions of an action space and of its parts.
+        versions: Distribution → version, where the parts were chosen.
+    """
+
+    parts: Mapping[str, str] = field(default_factory=dict)
+    preprocessors: Mapping[str, str] = field(default_factory=dict)
+    action_dists: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, resolution: Resolution) -> Pins:
+        """Return the names of everything a lookup chose."""
+        filled = {slot: resolution.choices[slot].component for slot in PINNED_SLOTS}
+        parts = {slot: component for slot, component in filled.items() if component is not None}
+        preprocessors = dict(resolution.preprocessor.components())
+        action_dists = {node.place: node.component for node in resolution.actions.walk()}
+        everything = [*parts.values(), *preprocessors.values(), *action_dists.values()]
+        versions = {c.distribution: c.version for c in everything if c.distribution}
+        named = [{place: c.address for place, c in chosen.items()} for chosen in (parts, preprocessors, action_dists)]
+        return cls(named[0], named[1], named[2], dict(sorted(versions.items())))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Pins:
+        """Return the pins that `as_dict` wrote."""
+        return cls(**data)
+
+    def as_dict(self) -> dict[str, dict[str, str]]:
+        """Return the pins as plain data."""
+        return asdict(self)
+
+    def check(self, registry: Registry) -> None:
+        """Raise unless each part is there.
+
+        Raises:
+            MissingPluginError: The package of one is not usable here.
+            UnknownNameError: There is no such part.
+        """
+        for kind, name in self._named():
+            registry.get(kind, name)
+
+    def _named(self) -> Iterator[tuple[str, str]]:
+        for slot, name in self.parts.items():
+            yield ("model" if slot in MODEL_SLOTS else slot), name
+        for kind, names in (("preprocessor", self.preprocessors), ("action_dist", self.action_dists)):
+            yield from ((kind, name) for name in names.values())
 
 
 @dataclass(frozen=True)
@@ -59,7 +111,7 @@ class Resolution:
     config_keys: Callable[[Component], list[str]]
     pins: Pins | None = None
     mask_key: str | None = None
-    unclaimed: Unclaimed | None = None
+    unclaimed: TrunkObservation | None = None
     beside: list[Component] = field(default_factory=list)
     mask_steps: tuple[str, ...] = ()
     unused_masks: tuple[str, ...] = ()
@@ -76,9 +128,9 @@ class Resolution:
 
     def component(self, slot: str) -> Component:
         """Return the component that fills a slot that is never empty."""
-        found = self.choices[slot].component
-        assert found is not None
-        return found
+        component = self.choices[slot].component
+        assert component is not None
+        return component
 
     def explain(self) -> Explanation:
         """Return the choices with their reasons, and the shapes along the way."""
@@ -114,17 +166,38 @@ class Resolution:
 
     @cached_property
     def unread(self) -> dict[str, str]:
-        """The config keys that differ from their defaults and that nothing reads; see `unread_keys`."""
+        """The config keys that differ from their defaults and that nothing reads: key → what it takes to be read.
+
+        They stand in the order in which they were given; the text is empty where no chosen component has the key. A
+        class of the running program that declares neither `config` nor `reads`, as RLlib's custom classes do, counts as
+        reading everything.
+        """
         # A switch that is off was read by the choice itself: the part is not there.
-        switches = {getattr(v.component.declaration, "switch", None) for c in self.choices.values() for v in c.verdicts}
+        switches = {v.component.switch for c in self.choices.values() for v in c.verdicts}
         asked = {key: value for key, value in self.config.given.items() if key in self.config.asked}
         given = [key for key, value in asked.items() if key not in switches or value]
         read, idle = READ_BY_KERNEL, {}
         if self.choices["memory"].component is not None:
             read, idle = read | READ_WITH_MEMORY, IDLE_WITH_MEMORY
-        elif not self.component("trunk").is_listed:  # it may have a state of its own
+        elif not self.component("trunk").is_indexed:  # it may have a state of its own
             read |= {"max_seq_len"}
-        return unread_keys(given, read, idle, self._readers(), self.config_keys, self.request) if given else {}
+        left = {key: "" for key in given if key not in read}
+        for component in self._readers() if given else ():
+            if component.undeclared:
+                return {}
+            ignored: Mapping[str, str] = {}
+            if component.declaration.ignores is not None:
+                ignored = component.ask("ignores", self.request, returns=_reasons)
+            for key in left.keys() & set(self.config_keys(component)):
+                if key in ignored:
+                    left[key] = ignored[key]
+                else:
+                    del left[key]
+        for key, others in READ_BESIDE.items():
+            if key in given and not any(self.request.config[other] for other in others):
+                left[key] = " or ".join(others)
+        left |= {key: idle[key] for key in given if key in idle}
+        return {key: left[key] for key in given if key in left}
 
     def _readers(self) -> Iterator[Component]:
         yield from (choice.component for choice in self.choices.values() if choice.component is not None)
@@ -134,14 +207,14 @@ class Resolution:
 
     def pinned_keys(self) -> dict[str, Any]:
         """Return the config keys that name what the model's parts found in the catalog; see `ModelSpec.pinned_keys`."""
-        found: dict[str, Any] = {}
+        keys: dict[str, Any] = {}
         for slot in MODEL_SLOTS:
             component = self.choices[slot].component
             if component is not None and getattr(component.declaration, "pinned_keys", None) is not None:
                 inner = self.unclaimed is not None and slot != "head"
                 request = self.unclaimed.request(self.request) if inner else self.request  # type: ignore[union-attr]
-                found |= component.ask("pinned_keys", request, returns=_names)
-        return found
+                keys |= component.ask("pinned_keys", request, returns=_names)
+        return keys
 
     @property
     def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:
@@ -152,7 +225,10 @@ class Resolution:
 
 
 def model_stages(
-    parts: Iterable[Component | None], request: Request, num_outputs: int | None, unclaimed: Unclaimed | None = None
+    parts: Iterable[Component | None],
+    request: Request,
+    num_outputs: int | None,
+    unclaimed: TrunkObservation | None = None,
 ) -> list[Stage]:
     """Return the stages of a model, from the inside out; a config that cannot be built is found here.
 
@@ -171,12 +247,12 @@ def model_stages(
     for part in filled:
         wrapped = apart and part is doubled and _slot_of(part) == "memory"
         outputs = num_outputs if part is filled[-1] and not wrapped else None
-        found = [Stage("output", (outputs,) if outputs is not None else None)]
+        described = [Stage("output", (outputs,) if outputs is not None else None)]
         if isinstance(part.declaration, ModelSpec) and part.declaration.describe is not None:
             asked = request if unclaimed is None or part.declaration.slot == "head" else unclaimed.request(request)
-            found = part.ask("describe", replace(asked, num_outputs=outputs, trunk_width=width), returns=_stages)
-        own = [replace(stage, name=f"{part.name}: {stage.name}") for stage in found]
-        inside, shape = width, found[-1].shape if found else None
+            described = part.ask("describe", replace(asked, num_outputs=outputs, trunk_width=width), returns=_stages)
+        own = [replace(stage, name=f"{part.name}: {stage.name}") for stage in described]
+        inside, shape = width, described[-1].shape if described else None
         width = shape[-1] if shape else None
         if not apart or part is not doubled:
             stages += own
@@ -202,141 +278,31 @@ def _of_the_value(stages: list[Stage]) -> list[Stage]:
     return [replace(stage, name=f"value, {stage.name}") for stage in stages]
 
 
-@dataclass(frozen=True, repr=False)
-class Explanation:
-    """Why a lookup chose what it chose; printed as text, in notebooks as HTML.
-
-    Attributes:
-        resolution: What it chose.
-        frozen: Of a frozen policy: that it acts faster, or why it does not.
-        env: Name of the environment that was asked about; empty where two spaces were given.
-        wrappers: What each installed environment wrapper said to it.
-    """
-
-    resolution: Resolution
-    frozen: str | None = None
-    env: str = ""
-    wrappers: tuple[Verdict, ...] = ()
-
-    def __repr__(self) -> str:
-        return self.text()
-
-    def _repr_html_(self) -> str:
-        html = explanation_html(self.as_dict())
-        try:
-            return self.svg() + html
-        except (MissingExtraError, MissingPluginError):
-            return html
-
-    def text(self, *, all: bool = False) -> str:
-        """Return it as text, which `rlcatalog explain` prints.
-
-        Args:
-            all: Also the parts that were not chosen, the config keys that are read, and long lists whole.
-        """
-        return explanation_sheet(self.as_dict(), all=all).text()
-
-    def svg(self) -> str:
-        """Return a picture of the same: the way from observation to action, who fills each slot, and who does not.
-
-        Raises:
-            MissingPluginError: rlcatalog-cli, which draws it, is not installed.
-            MissingExtraError: drawsvg is not installed.
-        """
-        return provided.pipeline_svg(self.as_dict())
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the explanation as plain data, the `--json` form."""
-        found = self.resolution
-        slots = {"preprocessor": "preprocessor", "model": "trunk", "action_dist": "action_dist"}
-        action = found.request.action
-        return {
-            "env": self.env or None,
-            "observation_space": found.request.obs.describe(),
-            "action_space": action.describe() if action is not None else None,
-            "framework": found.framework,
-            **{name: self._choice(found.choices[slot]) for name, slot in slots.items()},
-            "filter": self._choice(found.choices["filter"]),
-            "memory": self._choice(found.choices["memory"]),
-            "head": self._choice(found.choices["head"]),
-            "action_parts": [
-                {"path": node.info.path, "space": node.info.describe(), **self._choice(node.choice)}
-                for child in found.actions.children
-                for node in child.walk()
-            ],
-            "unread": list(found.unread),
-            "action_mask": "obs" + "".join(f"[{step!r}]" for step in found.mask_steps) if found.mask_steps else None,
-            "model_sees_mask": found.shows_mask,
-            "unused_masks": list(found.unused_masks),
-            "plan": [
-                {"path": leaf.path, "kind": leaf.kind, "slice": [leaf.start, leaf.stop], "shape": list(leaf.shape)}
-                for leaf in found.preprocessor.leaves()
-            ],
-            "model_sees": [
-                {"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in found.model_views
-            ],
-            "shapes": [
-                {"stage": stage.name, "shape": list(stage.shape) if stage.shape is not None else None}
-                for stage in found.shapes
-            ],
-            "env_wrappers": [
-                {
-                    "name": v.component.name,
-                    "provider": v.component.provider,
-                    "applied": v.rank is not None,
-                    "reason": v.why,
-                }
-                for v in self.wrappers
-            ],
-            **({} if self.frozen is None else {"frozen": self.frozen}),
-        }
-
-    def _choice(self, choice: Choice) -> dict[str, Any]:
-        component = choice.component
-        return {
-            "chosen": component.name if component else None,
-            "distribution": component.distribution if component else None,
-            "version": component.version if component else None,
-            "reason": choice.why,
-            "config_keys": self.resolution.config_keys(component) if component else [],
-            "candidates": [
-                {
-                    "name": v.component.name,
-                    "distribution": v.component.distribution,
-                    "version": v.component.version,
-                    "rank": v.rank.name if v.rank is not None else None,
-                    "reason": v.why,
-                }
-                for v in choice.verdicts
-            ],
-        }
-
-
 def _stages(answer: Any) -> list[Stage]:
     if not isinstance(answer, list | tuple) or not all(type(stage) is Stage for stage in answer):
         raise TypeError("a list of Stage was expected")
+    stages = []
     for stage in answer:
-        sizes = () if stage.shape is None else stage.shape
-        if type(stage.name) is not str or not isinstance(sizes, list | tuple) or not all(map(_is_size, sizes)):
-            raise TypeError(f"a stage has a name and a shape of whole numbers, or None; found {stage!r}")
-        if stage.weights is not None and not _is_size(stage.weights):
-            raise TypeError(f"a stage's weights are a whole number, or None; found {stage!r}")
-    return [
-        Stage(
-            stage.name,
-            None if stage.shape is None else tuple(map(int, stage.shape)),
-            None if stage.weights is None else int(stage.weights),
-            bool(stage.whole),
+        shape, weights = stage.shape, stage.weights
+        is_shape = shape is None or (
+            isinstance(shape, list | tuple) and all(isinstance(n, Integral) and int(n) >= 0 for n in shape)
         )
-        for stage in answer
-    ]
-
-
-def _is_size(n: Any) -> bool:
-    return isinstance(n, Integral) and int(n) >= 0
+        if type(stage.name) is not str or not is_shape:
+            raise TypeError(f"a stage has a name and a shape of whole numbers, or None; found {stage!r}")
+        if weights is not None and not (isinstance(weights, Integral) and int(weights) >= 0):
+            raise TypeError(f"a stage's weights are a whole number, or None; found {stage!r}")
+        plain_shape = None if shape is None else tuple(map(int, shape))
+        stages.append(Stage(stage.name, plain_shape, None if weights is None else int(weights), bool(stage.whole)))
+    return stages
 
 
 def _names(answer: Any) -> dict[str, Any]:
     if not isinstance(answer, Mapping) or not all(type(key) is str for key in answer):
         raise TypeError("a dict of config keys was expected")
+    return dict(answer)
+
+
+def _reasons(answer: Any) -> dict[str, str]:
+    if not isinstance(answer, Mapping) or not all(type(part) is str for item in answer.items() for part in item):
+        raise TypeError("a dict of config keys and what it takes to read them was expected")
     return dict(answer)

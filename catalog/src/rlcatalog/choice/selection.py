@@ -16,9 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, raised_as, shown
+from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, reason, shown
 from rlcatalog.plugins import Component, Match, NoMatch, Rank, Request
-from rlcatalog.plugins.declarations import PartSpec
 from rlcatalog.spaces.action_codecs import package_of
 
 #: Slots that may stay empty.
@@ -55,6 +54,10 @@ class Choice:
     why: str
     verdicts: tuple[Verdict, ...] = ()
 
+    def reasons(self, none: str = "none installed") -> str:
+        """Return what each candidate said, for messages."""
+        return "; ".join(f"{v.component.name}: {v.why}" for v in self.verdicts) or none
+
 
 def choose(
     slot: str,
@@ -78,24 +81,25 @@ def choose(
         NoMatchError: A switch is on, and its part does not fit.
         PartError: A candidate's match function raises, or returns something else.
     """
-    candidates = list(components)
-    if named is not None:
-        return _named(slot, named, candidates, request)
-    on = [c for c in candidates if isinstance(spec := c.declaration, PartSpec) and spec.is_switched_on(request)]
-    if on:
-        return _switched_on(slot, on, candidates, request)
-    asked: list[Verdict] = []
-    for tier in _in_order(slot, candidates, request, prefer):
-        here = [verdict(c, request) for c in tier]
-        asked += here
-        if matching := [v for v in here if v.rank is not None]:
-            chosen = _best(slot, matching, request, prefer)
-            rest = [v for v in asked if v is not chosen]
-            rest.sort(key=lambda v: -(v.rank or 0))
-            return Choice(
-                slot, chosen.component, chosen.why, (chosen, *rest, *_unasked(slot, chosen, candidates, asked))
-            )
-    return Choice(slot, None, "nothing matches", (*asked, *_unasked(slot, None, candidates, asked)))
+    candidates, asked, chosen = list(components), list[Verdict](), None
+    on = [c for c in candidates if c.switch is not None and c.declaration.is_on(request.config)]  # type: ignore[attr-defined]
+    if named is not None:  # its match is asked for its rank alone
+        chosen = Verdict(named, verdict(named, request).rank, "named in the config")
+    elif on:
+        chosen = _switched_on(slot, on, request)
+    else:
+        for tier in _in_order(slot, candidates, request, prefer):
+            here = [verdict(c, request) for c in tier]
+            asked += here
+            if matching := [v for v in here if v.rank is not None]:
+                chosen = _best(slot, matching, request, prefer)
+                break
+    others = sorted((v for v in asked if v is not chosen), key=lambda v: -(v.rank or 0))
+    first = [] if chosen is None else [chosen]
+    verdicts = (*first, *others, *_unasked(slot, chosen, candidates, [*first, *others]))
+    if chosen is None:
+        return Choice(slot, None, "nothing matches", verdicts)
+    return Choice(slot, chosen.component, chosen.why, verdicts)
 
 
 def _in_order(
@@ -110,7 +114,7 @@ def _in_order(
             continue
         if c.in_process:
             program.append(c)
-        elif c.is_listed or c.distribution in prefer or _is_at_home(c, request):
+        elif c.is_indexed or c.distribution in prefer or _is_at_home(c, request):
             listed.append(c)
         else:
             others.append(c)
@@ -119,8 +123,10 @@ def _in_order(
 
 def _best(slot: str, matching: Sequence[Verdict], request: Request, prefer: Sequence[str]) -> Verdict:
     """Return the nearest of those who match, then the best rank, then the preferred one."""
-    nearest = min(_distance(v.component, request) for v in matching)
-    near = [v for v in matching if _distance(v.component, request) == nearest]
+    if len(matching) == 1:
+        return matching[0]
+    distances = [_distance(v.component, request) for v in matching]
+    near = [v for v, distance in zip(matching, distances, strict=True) if distance == min(distances)]
     rank = max(v.rank or 0 for v in near)
     best = [v for v in near if v.rank == rank]
     for distribution in prefer if len(best) > 1 else ():
@@ -134,38 +140,31 @@ def _best(slot: str, matching: Sequence[Verdict], request: Request, prefer: Sequ
 
 def _distance(component: Component, request: Request) -> int:
     """Return how many of the space's classes stand before one that a part is for; all of them where it names none."""
-    space = request.action if component.kind == "action_dist" and request.action is not None else request.obs
-    distance = getattr(component.declaration, "distance", None)
-    found = None if distance is None else distance(space)
-    return len(space.classes) if found is None else found
+    space = request.space_for(component.kind)
+    distance = space.distance(getattr(component.declaration, "kinds", ()))
+    return len(space.classes) if distance is None else distance
 
 
 def _is_at_home(component: Component, request: Request) -> bool:
     """Whether a part is for a class of space that its own package defines."""
-    space = request.action if component.kind == "action_dist" and request.action is not None else request.obs
+    space = request.space_for(component.kind)
     own = {package_of(target) for target in component.declaration.targets.values()}
     kinds = getattr(component.declaration, "kinds", ())
     return any(name in kinds and package_of(name) in own for name in space.classes)
 
 
-def _named(slot: str, component: Component, candidates: Iterable[Component], request: Request) -> Choice:
-    """Return the choice of the part that the config names; its match is asked for its rank alone."""
-    found = Verdict(component, verdict(component, request).rank, "named in the config")
-    return Choice(slot, component, found.why, (found, *_unasked(slot, found, candidates, [found])))
-
-
-def _switched_on(slot: str, on: Sequence[Component], candidates: Sequence[Component], request: Request) -> Choice:
-    """Return the choice of the part whose switch is on."""
+def _switched_on(slot: str, on: Sequence[Component], request: Request) -> Verdict:
+    """Return the verdict of the part whose switch is on."""
     if len(on) > 1:
         raise _two_switches(slot, on)
-    found = verdict(on[0], request)
-    if found.rank is None:
-        switch = on[0].declaration.switch  # type: ignore[attr-defined]
+    chosen = verdict(on[0], request)
+    if chosen.rank is None:
+        switch = str(on[0].switch)
         raise NoMatchError(
             f"{slot}: {switch}={shown(request.config.get(switch))} asks for {on[0].name!r} ({on[0].provider}), which"
-            f" does not fit: {found.why}. Leave {switch} out of the config."
+            f" does not fit: {chosen.why}. Leave {switch} out of the config."
         )
-    return Choice(slot, on[0], found.why, (found, *_unasked(slot, found, candidates, [found])))
+    return chosen
 
 
 def _unasked(
@@ -173,13 +172,13 @@ def _unasked(
 ) -> list[Verdict]:
     """Return why each of the other candidates was not asked, and how to name it."""
     known = {id(v.component) for v in asked}
-    found = []
+    verdicts = []
     for c in candidates:
         if id(c) in known:
             continue
-        switch, key = getattr(c.declaration, "switch", None), KEYS.get(slot)
+        switch, key = c.switch, KEYS.get(slot)
         ways = [f"{switch}=True"] if switch else [f"{key}={c.address!r}"] if key else []
-        if c.is_strange and c.declaration.match is not None:
+        if c.is_third_party and c.declaration.match is not None:
             ways.append(f"RLCATALOG_PREFER_PLUGINS={c.distribution}")
         if switch and c.declaration.match is None:
             why = f"{switch} is not set"
@@ -189,8 +188,10 @@ def _unasked(
             why = "comes in by name or switch alone"
         else:
             why = f"not asked: {chosen.component.name!r} stands in front"
-        found.append(Verdict(c, None, f"{why}; to choose it: {' or '.join(ways)}" if ways and c.is_strange else why))
-    return found
+        verdicts.append(
+            Verdict(c, None, f"{why}; to choose it: {' or '.join(ways)}" if ways and c.is_third_party else why)
+        )
+    return verdicts
 
 
 def repeat(slot: str, component: Component) -> Choice:
@@ -205,11 +206,16 @@ def verdict(component: Component, request: Request) -> Verdict:
     Raises:
         PartError: Its match function raises, or returns something else.
     """
-    by_framework = component.declaration.targets_allowed is None
-    if request.framework is not None and by_framework and request.framework not in component.frameworks:
-        return Verdict(component, None, f"has no code for framework {request.framework!r}")
-    with raised_as(lambda why: component.fault(f"its match function raised {why}.")):
-        answer: Any = component.declaration.judge(request)
+    spec, framework = component.declaration, request.framework
+    by_framework = framework is not None and spec.targets_allowed is None
+    if by_framework and framework not in spec.targets and framework not in component.extensions:
+        return Verdict(component, None, f"has no code for framework {framework!r}")
+    try:
+        answer: Any = spec.judge(request)  # type: ignore[attr-defined]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise component.fault(f"its match function raised {reason(error)}.") from error
     if type(answer) is Match and type(answer.why) is str and isinstance(answer.rank, int) and answer.rank in [*Rank]:
         return Verdict(component, Rank(answer.rank), answer.why)
     if type(answer) is NoMatch and type(answer.why) is str:
@@ -221,15 +227,15 @@ def verdict(component: Component, request: Request) -> Verdict:
 
 
 def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
-    switches = list(dict.fromkeys(str(c.declaration.switch) for c in on))  # type: ignore[attr-defined]
-    names = " and ".join(f"{c.name!r} ({c.provider}: {c.declaration.switch} is set)" for c in on)  # type: ignore[attr-defined]
+    switches = list(dict.fromkeys(str(c.switch) for c in on))
+    names = " and ".join(f"{c.name!r} ({c.provider}: {c.switch} is set)" for c in on)
     way = f"Leave one of {' and '.join(switches)} out of the config" if len(switches) > 1 else (
         "; ".join(_about_plugins(on)) or "Give each a switch of its own")  # fmt: skip
     return AmbiguousChoiceError(f"{slot}: {names} are switched on at once, and there is one {slot}. {way}.")
 
 
 def _tie(slot: str, best: Sequence[Verdict], request: Request) -> AmbiguousChoiceError:
-    space = request.action if slot == "action_dist" and request.action is not None else request.obs
+    space = request.space_for(slot)
     names = " and ".join(f"{v.component.name!r} ({v.component.provider}: {v.why})" for v in best)
     ways = [*_in_config(slot, best, request), *_about_plugins([v.component for v in best])]
     out = f"Ways out: {', or '.join(ways)}." if ways else "Let one of them match with another rank."

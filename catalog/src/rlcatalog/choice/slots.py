@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.in_process import in_process_preprocessor
 from rlcatalog.choice.selection import Choice, choose, repeat
-from rlcatalog.choice.unread import note_found
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.frameworks import default_framework, framework_name
-from rlcatalog.observations.unclaimed import Unclaimed
+from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component, ModelSpec, PreprocessorSpec, Request, public_index
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
-    from rlcatalog.choice.pins import Pins
+    from rlcatalog.choice.resolution import Pins
+
+#: The components that were found for parts of the observation, by models that hold others.
+_TRUNKS: ContextVar[list[Component] | None] = ContextVar("rlcatalog_found", default=None)
+
+
+@contextmanager
+def collect_trunks() -> Iterator[list[Component]]:
+    """Note, in the list it yields, every component that a model which holds others asks the catalog for."""
+    trunks: list[Component] = []
+    here = _TRUNKS.set(trunks)
+    try:
+        yield trunks
+    finally:
+        _TRUNKS.reset(here)
+
+
+def note_trunk(component: Component) -> None:
+    """Note a component that was found for a model that holds others."""
+    trunks = _TRUNKS.get()
+    if trunks is not None:
+        trunks.append(component)
+
 
 #: Slots of the model, from the inside out.
 MODEL_SLOTS = ("trunk", "memory", "head")
@@ -46,7 +69,7 @@ class Slots:
         """Return the wrappers that are asked about an environment: the program's, the listed, and those switched on."""
         return [
             c for c in self._parts.get("env_wrapper", ())
-            if c.in_process or c.is_listed or c.distribution in self.prefer or c.declaration.is_on(config)  # type: ignore[attr-defined]
+            if c.in_process or c.is_indexed or c.distribution in self.prefer or c.declaration.is_on(config)  # type: ignore[attr-defined]
         ]  # fmt: skip
 
     def _refuse_failed(self, what: str, *entries: str) -> None:
@@ -61,11 +84,11 @@ class Slots:
             return repeat("preprocessor", self.registry.get("preprocessor", pins.preprocessors[info.path]))
         custom = request.config.get("custom_preprocessor") if info.path == "obs" else None
         named = self.named("preprocessor", custom, in_process_preprocessor)
-        if named is None:
+        if named is None and self._failed:
             self._refuse_failed(f"{info.path}: the preprocessor for {info.describe()}", f"space/{info.kind}")
         # explain() shows no candidates for a child, so only the codecs that take its class are asked.
-        found = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
-        choice = choose("preprocessor", found, request, named=named, prefer=self.prefer)
+        candidates = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
+        choice = choose("preprocessor", candidates, request, named=named, prefer=self.prefer)
         if choice.component is None:
             for leaf in info.walk():
                 if leaf is not info and not leaf.children:
@@ -86,15 +109,15 @@ class Slots:
             return ""
         codecs = [(c.name, c.declaration) for c in self.registry.active("preprocessor")]
         declared = [(n, kind) for n, spec in codecs if isinstance(spec, PreprocessorSpec) for kind in spec.kinds]
-        found = [f"; {codec} is for {kind!r}" for codec, kind in declared if kind.rpartition(".")[2] == name]
-        return f" Its kind is {info.kind!r}{''.join(found)}."
+        near = [f"; {codec} is for {kind!r}" for codec, kind in declared if kind.rpartition(".")[2] == name]
+        return f" Its kind is {info.kind!r}{''.join(near)}."
 
     def _takers(self, info: SpaceInfo) -> list[Component]:
         """Return the preprocessors that may fit a space, from memory: a space has many children of few classes."""
         if info.classes not in self._known_takers:
             self._known_takers[info.classes] = [
                 c for c in self._parts.get("preprocessor", ())
-                if isinstance(c.declaration, PreprocessorSpec) and c.declaration.takes(info)
+                if not (kinds := c.declaration.kinds) or info.distance(kinds) is not None  # type: ignore[attr-defined]
             ]  # fmt: skip
         return self._known_takers[info.classes]
 
@@ -107,23 +130,23 @@ class Slots:
         return choose("filter", self._parts.get("filter", ()), request, named=self.registry.get("filter", name))
 
     def action_dist(self, request: Request, named: Component | None, outer: Component | None = None) -> Choice:
-        if named is None and request.action is not None:
+        if named is None and self._failed and request.action is not None:
             info = request.action
             self._refuse_failed(f"{info.path}: the distribution for {info.describe()}", f"action_space/{info.kind}")
-        found = [c for c in self._parts.get("action_dist", ()) if c is not outer]
-        choice = choose("action_dist", found, request, named=named, prefer=self.prefer)
+        candidates = [c for c in self._parts.get("action_dist", ()) if c is not outer]
+        choice = choose("action_dist", candidates, request, named=named, prefer=self.prefer)
         if choice.component is None:
             assert request.action is not None
             info = request.action
             provider = public_index.provider_of("action_space", info.kind)
             self.registry.explain_missing(f"{info.path}: the action distribution for {info.describe()}", provider)
-            reasons = "; ".join(f"{v.component.name}: {v.why}" for v in choice.verdicts) or "none is installed"
-            raise UnsupportedSpaceError(f"{info.path}: no installed distribution takes {info.describe()} ({reasons}).")
+            why = choice.reasons("none is installed")
+            raise UnsupportedSpaceError(f"{info.path}: no installed distribution takes {info.describe()} ({why}).")
         return choice
 
     def model(
         self, request: Request, custom: Component | None, pins: Pins | None
-    ) -> tuple[dict[str, Choice], Unclaimed | None]:
+    ) -> tuple[dict[str, Choice], TrunkObservation | None]:
         """Choose the model's parts, the head first: it says what it leaves of the observation for the others."""
         choices = {"head": self._model_part("head", request, custom, pins)}
         unclaimed = unclaimed_by(choices["head"].component, request)
@@ -132,8 +155,7 @@ class Slots:
         if choices["trunk"].component is None:
             provider = public_index.provider_of("model", "fallback")
             self.registry.explain_missing("the default model", provider)
-            reasons = "; ".join(f"{v.component.name}: {v.why}" for v in choices["trunk"].verdicts) or "none installed"
-            raise NoMatchError(f"No installed model fits {inner.obs.describe()} ({reasons}).")
+            raise NoMatchError(f"No installed model fits {inner.obs.describe()} ({choices['trunk'].reasons()}).")
         return choices, unclaimed
 
     def _model_part(self, slot: str, request: Request, custom: Component | None, pins: Pins | None) -> Choice:
@@ -142,23 +164,23 @@ class Slots:
         named = custom if custom is not None and slot_of(custom) == slot else None
         if pins is not None and named is None:
             return Choice(slot, None, "empty when the policy was saved")
-        if named is None:
+        if named is None and self._failed:
             self._refuse_failed(f"the {slot}", *_index_entries(slot, request))
         return choose(slot, self._parts.get(slot, ()), request, named=named, prefer=self.prefer)
 
     def trunk(self, request: Request, name: str | None) -> Component:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
         named = None if name is None else self.registry.get("model", name)
-        if named is None:
+        if named is None and self._failed:
             self._refuse_failed(f"{request.obs.path}: the trunk", *_index_entries("trunk", request))
         chosen = choose("trunk", self._parts.get("trunk", ()), request, named=named, prefer=self.prefer)
         if chosen.component is None:
-            reasons = "; ".join(f"{v.component.name}: {v.why}" for v in chosen.verdicts) or "none installed"
-            raise NoMatchError(f"{request.obs.path}: no installed model fits {request.obs.describe()} ({reasons}).")
-        note_found(chosen.component)
+            path, space = request.obs.path, request.obs.describe()
+            raise NoMatchError(f"{path}: no installed model fits {space} ({chosen.reasons()}).")
+        note_trunk(chosen.component)
         return chosen.component
 
-    def named(self, kind: str, value: Any, in_process: Callable[[Any], Component]) -> Component | None:
+    def named(self, kind: str, value: str | type | None, in_process: Callable[[Any], Component]) -> Component | None:
         if value is None:
             return None
         if isinstance(value, str):
@@ -184,7 +206,7 @@ class Slots:
         return component.ask("size", request.action, request.config, *inner, returns=output_size)
 
 
-def unclaimed_by(head: Component | None, request: Request) -> Unclaimed | None:
+def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation | None:
     """Return what a head leaves of an observation, or None where that is all of it."""
     if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
         return None
@@ -199,7 +221,7 @@ def unclaimed_by(head: Component | None, request: Request) -> Unclaimed | None:
             f"{request.obs.path}: {head.name} reads parts of encoded observations, and it is not known how these were"
             " encoded: pass ModelCatalog.get_preprocessor_for_space(space).observation_space."
         )
-    return Unclaimed(request.preprocessor, claimed, head.name)
+    return TrunkObservation(request.preprocessor, claimed, head.name)
 
 
 def slot_of(component: Component) -> str:

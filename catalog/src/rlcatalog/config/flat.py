@@ -47,17 +47,6 @@ class FlatConfig(dict[str, Any]):
         """Return a config that shares no value with this one."""
         return FlatConfig(plain_values(self), self._structs, self._names)
 
-    def typed(self, struct: type[S]) -> S:
-        """Return the values of a component's keys as its struct; see `read_config`."""
-        known = self._structs.get(struct)
-        names = self._names.get(struct, {})
-        if known is None or not all(
-            (key := names.get(name, name)) in self and same(self[key], getattr(known, name))
-            for name in struct.__struct_fields__
-        ):
-            known = self._structs[struct] = _converted(self, struct, names)
-        return known
-
     def __missing__(self, key: str) -> Any:
         return self[OLD_NAMES[key]]  # a KeyError of its own where there is none
 
@@ -101,10 +90,6 @@ class ReadOnlyConfig(Mapping[str, Any]):
     def __repr__(self) -> str:
         return repr(self._config)
 
-    def typed(self, struct: type[S]) -> S:
-        """Return the values of a component's keys as its struct; see `read_config`."""
-        return read_config(self._config, struct)
-
 
 def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
     """Return one component's typed config, taken from a flat model config.
@@ -116,7 +101,17 @@ def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
     Raises:
         ConfigError: A value is of the wrong type or out of range.
     """
-    return config.typed(struct) if isinstance(config, FlatConfig | ReadOnlyConfig) else _converted(config, struct)
+    flat = config._config if isinstance(config, ReadOnlyConfig) else config
+    if not isinstance(flat, FlatConfig):
+        return _converted(flat, struct)
+    known, names = flat._structs.get(struct), flat._names.get(struct, {})
+    for name in struct.__struct_fields__:
+        key, value = names.get(name, name), getattr(known, name, None)
+        if known is None or key not in flat or not (flat[key] is value or same(flat[key], value)):
+            known = flat._structs[struct] = _converted(flat, struct, names)
+            break
+    assert isinstance(known, struct)
+    return known
 
 
 def _converted(config: Mapping[str, Any], struct: type[S], names: Mapping[str, str] = MappingProxyType({})) -> S:

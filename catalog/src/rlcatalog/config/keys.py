@@ -91,7 +91,7 @@ def convert(value: Any, row: Key, what: str = "model config key") -> Any:
         ) from error
 
 
-def _choices(kind: Any) -> list[Any]:
+def _choices(kind: type) -> list[Any]:
     """Return the values a type with a Literal in it allows."""
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) is Literal:

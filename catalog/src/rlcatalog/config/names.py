@@ -9,9 +9,12 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import CatalogError, ConfigError, nearest, raised_as, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Activation names. RLlib's spellings ("ReLU", "swish", "Tanh") are found whatever their case.
 ACTIVATIONS = (
@@ -41,7 +44,7 @@ INITIALIZER_ALIASES = {
 }  # fmt: skip
 
 
-def activation_name(value: Any, key: str = "activation") -> Any:
+def activation_name(value: str | Callable[..., Any] | None, key: str = "activation") -> Any:
     """Return the neutral name of an activation, or `value` itself when it is a callable.
 
     Args:
@@ -70,7 +73,9 @@ MATRIX_INITIALIZERS = frozenset(
 )
 
 
-def initializer_name(value: Any, config: dict[str, Any] | None = None, key: str = "initializer") -> Any:
+def initializer_name(
+    value: str | Callable[..., Any] | None, config: dict[str, Any] | None = None, key: str = "initializer"
+) -> Any:
     """Return the neutral name of an initialiser, or `value` itself when it is None or a callable.
 
     Args:
@@ -126,7 +131,7 @@ def fan_in(shape: Sequence[int], inputs: int | None) -> int:
     return inputs or math.prod(shape[1:])
 
 
-def initializing(value: Any) -> AbstractContextManager[None]:
+def initializing(value: str | Callable[..., Any]) -> AbstractContextManager[None]:
     """Run an initialiser; what a callable of the user's raises is an error of the config.
 
     Args:
@@ -140,5 +145,5 @@ def initializing(value: Any) -> AbstractContextManager[None]:
     )
 
 
-def _nearest(value: Any, known: Iterable[str]) -> str:
+def _nearest(value: str | None, known: Iterable[str]) -> str:
     return nearest(value.lower(), known) if isinstance(value, str) else ""

@@ -14,7 +14,7 @@ from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import KernelConfig
 from rlcatalog.config.keys import Key, convert, keys_of
 from rlcatalog.config.rllib_keys import IGNORED, REFUSED, RENAMED, asks_nothing, translate
-from rlcatalog.config.values import plain, same
+from rlcatalog.config.values import plain, plain_values, same
 from rlcatalog.errors import (
     CatalogError,
     ConfigError,
@@ -22,6 +22,7 @@ from rlcatalog.errors import (
     UnknownConfigKeyError,
     nearest,
     raised_as,
+    reason,
     shown,
 )
 from rlcatalog.plugins import public_index
@@ -64,10 +65,11 @@ class Schema:
                 name = self._names.get(struct, {}).get(row.name, row.name)
                 self.keys[name] = replace(row, name=name, owner=owner)
                 self._structs_of.setdefault(name, []).append(struct)
+        self._values = {key.name: key.default for key in self.keys.values()}
 
     def defaults(self) -> dict[str, Any]:
         """Return a fresh `MODEL_DEFAULTS`: every key of the installed packages with its default."""
-        return {key.name: plain(key.default) for key in self.keys.values()}
+        return plain_values(self._values)
 
     def parse(self, config: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None = None) -> ModelConfig:
         """Check and complete a user's config; the user's object is not changed and not kept.
@@ -85,9 +87,12 @@ class Schema:
             raise ConfigTypeError(f"model config: expected a dict, found {shown(config)} ({type(config).__name__}).")
         asked: dict[str, Any] = {}
         called: dict[str, str] = {}
-        what = f"model config: {type(config).__name__} cannot be read"
-        with raised_as(lambda why: ConfigError(f"{what}: {why}."), CatalogError):  # a mapping of somebody else's
+        try:
             entries = list((config or {}).items())
+        except (KeyboardInterrupt, CatalogError):
+            raise
+        except BaseException as error:  # a mapping of somebody else's
+            raise ConfigError(f"model config: {type(config).__name__} cannot be read: {reason(error)}.") from error
         for key, value in entries:
             names, value = self._canonical(key, plain(value, f"model config key {shown(key)}"))
             for name in names:

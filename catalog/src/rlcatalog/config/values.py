@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from rlcatalog.errors import CatalogError, ConfigError, raised_as
+
+T = TypeVar("T")
 
 #: How deep a config value may be nested, and how many entries it and its parts may have; an array is one.
 MOST_LEVELS, MOST_ENTRIES = 100, 200_000
 
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+_CONTAINERS = frozenset({list, dict, set})
 
 
 def plain(value: Any, what: str = "config value") -> Any:
@@ -26,62 +29,64 @@ def plain(value: Any, what: str = "config value") -> Any:
     kind = type(value)
     if kind in _ATOMS:
         return value
-    if (kind is dict or kind is list) and not value:  # the default of most keys that hold one
-        return kind()
-    return _Copy(what, alike=False).whole(value)
+    if kind is list and len(value) < MOST_ENTRIES and _ATOMS.issuperset(map(type, value)):
+        return value.copy()
+    return _copy(value, what)
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Copy a dictionary with its values, each by `plain`."""
-    return {key: value if type(value) in _ATOMS else plain(value) for key, value in values.items()}
+    return {
+        key: value if (kind := type(value)) in _ATOMS else kind() if kind in _CONTAINERS and not value else plain(value)
+        for key, value in values.items()
+    }
 
 
-def snapshot(value: Any) -> Any:
+def snapshot(value: T) -> T:
     """Copy a value that `plain` could read, its types as they are, to be compared with later ones by `same`."""
-    return value if type(value) in _ATOMS else _Copy("config value", alike=True).whole(value)
+    return value if type(value) in _ATOMS else _copy(value, "config value", alike=True)
 
 
-class _Copy:
-    """One walk over a value, with an end.
+def _copy(value: Any, what: str, alike: bool = False) -> Any:
+    """Copy a value in one walk that ends.
 
     Args:
-        what: What the value is called in messages.
+        value: The value.
+        what: What it is called in messages.
         alike: Whether tuples and NumPy's values stay what they are.
     """
+    left = MOST_ENTRIES
 
-    def __init__(self, what: str, alike: bool) -> None:
-        self._what, self._alike, self._left = what, alike, MOST_ENTRIES
-
-    def whole(self, value: Any) -> Any:
-        # It may be a mapping or sequence of somebody else's.
-        with raised_as(lambda why: ConfigError(f"{self._what}: it cannot be read: {why}."), CatalogError):
-            return self._copy(value, 0)
-
-    def _copy(self, value: Any, level: int) -> Any:
+    def walk(value: Any, level: int) -> Any:
+        nonlocal left
         if type(value) in _ATOMS:
             return value
-        if isinstance(value, Mapping) and (type(value) is dict or not _is_space(value)):
-            return {key: self._copy(value[key], level + 1) for key in self._counted(value, level)}
-        if isinstance(value, list | tuple):
-            items = [self._copy(item, level + 1) for item in self._counted(value, level)]
-            return tuple(items) if self._alike and type(value) is tuple else items
-        if isinstance(value, set):
-            return set(self._counted(value, level))
+        is_mapping = isinstance(value, Mapping) and (type(value) is dict or not _is_space(value))
+        if is_mapping or isinstance(value, list | tuple | set):
+            if level >= MOST_LEVELS:
+                raise ConfigError(f"{what}: it holds itself, or is nested deeper than {MOST_LEVELS} levels.")
+            items = []
+            for item in value:
+                left -= 1
+                if left < 0:
+                    raise ConfigError(f"{what}: it and its parts have more than {MOST_ENTRIES} entries.")
+                if is_mapping:
+                    items.append((item, walk(value[item], level + 1)))
+                else:
+                    items.append(item if isinstance(value, set) else walk(item, level + 1))
+            if is_mapping:
+                return dict(items)
+            return set(items) if isinstance(value, set) else tuple(items) if alike and type(value) is tuple else items
         if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-            if self._alike:
+            if alike:
                 return value.copy()
             values = value.tolist()
-            return self._copy(values, level + 1) if isinstance(values, list) and value.dtype.hasobject else values
+            return walk(values, level + 1) if isinstance(values, list) and value.dtype.hasobject else values
         return value
 
-    def _counted(self, values: Iterable[Any], level: int) -> Iterator[Any]:
-        if level >= MOST_LEVELS:
-            raise ConfigError(f"{self._what}: it holds itself, or is nested deeper than {MOST_LEVELS} levels.")
-        for value in values:
-            self._left -= 1
-            if self._left < 0:
-                raise ConfigError(f"{self._what}: it and its parts have more than {MOST_ENTRIES} entries.")
-            yield value
+    # It may be a mapping or sequence of somebody else's.
+    with raised_as(lambda why: ConfigError(f"{what}: it cannot be read: {why}."), CatalogError):
+        return walk(value, 0)
 
 
 def _is_space(value: Any) -> bool:
@@ -95,7 +100,7 @@ def same(a: Any, b: Any) -> bool:
         return False
     try:
         if isinstance(a, dict):
-            return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+            return a.keys() == b.keys() and all(map(same, a.values(), map(b.get, a)))
         if isinstance(a, list | tuple):
             return len(a) == len(b) and all(map(same, a, b))
         return bool(a is b or a == b)

@@ -1,28 +1,22 @@
-"""The order in which libraries are imported, where one must come before another: `load_first`, `load_apart`."""
+"""The order in which libraries are imported, where one must come before another."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
-import importlib.util
-import os
 import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from rlcatalog.errors import LoadOrderWarning
-
 
 def load_first(module: str, *, before: str) -> None:
     """Import `module` whenever anything in this process imports `before`, and ahead of it.
 
     Nothing is imported now. A `module` that is missing, or that cannot be imported, does no harm. Where `before` was
-    imported already it is too late for this: see `load_apart`.
+    imported already it is too late for this.
 
     Args:
         module: The module to import first.
@@ -61,49 +55,8 @@ class _LoadFirst(MetaPathFinder):
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            _import(self.module)
+            with contextlib.suppress(Exception):  # code that needs it raises
+                importlib.import_module(self.module)
             execute(module)
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
-
-
-def load_apart(module: str, *, after: str) -> None:
-    """Import `module`, and warn, where `after` was imported before it.
-
-    The module's shared libraries then look for their symbols in themselves first, not in those of `after`. That needs
-    a C library that can do so, such as glibc; elsewhere the module is left alone. Does nothing where `after` was not
-    imported, or `module` is missing or was imported.
-    """
-    if not came_first(after, module):
-        return
-    _warn(module, after)
-    deep = getattr(os, "RTLD_DEEPBIND", None)
-    if deep is not None:
-        flags = sys.getdlopenflags()
-        sys.setdlopenflags(os.RTLD_NOW | deep)
-        try:
-            _import(module)
-        finally:
-            sys.setdlopenflags(flags)
-
-
-def came_first(early: str, late: str) -> bool:
-    """Whether `early` is imported and `late`, though installed, is not."""
-    return early in sys.modules and late not in sys.modules and importlib.util.find_spec(late) is not None
-
-
-def _import(module: str) -> None:
-    # A module that cannot be imported does no harm: code that needs it raises, and PyTorch works without triton.
-    with contextlib.suppress(Exception):
-        importlib.import_module(module)
-
-
-@functools.cache
-def _warn(module: str, after: str) -> None:
-    warnings.warn(
-        f"{after} was imported before {module}. Both in one process, in that order, can end it with a segmentation"
-        f" fault. {module} is loaded apart from {after} here, where the system can, which has been seen to help."
-        f" To be safe, put `import {module}` in front of what imports {after}.",
-        LoadOrderWarning,
-        stacklevel=4,
-    )

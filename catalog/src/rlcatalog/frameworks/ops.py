@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.frameworks.table import framework_name, framework_of, frameworks
+from rlcatalog.frameworks.table import framework_of, frameworks
 
 #: In place of an operation that a table leaves out.
 _LEFT_OUT: Any = None
 
 Operation = Callable[..., Any]
+
+
+class Tensor(Protocol):
+    """A tensor of a framework, or an array of NumPy's."""
+
+    @property
+    def shape(self) -> Any:
+        """Its shape."""
+
+    def __getitem__(self, key: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +134,7 @@ def _refuse(framework: str, operation: str, *args: Any, **kwargs: Any) -> NoRetu
     raise NotServedError(f"framework {framework!r} has no tensor operation {operation!r}: its TensorOps leave it out.")
 
 
-def tensor_ops(tensorlib: Any) -> TensorOps:
+def tensor_ops(tensorlib: str) -> TensorOps:
     """Return the operations of a tensor library: `"numpy"`, or a framework's name.
 
     Raises:
@@ -132,28 +142,29 @@ def tensor_ops(tensorlib: Any) -> TensorOps:
     """
     if tensorlib == "numpy":
         return NUMPY_OPS
-    if isinstance(tensorlib, str) and any(tensorlib in (spec.name, *spec.aliases) for spec in frameworks().values()):
-        ops: TensorOps = frameworks()[framework_name(tensorlib)].load("ops")
-        return ops
+    for spec in frameworks().values():
+        if isinstance(tensorlib, str) and tensorlib in (spec.name, *spec.aliases):
+            ops: TensorOps = spec.load("ops")
+            return ops
     *known, last = map(repr, ("numpy", *frameworks()))
     raise ModelContractError(f"tensorlib must be {', '.join(known)} or {last}, found {tensorlib!r}.")
 
 
-def ops_of(tensor: Any) -> TensorOps:
+def ops_of(tensor: Tensor) -> TensorOps:
     """Return the operations for a tensor, or an array."""
     cls = type(tensor)
-    found = _OF_CLASS.get(cls)
-    if found is None:
+    ops = _OF_CLASS.get(cls)
+    if ops is None:
         spec = framework_of(cls)
-        found = _OF_CLASS[cls] = NUMPY_OPS if spec is None else tensor_ops(spec.name)
-    return found
+        ops = _OF_CLASS[cls] = NUMPY_OPS if spec is None else tensor_ops(spec.name)
+    return ops
 
 
 #: What `ops_of` has found. No `functools.cache`, which `torch.compile` warns of.
 _OF_CLASS: dict[type[Any], TensorOps] = {}
 
 
-def _integers(x: Any) -> Any:
+def _integers(x: np.ndarray[Any, Any]) -> Any:
     with np.errstate(invalid="ignore"):  # in a branch of a OneOf that was not taken any values may stand
         return x.astype(np.int64)
 

@@ -18,12 +18,12 @@ def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
     lengths = batch.get("seq_lens")
     if lengths is None:
         return np.ones(rows, np.int32)
-    found = np.asarray(lengths.detach().cpu() if hasattr(lengths, "detach") else lengths).astype(np.int32)
-    if found.sum() != rows or found.min(initial=1) < 1:
+    array = np.asarray(lengths.detach().cpu() if hasattr(lengths, "detach") else lengths).astype(np.int32)
+    if array.sum() != rows or array.min(initial=1) < 1:
         raise ModelContractError(
-            f"seq_lens: expected lengths of at least 1 that add up to {rows} rows, found {found.tolist()[:20]}."
+            f"seq_lens: expected lengths of at least 1 that add up to {rows} rows, found {array.tolist()[:20]}."
         )
-    return found
+    return array
 
 
 def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> Sequence[Any]:

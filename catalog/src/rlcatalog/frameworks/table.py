@@ -50,7 +50,7 @@ class Framework(NamedTuple):
         Raises:
             NotServedError: There is none of this name.
         """
-        target = self.target(what)
+        target = self.targets.get(what) or _EXTENSIONS.get((self.name, what))
         if target is None:
             raise NotServedError(f"{user} has no code for framework={self.name!r}: nothing here declares its {what!r}.")
         return _load(target)

@@ -1,8 +1,9 @@
-from .assembly import Host as Host, ModelPart as ModelPart, assemble as assemble
-from .inside import (
-    Inside as Inside,
+from .assembly import ModelWrapper as ModelWrapper, assemble as assemble
+from .construction import ModelPart as ModelPart
+from .internals import (
+    ModelInternals as ModelInternals,
     check_time_major as check_time_major,
-    held_by as held_by,
+    get_submodel as get_submodel,
     in_row_order as in_row_order,
     is_model as is_model,
     models_inside as models_inside,
@@ -25,5 +26,5 @@ from .model import (
     inner_model as inner_model,
     last_values as last_values,
 )
-from .past_inputs import Past as Past, memory_outputs as memory_outputs
+from .past_inputs import PastInputs as PastInputs, memory_outputs as memory_outputs
 from .separate_value import SeparateValue as SeparateValue, ValueSide as ValueSide

@@ -4,60 +4,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlcatalog.errors import CatalogError, ModelContractError, NotServedError, UnreadKeysWarning, raised_as
+from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.frameworks import frameworks
-from rlcatalog.models.constructing import check_class, construct
-from rlcatalog.models.model import ModelV2, part_of, said_by
+from rlcatalog.models.construction import ModelPart, check_class
+from rlcatalog.models.model import ModelV2, name_method, part_of
 from rlcatalog.models.separate_value import SeparateValue
 from rlcatalog.models.views import ViewRequirement
-from rlcatalog.observations.unclaimed import Unclaimed
-from rlcatalog.plugins import Component
+from rlcatalog.observations.trunk_observation import TrunkObservation
 
+if TYPE_CHECKING:
+    import gymnasium
 
-@dataclass(frozen=True)
-class ModelPart:
-    """One class of the chain, with keyword arguments of its own."""
-
-    cls: type
-    slot: str = "trunk"
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    #: What was chosen; None for a class that was not.
-    component: Component | None = None
-    #: Keyword arguments that a class in RLlib's form does not take and is built without.
-    left_out: set[str] = field(default_factory=set)
-
-    def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
-        """Build the model of this part."""
-        chosen = self.component
-        if chosen is None or not chosen.is_strange:
-            left_out = self.left_out if chosen is not None and chosen.undeclared else None
-            made = construct(self.cls, standard, self.kwargs, held, left_out)
-        else:
-            try:
-                with raised_as(lambda why: chosen.fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
-                    made = construct(self.cls, standard, self.kwargs, held)
-            except ModelContractError as error:
-                raise chosen.fault(str(error)) from error
-        made._rlcatalog.part = "" if chosen is None else chosen.label
-        if held:  # what hands on features has no value
-            made._rlcatalog.hold(made, held if standard[2] is not None else {**held, "value_trunk": None})
-        return made
+    from rlcatalog.frameworks.ops import Tensor
 
 
 def assemble(
     parts: list[ModelPart],
-    obs_space: Any,
-    action_space: Any,
+    obs_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any] | None,
     num_outputs: int | None,
     fresh_config: Callable[[], dict[str, Any]],
     name: str,
     interface: type | None = None,
-    unclaimed: Unclaimed | None = None,
-    action_dist: Any = None,
+    unclaimed: TrunkObservation | None = None,
+    action_dist: Callable[..., Any] | None = None,
 ) -> ModelV2:
     """Build a chain of parts, each holding the one before it as `trunk`.
 
@@ -141,24 +114,25 @@ def assemble(
     last = parts[-1].cls
     check_class(last)
     if interface is None or issubclass(last, interface):
-        return said(parts, chain(num_outputs))
-    host = frameworks()[last.framework_of_class].load("host")  # type: ignore[attr-defined]
+        return _warn_of_left_out(parts, chain(num_outputs))
+    base = frameworks()[last.framework_of_class].load("host")  # type: ignore[attr-defined]
 
     def build_inner(outputs: int | None) -> ModelV2:
         model = chain(outputs)
         return model if outputs is not None else _checked_trunk(model, interface)
 
-    mixed = type(interface.__name__, (interface, host), {"build_inner": staticmethod(build_inner)})
-    return said(parts, construct(mixed, (obs_space, action_space, num_outputs, fresh_config(), name), {}, {}))
+    mixed = type(interface.__name__, (interface, base), {"build_inner": staticmethod(build_inner)})
+    host = ModelPart(mixed).construct((obs_space, action_space, num_outputs, fresh_config(), name), {})
+    return _warn_of_left_out(parts, host)
 
 
-def said(parts: list[ModelPart], model: ModelV2) -> ModelV2:
+def _warn_of_left_out(parts: list[ModelPart], model: ModelV2) -> ModelV2:
     """Return a model, and warn where a part of it was built without some of its keyword arguments."""
     for part in parts:
         if part.left_out:
-            found = ", ".join(map(repr, sorted(part.left_out)))
+            names = ", ".join(map(repr, sorted(part.left_out)))
             warnings.warn(
-                f"custom_model_config: {part.cls.__name__}.__init__ takes no {found}. It is built without, as in RLlib,"
+                f"custom_model_config: {part.cls.__name__}.__init__ takes no {names}. It is built without, as in RLlib,"
                 ' and finds them in model_config["custom_model_config"].',
                 UnreadKeysWarning,
                 stacklevel=2,
@@ -190,17 +164,17 @@ def _separate_value(cls: type) -> type[SeparateValue]:
             f"framework {framework.name!r} has no separate_value, which {cls.__name__} needs with"
             " vf_share_layers=False, as it has a state. Leave vf_share_layers out."
         )
-    found: type[SeparateValue] = framework.load("separate_value")
-    return found
+    pair: type[SeparateValue] = framework.load("separate_value")
+    return pair
 
 
 def _check_carries(head: ModelV2, trunk: ModelV2) -> None:
     own, inner = (len(list(model.get_initial_state())) for model in (head, trunk))
     if own < inner:
         raise ModelContractError(
-            f"{said_by(head, 'get_initial_state')} returned {own} tensors, and its trunk {type(trunk).__name__} has a"
-            f" state of {inner}, which would be forgotten at each step. Return self.trunk.get_initial_state(), and the"
-            " trunk's new state from forward()."
+            f"{name_method(head, 'get_initial_state')} returned {own} tensors, and its trunk {type(trunk).__name__} has"
+            f" a state of {inner}, which would be forgotten at each step. Return self.trunk.get_initial_state(), and"
+            " the trunk's new state from forward()."
         )
 
 
@@ -214,7 +188,7 @@ def _check_same_width(both: SeparateValue, head: type) -> None:
         )
 
 
-def _check_no_past_observations(model: ModelV2, unclaimed: Unclaimed) -> None:
+def _check_no_past_observations(model: ModelV2, unclaimed: TrunkObservation) -> None:
     views = model.view_requirements.items()
     past = [name for name, view in views if name != "obs" and (view.data_col or name) in ("obs", "new_obs")]
     if past:
@@ -228,16 +202,16 @@ def _check_no_past_observations(model: ModelV2, unclaimed: Unclaimed) -> None:
 def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]:
     """Return what a model asks to see and what its trunk does."""
     for name in sorted(set(trunk.view_requirements) & set(outer.view_requirements) - {"obs"}):
-        asked, found = outer.view_requirements[name], trunk.view_requirements[name]
-        if (asked.data_col, str(asked.shift)) != (found.data_col, str(found.shift)):
+        asked, inner = outer.view_requirements[name], trunk.view_requirements[name]
+        if (asked.data_col, str(asked.shift)) != (inner.data_col, str(inner.shift)):
             raise ModelContractError(
                 f"{type(outer).__name__} and its trunk {type(trunk).__name__} ask for different views under the name"
-                f" {name!r}: {asked} and {found}. Rename the trunk's."
+                f" {name!r}: {asked} and {inner}. Rename the trunk's."
             )
     return {**trunk.view_requirements, **outer.view_requirements}
 
 
-class Host(ModelV2):
+class ModelWrapper(ModelV2):
     """Holds a complete model in `self.inner` and behaves like it.
 
     An interface is a mixin that adds methods such as `get_q_values`. Its constructor calls this one and finds the
@@ -247,14 +221,19 @@ class Host(ModelV2):
     build_inner: Callable[[int | None], ModelV2]
 
     def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Mapping[str, Any], name: str
+        self,
+        obs_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        num_outputs: int | None,
+        model_config: Mapping[str, Any],
+        name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         self.inner = self.build_inner(num_outputs)
         self.num_outputs = self.inner.num_outputs
         self.view_requirements = self.inner.view_requirements
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> tuple[Any, list[Any]]:
         """Run the inner model."""
         return self.inner(input_dict, state, seq_lens)
 

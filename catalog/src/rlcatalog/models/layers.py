@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.config import KernelConfig, activation_name, initializer_name, read_config
 from rlcatalog.errors import ConfigError
 from rlcatalog.plugins import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: How many dense layers may stand behind one another: a list costs a thousandth of the layers it asks for.
 MOST_LAYERS = 10_000
@@ -40,7 +43,9 @@ class DenseSpec:
         return self.activation if isinstance(self.activation, str) else getattr(self.activation, "__name__", "custom")
 
 
-def dense_specs(sizes: Sequence[int], activation: Any, config: Mapping[str, Any], prefix: str) -> list[DenseSpec]:
+def dense_specs(
+    sizes: Sequence[int], activation: str | Callable[..., Any] | None, config: Mapping[str, Any], prefix: str
+) -> list[DenseSpec]:
     """Return the layers of a dense stack, with the initialisers that stand in a config under a prefix.
 
     Args:
@@ -56,7 +61,7 @@ def dense_specs(sizes: Sequence[int], activation: Any, config: Mapping[str, Any]
     if len(sizes) > MOST_LAYERS:
         raise ConfigError(f"{prefix}_hiddens: {len(sizes)} layers; {MOST_LAYERS} are the most.")
     options: dict[str, Any] = {}
-    for values in ("weights", "bias"):
+    for values in ("weights", "bias") if sizes else ():
         key = f"{prefix}_{values}_initializer"
         arguments = dict(config.get(f"{key}_config") or {})
         name = initializer_name(config.get(key), arguments, key)
@@ -103,7 +108,7 @@ class OutputPlan:
             before: The stages in front of them, which a value that shares no layers has as well.
         """
         widths = [self.inputs, *(spec.size for spec in self.hidden)]
-        found = [
+        dense = [
             *before,
             *(
                 Stage(f"{name} {i} ({spec.label})", (spec.size,), (n + 1) * spec.size)
@@ -111,10 +116,10 @@ class OutputPlan:
             ),
         ]
         if self.logits is None:
-            return found
-        own = [] if self.share else [replace(stage, name=f"value, {stage.name}") for stage in found]
+            return dense
+        own = [] if self.share else [replace(stage, name=f"value, {stage.name}") for stage in dense]
         return [
-            *found,
+            *dense,
             *own,
             Stage("value", (), self.features + 1),
             Stage(f"logits ({self.logits.label})", (self.outputs,), self.logits_weights),

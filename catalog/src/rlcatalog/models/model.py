@@ -12,14 +12,16 @@ import numpy as np
 
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.errors import ModelContractError, StaleOutputError, shown
-from rlcatalog.models import counting
-from rlcatalog.models.inside import Inside, held_by, real_rows
-from rlcatalog.models.laying_out import laid_out
+from rlcatalog.models import nested_losses
+from rlcatalog.models.flatten_structured import flatten_structured
+from rlcatalog.models.internals import ModelInternals, get_submodel, real_rows
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations import is_structure
 
 if TYPE_CHECKING:
     import gymnasium
+
+    from rlcatalog.frameworks.ops import Tensor
 
 
 class ModelV2:
@@ -56,7 +58,7 @@ class ModelV2:
         self.framework = framework
         self.time_major = bool(self.model_config.get("_time_major", False))
         self.view_requirements = {"obs": ViewRequirement(shift=0, space=obs_space)}
-        self._rlcatalog = self._rlcatalog_inside(self)
+        self._rlcatalog = self._rlcatalog_internals(self)
 
     @property
     def num_outputs(self) -> int | None:
@@ -64,7 +66,7 @@ class ModelV2:
         return self.__dict__.get("num_outputs")
 
     @num_outputs.setter
-    def num_outputs(self, width: Any) -> None:
+    def num_outputs(self, width: int | None) -> None:
         self.__dict__["num_outputs"] = int(width) if isinstance(width, Integral) else width
 
     # --- to implement ----------------------------------------------------------------------------------------------
@@ -92,8 +94,8 @@ class ModelV2:
 
     # What the models inside say counts, too, whatever an override does: see `counting`.
 
-    @counting.losses
-    def custom_loss(self, policy_loss: Any, loss_inputs: Mapping[str, Any]) -> Any:
+    @nested_losses.losses
+    def custom_loss(self, policy_loss: Tensor | list[Tensor], loss_inputs: Mapping[str, Any]) -> Any:
         """Return the loss to optimise; override to add terms of the model's own.
 
         Args:
@@ -103,12 +105,12 @@ class ModelV2:
         """
         return policy_loss
 
-    @counting.metrics
+    @nested_losses.metrics
     def metrics(self) -> dict[str, Any]:
         """Return scalars to report beside the learner's own."""
         return {}
 
-    @counting.update_ops
+    @nested_losses.update_ops
     def update_ops(self) -> list[Callable[[], Any]]:
         """Return callables that a training loop runs once after each optimiser step."""
         return []
@@ -120,7 +122,7 @@ class ModelV2:
     # --- to call ---------------------------------------------------------------------------------------------------
 
     def __call__(
-        self, input_dict: Mapping[str, Any] | Any, state: list[Any] | None = None, seq_lens: Any = None
+        self, input_dict: Mapping[str, Any] | Any, state: list[Any] | None = None, seq_lens: Tensor | None = None
     ) -> tuple[Any, list[Any]]:
         """Run the model on a batch.
 
@@ -159,19 +161,19 @@ class ModelV2:
                 inputs["obs"] = own.preprocessor.restore(obs, own.ops)
             elif "obs_flat" not in inputs:
                 inputs["obs"] = own.as_tensors(self, obs)
-                inputs["obs_flat"] = laid_out(own.preprocessor, inputs["obs"], own.ops)
+                inputs["obs_flat"] = flatten_structured(own.preprocessor, inputs["obs"], own.ops)
         elif "obs_flat" not in inputs:
             inputs["obs_flat"] = obs if own.is_vector else own.flat(obs)
         with self.context():
             result = own.run(self, inputs, state, seq_lens)
         if not (isinstance(result, _PAIR) and len(result) == 2):
             raise ModelContractError(
-                f"{said_by(self, 'forward')} must return a tuple (output, state), found {type(result).__name__}."
+                f"{name_method(self, 'forward')} must return a tuple (output, state), found {type(result).__name__}."
             )
         output, new_state = result
         if not (isinstance(new_state, list) or own.is_no_state(new_state)):
             raise ModelContractError(
-                f"{said_by(self, 'forward')} must return its state as a list, found {type(new_state).__name__}."
+                f"{name_method(self, 'forward')} must return its state as a list, found {type(new_state).__name__}."
             )
         own.remember(output)
         return output if padding is None else padding.zeros(output), new_state or state or own.no_state()
@@ -198,8 +200,8 @@ class ModelV2:
         Their losses, metrics and `update_ops` count, too. The one it is built around stands under "": what the catalog
         has built it around, whatever it calls that, or its attribute `trunk`.
         """
-        found = {"": held_by(self, "trunk"), "value: ": held_by(self, "value_trunk")}
-        return {where: model for where, model in found.items() if model is not None}
+        models = {"": get_submodel(self, "trunk"), "value: ": get_submodel(self, "value_trunk")}
+        return {where: model for where, model in models.items() if model is not None}
 
     def is_time_major(self) -> bool:
         """Whether sequences come as [T, B, ...]."""
@@ -220,12 +222,12 @@ class ModelV2:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name, counted in counting.METHODS.items():
+        for name, counted in nested_losses.METHODS.items():
             if isinstance(own := vars(cls).get(name), FunctionType):
                 setattr(cls, name, counted(own))
 
-    _rlcatalog: Inside
-    _rlcatalog_inside: ClassVar[type[Inside]] = Inside
+    _rlcatalog: ModelInternals
+    _rlcatalog_internals: ClassVar[type[ModelInternals]] = ModelInternals
 
 
 _PAIR = (tuple, list)
@@ -241,23 +243,23 @@ def _states_in(inputs: Mapping[str, Any]) -> list[Any]:
 _NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
 
-def inner_model(model: Any) -> Any:
+def inner_model(model: ModelV2 | None) -> Any:
     """Return the model that one is built around, or None; of anything but a model, None."""
     return type(model).inner_models(model).get("") if isinstance(model, ModelV2) else None
 
 
-def part_of(model: Any) -> str:
+def part_of(model: ModelV2 | None) -> str:
     """Return `" (model 'glu' of acme-glu 1.0)"`, for messages; nothing for a class of the running program."""
     part = getattr(getattr(model, "_rlcatalog", None), "part", "")
     return f" ({part})" if part else ""
 
 
-def said_by(model: Any, method: str) -> str:
+def name_method(model: ModelV2, method: str) -> str:
     """Return a model's method, and the plugin's part it is of, for messages."""
     return f"{type(model).__name__}.{method}(){part_of(model)}"
 
 
-def last_values(model: Any, features: Any) -> Any:
+def last_values(model: Any, features: Tensor | None) -> Any:
     """Return the value estimates `[B]` of a model's last forward pass.
 
     Args:
@@ -273,7 +275,7 @@ def last_values(model: Any, features: Any) -> Any:
     return model.outputs.values(features)
 
 
-def check_features(trunk: Any, width: Any) -> None:
+def check_features(trunk: ModelV2, width: int | None) -> None:
     """Raise unless a trunk's features are as wide as it has announced.
 
     Raises:
@@ -286,7 +288,7 @@ def check_features(trunk: Any, width: Any) -> None:
         )
 
 
-def check_values(model: Any, value: Any, rows: int | None = None) -> None:
+def check_values(model: ModelV2, value: Tensor, rows: int | None = None) -> None:
     """Raise unless value estimates have the shape `[B]` or `[B, 1]`.
 
     Args:
@@ -299,14 +301,14 @@ def check_values(model: Any, value: Any, rows: int | None = None) -> None:
     """
     shape = getattr(value, "shape", None)
     if shape is None or len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 1) or rows not in (None, shape[0]):
-        found = shown(value) if shape is None else f"shape {tuple(shape)}"
+        what = shown(value) if shape is None else f"shape {tuple(shape)}"
         raise ModelContractError(
-            f"{said_by(model, 'value_function')} must return one number per row, [B] or [B, 1]; found {found}"
+            f"{name_method(model, 'value_function')} must return one number per row, [B] or [B, 1]; found {what}"
             f"{'' if rows is None else f' for {rows} rows'}."
         )
 
 
-def check_weights(model: Any, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]) -> None:
+def check_weights(model: ModelV2, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]) -> None:
     """Raise unless `weights` has the names and shapes in `have`.
 
     Raises:

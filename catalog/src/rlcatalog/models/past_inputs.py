@@ -21,7 +21,7 @@ PAST_ACTIONS, PAST_REWARDS = "past_actions", "past_rewards"
 
 
 @dataclass(frozen=True)
-class Past:
+class PastInputs:
     """How many past actions and rewards a memory reads.
 
     Attributes:
@@ -35,7 +35,7 @@ class Past:
     width: int
 
     @classmethod
-    def of(cls, action: SpaceInfo | gymnasium.Space[Any] | None, actions: int, rewards: int) -> Past:
+    def of(cls, action: SpaceInfo | gymnasium.Space[Any] | None, actions: int, rewards: int) -> PastInputs:
         """Read the widths off an action space.
 
         Args:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.models.layers import output_plan
 from rlcatalog.models.model import ModelV2, last_values, part_of
 from rlcatalog.models.views import ViewRequirement
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcatalog.frameworks.ops import Tensor
 
 
 class SeparateValue(ModelV2):
@@ -37,7 +42,8 @@ class SeparateValue(ModelV2):
     side: ClassVar[type[ValueSide]]
 
     def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Mapping[str, Any], name: str,
+        self, obs_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any], num_outputs: int | None,
+        model_config: Mapping[str, Any], name: str,
         *, trunk: ModelV2, value_trunk: ModelV2,
     ) -> None:  # fmt: skip
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
@@ -52,7 +58,7 @@ class SeparateValue(ModelV2):
         self.outputs = None if ends.logits is None else self.output_layers(ends, value_trunk.num_outputs)
         self.features: Any = None
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> tuple[Any, list[Any]]:
         """Run both chains; see `ModelV2.forward`."""
         count = self.parts_of_policy
         x, after = self.run_chain(self.trunk, input_dict, state[:count], seq_lens)
@@ -87,7 +93,7 @@ class ValueSide(ModelV2):
         self._rlcatalog.is_trunk = False  # the pair has seen to padding
         self.pair = (pair,)  # in a tuple, where PyTorch does not look for layers
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> tuple[Any, list[Any]]:
         """Return the features `[B, width]`; each pass of the pair leaves them once."""
         (pair,) = self.pair
         features, pair.features = pair.features, None

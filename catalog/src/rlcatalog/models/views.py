@@ -64,15 +64,9 @@ class ViewRequirement:
         space = provided.space_to_json(self.space)
         if space is None:
             raise ModelContractError(f"the view's space {self.space} has no form in JSON.")
-        return {
-            "data_col": self.data_col,
-            "space": space,
-            "shift": self.shift if isinstance(self.shift, str) else np.asarray(self.shift).tolist(),
-            "index": self.index,
-            "batch_repeat_value": self.batch_repeat_value,
-            "used_for_compute_actions": self.used_for_compute_actions,
-            "used_for_training": self.used_for_training,
-        }
+        shift = self.shift if isinstance(self.shift, str) else np.asarray(self.shift).tolist()
+        others = {name: value for name, value in vars(self).items() if name != "shift_arr"}
+        return {**others, "space": space, "shift": shift}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ViewRequirement:
@@ -83,13 +77,13 @@ class ViewRequirement:
         return f"ViewRequirement(data_col={self.data_col!r}, space={self.space!r}, shift={self.shift!r})"
 
 
-def _steps(shift: Any) -> list[int]:
+def _steps(shift: int | str | Sequence[int]) -> list[int]:
     if isinstance(shift, int | np.integer):
         return [int(shift)]
     if isinstance(shift, list) and shift and all(isinstance(step, int | np.integer) for step in shift):
         return [int(step) for step in shift]
     try:
-        first, last, *rest = (int(part) for part in shift.split(":"))
+        first, last, *rest = (int(part) for part in shift.split(":"))  # type: ignore[union-attr]
         step = rest[0] if rest else 1
         if len(rest) > 1 or step < 1 or last < first:
             raise ValueError

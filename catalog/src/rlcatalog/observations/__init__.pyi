@@ -7,7 +7,7 @@ from .preprocessor import (
     Preprocessor as Preprocessor,
     Writer as Writer,
 )
-from .restoring import (
+from .structure import (
     is_structure as is_structure,
     preprocessor_of as preprocessor_of,
     restore_original_dimensions as restore_original_dimensions,

@@ -6,17 +6,19 @@ Sequence, Graph, OneOf, a plugin's own) as a tuple with one entry per environmen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from rlcatalog.errors import shown
 from rlcatalog.spaces import SpaceInfo
 
+T = TypeVar("T")
 
-def first_size(info: SpaceInfo, batch: Any) -> int:
+
+def first_size(info: SpaceInfo, batch: Sized) -> int:
     """Return the length of a batch's first leaf; that the others are as long is for their writers to check.
 
     Raises:
@@ -101,12 +103,12 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
 
 
 def _same_lengths(observations: list[Any], length: int) -> None:
-    found = set(map(len, observations))
-    if found != {length}:
-        raise ValueError(f"{' and '.join(map(str, sorted(found))) or 'no'} entries instead of {length}")
+    lengths = set(map(len, observations))
+    if lengths != {length}:
+        raise ValueError(f"{' and '.join(map(str, sorted(lengths))) or 'no'} entries instead of {length}")
 
 
-def copied(batch: Any) -> Any:
+def copy_batch(batch: T) -> T | None:
     """Return a batch that shares nothing with this one, or None where it cannot be copied."""
     try:
         return deepcopy(batch)
@@ -114,13 +116,13 @@ def copied(batch: Any) -> Any:
         return None
 
 
-def alike(a: Any, b: Any) -> bool:
+def is_unchanged(a: Any, b: Any) -> bool:
     """Whether a batch, or a part of it, is still what its copy is; where that cannot be seen, yes."""
     try:
         if isinstance(a, Mapping):
-            return a.keys() == b.keys() and all(alike(a[key], b[key]) for key in a)
+            return a.keys() == b.keys() and all(is_unchanged(a[key], b[key]) for key in a)
         if isinstance(a, tuple | list):
-            return len(a) == len(b) and all(map(alike, a, b))
+            return len(a) == len(b) and all(map(is_unchanged, a, b))
         if isinstance(a, np.ndarray):
             return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
         plain = type(a).__eq__ is object.__eq__  # type: ignore[comparison-overlap]  # a copy is never equal

@@ -9,9 +9,9 @@ import numpy as np
 
 from rlcatalog.errors import CatalogError, ModelContractError, raised_as, reason, shown
 from rlcatalog.observations.preprocessor import Preprocessor
-from rlcatalog.observations.unclaimed import Unclaimed
+from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component
-from rlcatalog.plugins.component import blamed, call_target
+from rlcatalog.plugins.component import blame_part, call_target
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import TensorOps
@@ -65,20 +65,20 @@ class Filter:
         always = self._after is not None and self._after.check_mode == "always"
         before = encoded.copy() if always or not self._harmless else None
         try:
-            found = self(encoded, update=update)
+            output = self(encoded, update=update)
         except CatalogError:
             raise
         except (Exception, SystemExit) as error:
             raise ModelContractError(f"{self.who} raised {reason(error)}") from error
         shape = encoded.shape if self.shape is None else (len(encoded), *self.shape)
-        if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype.kind not in "biuf":
-            what = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else shown(found)
+        if not isinstance(output, np.ndarray) or output.shape != shape or output.dtype.kind not in "biuf":
+            what = f"{output.dtype} of shape {output.shape}" if isinstance(output, np.ndarray) else shown(output)
             raise ModelContractError(f"{self.who} must return numbers of shape {shape}, found {what}.")
         if before is not None:
             if not np.array_equal(before, encoded, equal_nan=before.dtype.kind == "f"):
                 raise ModelContractError(f"{self.who} changes the observations it is given; it must return others.")
             self._harmless = True
-        return found
+        return output
 
     def saved_state(self) -> dict[str, Array]:
         """Return what `get_state` returns, held to its contract.
@@ -87,10 +87,13 @@ class Filter:
             ModelContractError: It is no dict of arrays of numbers by name.
         """
         with raised_as(lambda why: ModelContractError(f"{self.who}: its get_state() raised {why}"), CatalogError):
-            found = self.get_state()
-        if not isinstance(found, dict) or not all(isinstance(name, str) and _is_array(a) for name, a in found.items()):
-            raise ModelContractError(f"{self.who}: its get_state() must return arrays by name, found {shown(found)}.")
-        return found
+            state = self.get_state()
+        if not isinstance(state, dict) or not all(
+            isinstance(name, str) and isinstance(a, np.ndarray | np.generic) and a.dtype.kind in "biuf"
+            for name, a in state.items()
+        ):
+            raise ModelContractError(f"{self.who}: its get_state() must return arrays by name, found {shown(state)}.")
+        return state
 
     @property
     def who(self) -> str:
@@ -108,15 +111,11 @@ class Filter:
         """Restore statistics that `get_state` returned."""
 
 
-def _is_array(found: Any) -> bool:
-    return isinstance(found, np.ndarray | np.generic) and found.dtype.kind in "biuf"
-
-
 def make_filter(
     component: Component | None,
     preprocessor: Preprocessor,
     options: Mapping[str, Any],
-    unclaimed: Unclaimed | None = None,
+    unclaimed: TrunkObservation | None = None,
 ) -> Filter | None:
     """Make the filter that a component describes; None for an empty slot.
 
@@ -132,6 +131,6 @@ def make_filter(
     if not isinstance(made, Filter):
         raise component.fault(f"its target must make a rlcatalog.Filter, found {shown(made)}.")
     made.component, made._after = component, preprocessor
-    with blamed(component, "processed_space"):
+    with blame_part(component, "processed_space"):
         made.shape = tuple(made.processed_space(preprocessor).shape)
     return made

@@ -12,7 +12,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -20,8 +20,8 @@ from numpy import zeros
 
 from rlcatalog import provided
 from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, raised_as, reason, shown
-from rlcatalog.observations.batches import alike, copied, first_size, rows, stack, summary
-from rlcatalog.observations.watching import Watch
+from rlcatalog.observations.batches import copy_batch, first_size, is_unchanged, rows, stack, summary
+from rlcatalog.observations.watch import check_bounds, check_slice
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from rlcatalog.catalog import Catalog
     from rlcatalog.frameworks import TensorOps
+    from rlcatalog.frameworks.ops import Tensor
     from rlcatalog.plugins import Component
 
 Array = np.ndarray[Any, Any]
@@ -99,13 +100,12 @@ class Preprocessor:
         find_child: Callable[[SpaceInfo, Mapping[str, Any]], Preprocessor] | None = None,
     ) -> None:
         self._processed: Any = None
-        self._unchecked = True
         self._harmless = False
         self._obs_space = obs_space
         self._options = dict(options or {})
         self._find_child = find_child
         self.info = info or SpaceInfo.read(obs_space)
-        self.set_check(check)
+        self.check_mode, self._unchecked = check, check != "never"
         shape = self._init_shape(obs_space, self._options)
         self.shape = self._checked(shape)
         self.size = math.prod(self.shape)
@@ -122,11 +122,11 @@ class Preprocessor:
         stop, transform, shape = start + self.size, self.transform, self.shape
 
         def write(obs: Any, out: Array) -> None:
-            found = transform(obs)
+            output = transform(obs)
             try:
-                encoded = np.asarray(found)
+                encoded = np.asarray(output)
             except ValueError:  # lists of different lengths
-                raise ModelContractError(f"{self.who}: its transform() returned no array: {shown(found)}.") from None
+                raise ModelContractError(f"{self.who}: its transform() returned no array: {shown(output)}.") from None
             if encoded.shape != shape:
                 raise ModelContractError(
                     f"{self.who}: its transform() returned shape {encoded.shape}; _init_shape() said {shape}."
@@ -150,7 +150,7 @@ class Preprocessor:
 
         return write_rows
 
-    def restore(self, flat: Any, ops: TensorOps) -> Any:
+    def restore(self, flat: Tensor, ops: TensorOps) -> Any:
         """Turn encoded values `[..., size]` back into what models see: an array, or a structure of arrays.
 
         Args:
@@ -206,7 +206,7 @@ class Preprocessor:
         out = zeros(self.size, _FLOAT32)
         self._write_or_explain(observation, out)
         if unchecked and self._unchecked:  # always, that is
-            self._watch.check_bounds(out)
+            check_bounds(self, out)
         return out if self._is_flat else out.reshape(self.shape)
 
     def transform_batch(self, batch: Any) -> Array:
@@ -220,7 +220,9 @@ class Preprocessor:
         closely, before = self._unchecked or not self._harmless, None
         try:
             if closely:
-                before = self._begun(batch)
+                if self._unchecked:
+                    self._check_rows(batch)
+                before = copy_batch(batch)
             out = zeros((first_size(self.info, batch), self.size), _FLOAT32)
             self._write_batch(batch, out)
         except CatalogError:
@@ -242,7 +244,7 @@ class Preprocessor:
         if self._unchecked:
             self.check(observation)
             self._unchecked = False  # a codec in RLlib's form may call this from its transform
-            self._watch.check_slice(observation)
+            check_slice(self, observation)
             self._unchecked = self.check_mode == "always"
 
     def set_check(self, mode: str) -> None:
@@ -288,19 +290,27 @@ class Preprocessor:
         for name, ask, expected, fits in (
             ("writer", lambda: self.writer(0), "a function (observation, out)", callable),
             ("batch_writer", lambda: self.batch_writer(0), "a function (batch, out)", callable),
-            ("leaves", self.leaves, "a list of Leaf", _are_leaves),
-            ("bounds", self.bounds, f"two arrays of shape ({self.size},)", self._are_bounds),
+            (
+                "leaves",
+                self.leaves,
+                "a list of Leaf",
+                lambda answer: isinstance(answer, list | tuple) and all(isinstance(leaf, Leaf) for leaf in answer),
+            ),
+            (
+                "bounds",
+                self.bounds,
+                f"two arrays of shape ({self.size},)",
+                lambda answer: (
+                    isinstance(answer, tuple)
+                    and [getattr(side, "shape", None) for side in answer] == [(self.size,)] * 2
+                ),
+            ),
         ):
-            with raised_as(partial(self._broken, name), CatalogError):
-                found = ask()
-            if not fits(found):
-                raise ModelContractError(f"{self.who}: its {name}() must return {expected}, found {shown(found)}.")
-
-    def _broken(self, method: str, why: str) -> ModelContractError:
-        return ModelContractError(f"{self.who}: its {method}() raised {why}")
-
-    def _are_bounds(self, found: Any) -> bool:
-        return isinstance(found, tuple) and [getattr(side, "shape", None) for side in found] == [(self.size,)] * 2
+            broken = f"{self.who}: its {name}() raised "
+            with raised_as(lambda why, broken=broken: ModelContractError(broken + why), CatalogError):  # type: ignore[misc]
+                answer = ask()
+            if not fits(answer):
+                raise ModelContractError(f"{self.who}: its {name}() must return {expected}, found {shown(answer)}.")
 
     @property
     def who(self) -> str:
@@ -315,9 +325,9 @@ class Preprocessor:
         find = self._find_child or self.catalog.child_preprocessor
         return find(info, self._options)
 
-    def refuse(self, expected: str, found: Any) -> NoReturn:
+    def refuse(self, expected: str, value: Any) -> NoReturn:
         """Raise ObservationError for this space's path."""
-        raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(found)}.")
+        raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(value)}.")
 
     # Compiled at the first use: children are only asked for writers at their place in the whole.
 
@@ -328,10 +338,6 @@ class Preprocessor:
     @cached_property
     def _write_batch(self) -> Writer:
         return self.batch_writer(0)
-
-    @cached_property
-    def _watch(self) -> Watch:
-        return Watch(self)
 
     def _write_or_explain(self, observation: Any, out: Array) -> None:
         """Encode one observation into zeros `[size]`; where it cannot be, say why."""
@@ -351,17 +357,11 @@ class Preprocessor:
                 self.check(obs)
             raise ObservationError(f"{self.info.path}: this list of observations cannot be stacked: {error}") from error
 
-    def _begun(self, batch: Any) -> Any:
-        """Check the rows of a batch as the check mode asks for it; return a copy of the batch, for `_ended`."""
-        if self._unchecked:
-            self._check_rows(batch)
-        return copied(batch)
-
     def _ended(self, batch: Any, before: Any, out: Array) -> None:
         """Raise where a batch was encoded beyond the bounds, or was itself changed."""
         if self._unchecked:
-            self._watch.check_bounds(out)
-        if not alike(before, batch):
+            check_bounds(self, out)
+        if not is_unchanged(before, batch):
             who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
             raise ModelContractError(f"{who} changes the observations it is given; it may write into `out` alone.")
         self._harmless = True
@@ -372,11 +372,11 @@ class Preprocessor:
             if not self._unchecked:
                 break
 
-    def _checked(self, shape: Any) -> tuple[int, ...]:
+    def _checked(self, shape: Sequence[int]) -> tuple[int, ...]:
         try:
-            found = tuple(int(n) for n in shape)
-            if all(n >= 0 and n == given for n, given in zip(found, shape, strict=True)):
-                return found
+            sizes = tuple(int(n) for n in shape)
+            if all(n >= 0 and n == given for n, given in zip(sizes, shape, strict=True)):
+                return sizes
         except (TypeError, ValueError, OverflowError):
             pass
         raise ModelContractError(
@@ -421,12 +421,8 @@ class Preprocessor:
         ) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = ("_write", "_write_batch", "_watch", "_processed", "_find_child", "component", "made_by")
+        compiled = ("_write", "_write_batch", "_processed", "_find_child", "component", "made_by")
         return {k: v for k, v in self.__dict__.items() if k not in compiled}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _find_child=None, _processed=None)
-
-
-def _are_leaves(found: Any) -> bool:
-    return isinstance(found, list | tuple) and all(isinstance(leaf, Leaf) for leaf in found)

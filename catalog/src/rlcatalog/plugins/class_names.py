@@ -27,22 +27,22 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     catalog = provided.default_catalog()
     owner = public_index.provider_of(f"export/{framework}", name)
-    found = {
+    owners = {
         component.distribution: component
         for component in catalog.components(kind)
         if component.declaration.targets.get(framework, "").endswith(f":{name}")
         and component.declaration.shows_classes
         and not component.in_process
     }
-    if owner in found:
-        return found[owner].load(framework)
+    if owner in owners:
+        return owners[owner].load(framework)
     catalog.registry.explain_missing(f"{module}.{name}", owner)
-    if owner is None and len(found) > 1:
+    if owner is None and len(owners) > 1:
         raise AmbiguousChoiceError(
-            f"{module}.{name} is a class of {' and '.join(sorted(found))}: import it from the one you mean."
+            f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the one you mean."
         )
-    if owner is None and found:
-        return next(iter(found.values())).load(framework)
+    if owner is None and owners:
+        return next(iter(owners.values())).load(framework)
     raise AttributeError(f"module {module!r} has no attribute {name!r}; `dir({module})` lists what there is.")
 
 

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     CatalogError,
-    ModelContractError,
     NotServedError,
     PartError,
     raised_as,
+    reason,
     shown,
 )
 from rlcatalog.frameworks import frameworks, require_framework
@@ -36,6 +36,13 @@ class Component:
         objects: Classes by framework, for a component registered in process.
         extensions: Framework → the component of another package that brings the code for it.
         rivals: Framework → the components of several packages that bring it, none of them the framework's own.
+        kind: The kind: `"model"`, `"preprocessor"`, …
+        name: The name users write into a config.
+        switch: The config key that turns it on, or None.
+        in_process: Whether it was registered by the running program.
+        address: `"distribution/name"`, by which it is found again; the name alone for one of the running program.
+        provider: Distribution and version as one text.
+        title: `"model 'glu' (acme-glu 1.0)"`, for messages.
     """
 
     declaration: Declaration
@@ -45,30 +52,29 @@ class Component:
     extensions: dict[str, Component] = field(default_factory=dict, repr=False)
     rivals: dict[str, list[Component]] = field(default_factory=dict, repr=False)
 
-    @property
-    def kind(self) -> str:
-        """The kind: `"model"`, `"preprocessor"`, …"""
-        return self.declaration.kind
+    #: Framework → what `load` has imported for it.
+    _targets: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @property
-    def name(self) -> str:
-        """The name users write into a config."""
-        return self.declaration.name
+    def __post_init__(self) -> None:
+        self.kind, self.name = self.declaration.kind, self.declaration.name
+        self.switch: str | None = getattr(self.declaration, "switch", None)
+        self.in_process = not self.distribution
+        self.address = f"{self.distribution}/{self.name}" if self.distribution else self.name
+        self.provider = f"{self.distribution} {self.version}" if self.distribution else "registered in process"
+        self.title = f"{self.kind} {self.name!r} ({self.provider})"
 
-    @property
-    def in_process(self) -> bool:
-        """Whether it was registered by the running program."""
-        return not self.distribution
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_targets": {}}
 
     @cached_property
-    def is_listed(self) -> bool:
+    def is_indexed(self) -> bool:
         """Whether it is the one that the public index has under its name."""
         return not self.in_process and public_index.provider_of(self.kind, self.name) == self.distribution
 
-    @property
-    def is_strange(self) -> bool:
+    @cached_property
+    def is_third_party(self) -> bool:
         """Whether it is a plugin's that the public index does not list."""
-        return not (self.in_process or self.is_listed)
+        return not (self.in_process or self.is_indexed)
 
     @property
     def undeclared(self) -> bool:
@@ -82,16 +88,6 @@ class Component:
         return (*self.declaration.served, *self.extensions)
 
     @property
-    def address(self) -> str:
-        """`"distribution/name"`, by which it is found again; the name alone for one of the running program."""
-        return f"{self.distribution}/{self.name}" if self.distribution else self.name
-
-    @property
-    def provider(self) -> str:
-        """Distribution and version as one text."""
-        return f"{self.distribution} {self.version}" if self.distribution else "registered in process"
-
-    @property
     def label(self) -> str:
         """`"model 'glu' of acme-glu 1.0"`, for messages beside a class; empty for one of the running program."""
         return f"{self.kind} {self.name!r} of {self.provider}" if self.distribution else ""
@@ -103,13 +99,12 @@ class Component:
             if target in self.rivals:
                 who = " and ".join(c.provider for c in self.rivals[target])
                 raise AmbiguousChoiceError(
-                    f"{self.kind} {self.name!r} ({self.provider}): {who} bring its code for {target!r}. Disable one of"
+                    f"{self.title}: {who} bring its code for {target!r}. Disable one of"
                     f" them: RLCATALOG_DISABLE_PLUGINS={self.rivals[target][0].distribution}."
                 )
             if target not in self.frameworks:
                 raise NotServedError(
-                    f"{self.kind} {self.name!r} ({self.provider}) has no code for framework={target!r};"
-                    f" it serves: {', '.join(self.frameworks)}."
+                    f"{self.title} has no code for framework={target!r}; it serves: {', '.join(self.frameworks)}."
                 )
             require_framework(framework, self.distribution)
 
@@ -124,15 +119,20 @@ class Component:
         Raises:
             PartError: The function raised, or its answer is of the wrong kind.
         """
-        # An error of ours is about the request, not about the plugin.
-        with raised_as(lambda why: self.fault(f"its {name} function raised {why}."), CatalogError):
+        try:
             answer = getattr(self.declaration, name)(*arguments)
-        with raised_as(lambda why: self.fault(f"its {name} function returned {shown(answer)}: {why}.")):
+        except (KeyboardInterrupt, CatalogError):  # an error of ours is about the request, not about the plugin
+            raise
+        except BaseException as error:
+            raise self.fault(f"its {name} function raised {reason(error)}.") from error
+        try:
             return returns(answer)
+        except Exception as error:
+            raise self.fault(f"its {name} function returned {shown(answer)}: {reason(error)}.") from error
 
     def fault(self, what: str) -> PartError:
         """Return the error that says what is wrong with this component."""
-        return PartError(f"{self.kind} {self.name!r} ({self.provider}): {what}", self)
+        return PartError(f"{self.title}: {what}", self)
 
     def load(self, framework: str) -> Any:
         """Import and return the target for a framework.
@@ -142,6 +142,8 @@ class Component:
             MissingFrameworkError: The framework is not installed.
             PartError: The import failed, or the module lacks the class.
         """
+        if framework in self._targets:
+            return self._targets[framework]
         self.check_framework(framework)
         if framework in self.objects:
             return self.objects[framework]
@@ -150,7 +152,8 @@ class Component:
         target, needed = self.declaration.target_of(framework), _framework_of(framework)
         if needed is not None:
             frameworks()[needed].prepare()
-        return self.imported(target)
+        imported = self._targets[framework] = self.imported(target)
+        return imported
 
     def imported(self, target: str) -> Any:
         """Import a class or a function that the declaration names.
@@ -160,10 +163,10 @@ class Component:
         """
         module, _, attribute = target.partition(":")
         with raised_as(lambda why: self.fault(f"its target {target!r} cannot be imported: {why}")):
-            found = getattr(importlib.import_module(module), attribute)
-        if not callable(found):
-            raise self.fault(f"its target {target!r} must be a class or a function, found {shown(found)}.")
-        return found
+            target_object = getattr(importlib.import_module(module), attribute)
+        if not callable(target_object):
+            raise self.fault(f"its target {target!r} must be a class or a function, found {shown(target_object)}.")
+        return target_object
 
 
 def _framework_of(target: str) -> str | None:
@@ -179,23 +182,12 @@ def call_target(component: Component, framework: str, *arguments: Any, **options
         PartError: It raised anything else.
     """
     target = component.load(framework)
-    with blamed(component):
+    with blame_part(component):
         return target(*arguments, **options)
 
 
 @contextmanager
-def named(component: Component) -> Iterator[None]:
-    """Run a part's code; where it breaks its contract, the error says whose part it is."""
-    try:
-        yield
-    except ModelContractError as error:
-        if component.distribution and component.provider not in str(error):
-            error.args = (f"{component.kind} {component.name!r} ({component.provider}): {error}",)
-        raise
-
-
-@contextmanager
-def blamed(component: Component, what: str = "") -> Iterator[None]:
+def blame_part(component: Component, what: str = "") -> Iterator[None]:
     """Run a part's code under its name.
 
     Args:
@@ -207,8 +199,7 @@ def blamed(component: Component, what: str = "") -> Iterator[None]:
     """
 
     def error(why: str) -> PartError:
-        who = f"{component.kind} {component.name!r} ({component.provider}){what and f': its {what}'}"
-        return PartError(f"{who} raised {why}", component)
+        return PartError(f"{component.title}{what and f': its {what}'} raised {why}", component)
 
     with raised_as(error, CatalogError):  # ours is about the environment, the observation or the config
         yield

@@ -7,7 +7,7 @@ as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` is imported at its first use.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from types import MappingProxyType
@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlcatalog.errors import DeclarationError, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.discovery import normalize
-from rlcatalog.spaces.info import KINDS
 
 if TYPE_CHECKING:
     from rlcatalog.plugins.request import Request
-    from rlcatalog.spaces import SpaceInfo
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
@@ -100,8 +98,9 @@ class Declaration:
     targets_allowed: ClassVar[frozenset[str] | None] = None
     #: Whether targets are classes that users name, which `rlcatalog_torch` and its like show.
     shows_classes: ClassVar[bool] = True
-    #: The fields that hold functions.
+    #: The fields that hold functions, and those that hold tuples of text.
     functions: ClassVar[tuple[str, ...]] = ("match", "ignores")
+    tuples: ClassVar[tuple[str, ...]] = ("reads",)
 
     name: str
     targets: Mapping[str, str]
@@ -114,33 +113,47 @@ class Declaration:
     examples: str | None = None
 
     def __post_init__(self) -> None:
-        where = f"{type(self).__name__}({shown(self.name)})"
+        for problem in self.problems():
+            raise DeclarationError(f"{type(self).__name__}({shown(self.name)}): {problem}.")
+
+    def problems(self) -> Iterator[str]:
+        """Yield what is wrong with its fields, and bring them into their form."""
         if type(self.name) is not str or not _NAME.match(self.name):
-            raise DeclarationError(f"{where}: name must be a word of letters, digits, '_', '-' and '.'.")
+            yield "name must be a word of letters, digits, '_', '-' and '.'"
         if not isinstance(self.targets, Mapping) or not self.targets:
-            raise DeclarationError(f"{where}: targets must map a framework to 'package.module:Class'.")
+            yield "targets must map a framework to 'package.module:Class'"
         object.__setattr__(self, "targets", MappingProxyType(dict(self.targets)))
         for framework, target in self.targets.items():
             if type(framework) is not str:
-                raise DeclarationError(f"{where}: a framework is called by text, found {shown(framework)} in targets.")
+                yield f"a framework is called by text, found {shown(framework)} in targets"
             if self.targets_allowed is not None and framework not in self.targets_allowed:
-                raise DeclarationError(
-                    f"{where}: unknown framework {shown(framework)} in targets; known: {sorted(self.targets_allowed)}."
-                )
+                yield f"unknown framework {shown(framework)} in targets; known: {sorted(self.targets_allowed)}"
             if type(target) is not str or not _TARGET.match(target):
-                raise DeclarationError(f"{where}: target {shown(target)} must be a string 'package.module:Class'.")
+                yield f"target {shown(target)} must be a string 'package.module:Class'"
         if type(self.summary) is not str:
-            raise DeclarationError(f"{where}: summary must be one line of text, found {shown(self.summary)}.")
+            yield f"summary must be one line of text, found {shown(self.summary)}"
         for field in ("config", "examples"):
             path = getattr(self, field)
             if path is not None and not (type(path) is str and _TARGET.match(path)):
-                raise DeclarationError(f"{where}: {field} must be a string 'package.module:Name', found {shown(path)}.")
-        self._check_names("reads", where)
+                yield f"{field} must be a string 'package.module:Name', found {shown(path)}"
+        for field in self.tuples:
+            names = getattr(self, field)
+            if not isinstance(names, tuple) or not all(type(name) is str for name in names):
+                yield f"{field} must be a tuple of text, found {shown(names)}"
         for field in self.functions:
             function = getattr(self, field)
             if function is not None and not callable(function):
-                raise DeclarationError(f"{where}: {field} must be a function, found {shown(function)}.")
-        self._check_extended(where)
+                yield f"{field} must be a function, found {shown(function)}"
+        if self.extends is not None:
+            if not (type(self.extends) is str and _ADDRESS.match(self.extends)):
+                yield f"extends must be 'distribution/name', found {shown(self.extends)}"
+            distribution, _, name = self.extends.partition("/")
+            object.__setattr__(self, "extends", f"{normalize(distribution)}/{name}")
+            if name != self.name:
+                yield (
+                    f"an extension has the name of what it extends; found extends={self.extends!r}."
+                    f" Name this component {name!r}"
+                )
 
     @property
     def served(self) -> tuple[str, ...]:
@@ -151,23 +164,21 @@ class Declaration:
         """Return the import path of the code for one of `served`."""
         return self.targets[name]
 
-    def _check_names(self, field: str, where: str) -> None:
-        names = getattr(self, field)
-        if not isinstance(names, tuple) or not all(type(name) is str for name in names):
-            raise DeclarationError(f"{where}: {field} must be a tuple of text, found {shown(names)}.")
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """What it is entered under in a table that all catalogs of the process share; nothing, for most kinds."""
+        return ()
 
-    def _check_extended(self, where: str) -> None:
-        if self.extends is None:
-            return
-        if not (type(self.extends) is str and _ADDRESS.match(self.extends)):
-            raise DeclarationError(f"{where}: extends must be 'distribution/name', found {shown(self.extends)}.")
-        distribution, _, name = self.extends.partition("/")
-        object.__setattr__(self, "extends", f"{normalize(distribution)}/{name}")
-        if name != self.name:
-            raise DeclarationError(
-                f"{where}: an extension has the name of what it extends; found extends={self.extends!r}."
-                f" Name this component {name!r}."
-            )
+    def enter(self) -> bool:
+        """Enter it into that table; return whether it was not there before.
+
+        Raises:
+            DuplicateNameError: Another one stands in its place.
+        """
+        return False
+
+    def leave(self) -> None:
+        """Take it out again."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Declaration:
         return self  # frozen; and its targets' view cannot be copied
@@ -180,10 +191,6 @@ class Declaration:
     def named_keys(self) -> tuple[str, ...]:
         """The config keys that the declaration names."""
         return self.reads
-
-    def judge(self, request: Request) -> Match | NoMatch:
-        """Say whether, how well and why the component fits a request."""
-        return NoMatch("only chosen by name") if self.match is None else self.match(request)
 
 
 def _made(kind: type[Declaration], values: dict[str, Any]) -> Declaration:
@@ -201,13 +208,10 @@ class PartSpec(Declaration):
 
     switch: str | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if self.switch is not None and (type(self.switch) is not str or not self.switch):
-            raise DeclarationError(
-                f"{type(self).__name__}({self.name!r}): switch must be the name of a config key, found"
-                f" {shown(self.switch)}."
-            )
+            yield f"switch must be the name of a config key, found {shown(self.switch)}"
 
     @property
     def named_keys(self) -> tuple[str, ...]:
@@ -218,57 +222,48 @@ class PartSpec(Declaration):
         value = None if self.switch is None else config.get(self.switch)
         return value is not None and value is not False
 
-    def is_switched_on(self, request: Request) -> bool:
-        """Whether a request's config turns the part on."""
-        return self.is_on(request.config)
-
     def judge(self, request: Request) -> Match | NoMatch:
-        if self.match is not None or self.switch is None:
-            return super().judge(request)
-        if self.is_switched_on(request):
-            return Match(Rank.SPECIFIC, f"{self.switch} is set")
-        return NoMatch(f"{self.switch} is not set")
-
-
-class _ForClasses:
-    """Mixin of declarations that are for some classes of spaces."""
-
-    kinds: tuple[str, ...] = ()
-
-    def distance(self, info: SpaceInfo) -> int | None:
-        """Return how many of a space's classes stand before one that this part is for; None where it is for none."""
-        found = (i for i, name in enumerate(info.classes) if name in self.kinds or KINDS.get(name) in self.kinds)
-        return len(info.classes) if not self.kinds else next(found, None)
-
-    def takes(self, info: SpaceInfo) -> bool:
-        """Whether the space is of a kind this part may fit."""
-        return self.distance(info) is not None
+        """Say whether, how well and why the component fits a request."""
+        if self.match is not None:
+            return self.match(request)
+        if self.switch is None:
+            return NoMatch("only chosen by name")
+        return (
+            Match(Rank.SPECIFIC, f"{self.switch} is set")
+            if self.is_on(request.config)
+            else NoMatch(f"{self.switch} is not set")
+        )
 
 
 @dataclass(frozen=True)
-class PreprocessorSpec(PartSpec, _ForClasses):
-    """A `Preprocessor` class: the codec of one or a few kinds of space.
+class _SpaceSpec(PartSpec):
+    """What the declarations of parts that are for a space have in common.
 
     Attributes:
         kinds: The kinds it takes: `SpaceInfo.kind` or the qualified name of a space class; `match` is asked about
             those only, and without a `match` it fits them all. Empty: `match` is asked about every space.
     """
 
-    kind: ClassVar[str] = "preprocessor"
-    targets_allowed = frozenset({"numpy"})
+    tuples = ("reads", "kinds")
 
     kinds: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_names("kinds", f"PreprocessorSpec({self.name!r})")
-
     def judge(self, request: Request) -> Match | NoMatch:
-        if not self.takes(request.obs):
-            return NoMatch(f"takes {' or '.join(self.kinds)}, not {request.obs.kind}")
-        if self.kinds and self.match is None and self.switch is None:
-            return Match(Rank.GENERIC, f"the space is a {request.obs.kind}")
+        if self.kinds:
+            space = (request.action or request.obs) if self.kind == "action_dist" else request.obs
+            if space.distance(self.kinds) is None:
+                return NoMatch(f"takes {' or '.join(self.kinds)}, not {space.kind}")
+            if self.match is None and self.switch is None:
+                return Match(Rank.GENERIC, f"the space is a {space.kind}")
         return super().judge(request)
+
+
+@dataclass(frozen=True)
+class PreprocessorSpec(_SpaceSpec):
+    """A `Preprocessor` class: the codec of one or a few kinds of space."""
+
+    kind: ClassVar[str] = "preprocessor"
+    targets_allowed = frozenset({"numpy"})
 
 
 @dataclass(frozen=True)
@@ -308,16 +303,14 @@ class ModelSpec(PartSpec):
     describe: Callable[[Request], Sequence[Stage]] | None = None
     pinned_keys: Callable[[Request], Mapping[str, Any]] | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if type(self.slot) is not str or self.slot not in ("trunk", "memory", "head"):
-            raise DeclarationError(
-                f"ModelSpec({self.name!r}): slot must be trunk, memory or head, found {shown(self.slot)}."
-            )
+            yield f"slot must be trunk, memory or head, found {shown(self.slot)}"
 
 
 @dataclass(frozen=True)
-class ActionDistSpec(PartSpec, _ForClasses):
+class ActionDistSpec(_SpaceSpec):
     """An action-distribution class.
 
     Attributes:
@@ -327,7 +320,6 @@ class ActionDistSpec(PartSpec, _ForClasses):
             size is the sum of theirs.
         wraps_default: Whether it is built around the distribution that the catalog would choose without it; `size`
             is then given that one's as a third argument.
-        kinds: The qualified names of the space classes it is for. Empty: `match` is asked about every space.
     """
 
     kind: ClassVar[str] = "action_dist"
@@ -335,22 +327,11 @@ class ActionDistSpec(PartSpec, _ForClasses):
     composite: bool = False
     wraps_default: bool = False
     size: Callable[..., int] | None = None
-    kinds: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if not callable(self.size) and not (self.size is None and (self.composite or self.extends)):
-            raise DeclarationError(
-                f"ActionDistSpec({self.name!r}): size must be a function of the action SpaceInfo and the config."
-            )
-        self._check_names("kinds", f"ActionDistSpec({self.name!r})")
-
-    def judge(self, request: Request) -> Match | NoMatch:
-        if request.action is not None and not self.takes(request.action):
-            return NoMatch(f"takes {' or '.join(self.kinds)}, not {request.action.kind}")
-        if self.kinds and self.match is None and self.switch is None:
-            return Match(Rank.GENERIC, "the space is of its class")
-        return super().judge(request)
+            yield "size must be a function of the action SpaceInfo and the config"
 
 
 @dataclass(frozen=True)
@@ -397,13 +378,12 @@ class ExporterSpec(Declaration):
         return self._writer(name) or self.targets[name]
 
     def _writer(self, framework: str) -> str | None:
-        found = frameworks().get(framework)
-        return None if found is None else found.target(f"export-{self.name}")
+        spec = frameworks().get(framework)
+        return None if spec is None else spec.target(f"export-{self.name}")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        where = f"ExporterSpec({self.name!r})"
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if "runner" not in self.targets:
-            raise DeclarationError(f"{where}: targets must have 'runner', which runs what was exported.")
+            yield "targets must have 'runner', which runs what was exported"
         if type(self.suffix) is not str or (self.suffix and not _SUFFIX.match(self.suffix)):
-            raise DeclarationError(f"{where}: suffix must be text such as '.onnx', found {shown(self.suffix)}.")
+            yield f"suffix must be text such as '.onnx', found {shown(self.suffix)}"

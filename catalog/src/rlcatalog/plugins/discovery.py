@@ -7,9 +7,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import PluginError, reason
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 GROUP = "rlcatalog.plugins"
 #: Reading a marker goes through `ast.parse`, which may fail where several threads do it at once (CPython 3.11).
@@ -43,7 +46,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class DamagedEntryPoint:
+class _DamagedEntryPoint:
     """Stands for the entry points of an installed distribution whose files cannot be read; loading it says why."""
 
     name: str
@@ -71,7 +74,7 @@ def scan() -> tuple[Any, ...]:
     return tuple(point for name, found in installed.items() for point in _entry_points_of(name, found))
 
 
-def name_of(distribution: Any) -> str:
+def name_of(distribution: Distribution) -> str:
     """Return the canonical name of an installed distribution; empty where its metadata is damaged."""
     try:
         # The folder's name where it has one: reading the metadata of every installed package takes long.
@@ -80,14 +83,14 @@ def name_of(distribution: Any) -> str:
         return ""
 
 
-def _is_whole(distribution: Any) -> bool:
+def _is_whole(distribution: Distribution) -> bool:
     try:
         return any(distribution.read_text(file) is not None for file in ("METADATA", "PKG-INFO", ""))
     except Exception:
         return False
 
 
-def _entry_points_of(name: str, distribution: Any) -> Iterator[Any]:
+def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
     """Yield a distribution's entry points of our group, or one that says why they cannot be read."""
     text = ""
     try:
@@ -101,7 +104,7 @@ def _entry_points_of(name: str, distribution: Any) -> Iterator[Any]:
         # Others' broken files are no concern of ours: only what speaks of us is reported.
         known = error.object if isinstance(error, UnicodeDecodeError) else text.encode(errors="replace")
         if b"rlcatalog" in known:
-            yield DamagedEntryPoint(
+            yield _DamagedEntryPoint(
                 name, distribution, PluginError(f"entry_points.txt cannot be read: {reason(error)}")
             )
 
@@ -111,17 +114,17 @@ def candidates(entry_points: Iterable[Any]) -> list[Candidate]:
 
     An editable install can show one distribution twice; equal (distribution, name, value) triples are one plugin.
     """
-    found: dict[tuple[str, str, str], Candidate] = {}
+    by_key: dict[tuple[str, str, str], Candidate] = {}
     for entry_point in entry_points:
         name, version, requires = _metadata(entry_point.dist)
         name = name or normalize(entry_point.name)  # without one it would pass for a part of the running program
         key = (name, entry_point.name, entry_point.value)
-        if key not in found:
-            found[key] = Candidate(entry_point.name, entry_point.value, name, version, requires, entry_point)
-    return [found[key] for key in sorted(found)]
+        if key not in by_key:
+            by_key[key] = Candidate(entry_point.name, entry_point.value, name, version, requires, entry_point)
+    return [by_key[key] for key in sorted(by_key)]
 
 
-def _metadata(dist: Any) -> tuple[str, str, tuple[str, ...]]:
+def _metadata(dist: Distribution) -> tuple[str, str, tuple[str, ...]]:
     """Return name, version and requirements; empty ones for an installation whose metadata is damaged."""
     try:
         metadata = dist.metadata  # parsed anew at each access, hence read once

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pluggy
 
-if TYPE_CHECKING:
-    from rlcatalog.plugins.declarations import (
-        ActionDistSpec,
-        CheckSpec,
-        CommandSpec,
-        EnvWrapperSpec,
-        ExporterSpec,
-        FilterSpec,
-        ModelSpec,
-        PreprocessorSpec,
-    )
-    from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
+from rlcatalog.plugins.declarations import (
+    ActionDistSpec,
+    CheckSpec,
+    CommandSpec,
+    EnvWrapperSpec,
+    ExporterSpec,
+    FilterSpec,
+    ModelSpec,
+    PreprocessorSpec,
+)
+from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
 
 hookspec = pluggy.HookspecMarker("rlcatalog")
 hookimpl = pluggy.HookimplMarker("rlcatalog")

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from rlcatalog.errors import DuplicateNameError
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
-from rlcatalog.plugins.process_wide import ProcessWideSpec
 
 
 def may_claim(kind: str, name: str, distribution: str) -> bool:
@@ -44,11 +43,11 @@ def ways_to_say(what: str, name: str, distributions: Iterable[str]) -> str:
 
 def bare_names(components: Iterable[Component]) -> dict[tuple[str, str], list[Component]]:
     """Return (kind, name) → the components that the name alone may mean: one, or several whose addresses tell."""
-    found: dict[tuple[str, str], list[Component]] = defaultdict(list)
+    meanings: dict[tuple[str, str], list[Component]] = defaultdict(list)
     for c in components:
         if may_claim(c.kind, c.name, c.distribution):
-            found[c.kind, c.name].append(c)
-    return dict(found)
+            meanings[c.kind, c.name].append(c)
+    return dict(meanings)
 
 
 def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], dict[str, list[str]]]:
@@ -78,14 +77,13 @@ def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], 
     return dict(renamed), homeless
 
 
-def losers(components: Sequence[Component]) -> list[tuple[Component, DuplicateNameError]]:
-    """Return the process-wide declarations that claim an entry of another's, each with why it is left out."""
+def find_losers(components: Sequence[Component]) -> list[tuple[Component, DuplicateNameError]]:
+    """Return the components that claim another's entry in a table of the process, each with why it is left out."""
     claims: dict[tuple[str, str], list[Component]] = defaultdict(list)
     for c in components:
-        assert isinstance(c.declaration, ProcessWideSpec)
         for entry in c.declaration.entries:
             claims[c.kind, entry].append(c)
-    found: dict[int, tuple[Component, DuplicateNameError]] = {}
+    lost: dict[int, tuple[Component, DuplicateNameError]] = {}
     for (kind, entry), rivals in sorted(claims.items()):
         distributions = sorted({c.distribution for c in rivals})
         owner = public_index.provider_of(kind, entry)
@@ -95,7 +93,7 @@ def losers(components: Sequence[Component]) -> list[tuple[Component, DuplicateNa
                 text = f"{kind} {c.name!r}: {entry!r} is claimed by {' and '.join(distributions)}"
                 if owner is not None:
                     text = f"{kind} {c.name!r}: {entry!r} belongs to {owner}, and {c.distribution} claims it"
-                found.setdefault(id(c), (c, DuplicateNameError(
+                lost.setdefault(id(c), (c, DuplicateNameError(
                     f"{text}. Call yours something else, or disable one: RLCATALOG_DISABLE_PLUGINS={c.distribution}."
                 )))  # fmt: skip
-    return list(found.values())
+    return list(lost.values())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlcatalog.errors import DeclarationError, nearest
+from rlcatalog.errors import nearest
 from rlcatalog.frameworks.table import Framework, add_framework, extend_framework, forget_framework
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.spaces.action_codecs import add_action_codec, forget_action_codec
@@ -15,29 +16,7 @@ _TARGETS = frozenset({"backend", "ops", "learner", "host", "separate_value", "ad
 
 
 @dataclass(frozen=True)
-class ProcessWideSpec(Declaration):
-    """A declaration that is entered into a table of the process, which all catalogs share."""
-
-    @property
-    def entries(self) -> tuple[str, ...]:
-        """What it is entered under; no two declarations can share one."""
-        raise NotImplementedError
-
-    def enter(self) -> bool:
-        """Enter it; return whether it was not there before.
-
-        Raises:
-            DuplicateNameError: Another one stands in its place.
-        """
-        raise NotImplementedError
-
-    def leave(self) -> None:
-        """Take it out again."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class ActionCodecSpec(ProcessWideSpec):
+class ActionCodecSpec(Declaration):
     """An `ActionCodec` class: all there is to know of the actions of some kinds of space.
 
     Attributes:
@@ -49,12 +28,12 @@ class ActionCodecSpec(ProcessWideSpec):
 
     kinds: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if not isinstance(self.kinds, tuple) or not self.kinds or not all(isinstance(k, str) for k in self.kinds):
-            raise DeclarationError(
-                f"ActionCodecSpec({self.name!r}): kinds must be a tuple of names of space classes, such as"
-                f" ('package.module.Class',), found {self.kinds!r}."
+            yield (
+                "kinds must be a tuple of names of space classes, such as ('package.module.Class',), found"
+                f" {self.kinds!r}"
             )
 
     @property
@@ -74,7 +53,7 @@ class ActionCodecSpec(ProcessWideSpec):
 
 
 @dataclass(frozen=True)
-class FrameworkSpec(ProcessWideSpec):
+class FrameworkSpec(Declaration):
     """A framework that models and distributions are written in.
 
     Its targets are what it does. Required are `"backend"`, the class that runs a policy
@@ -101,22 +80,21 @@ class FrameworkSpec(ProcessWideSpec):
     module: str = ""
     aliases: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if self.extends is not None:
             return
-        where = f"FrameworkSpec({self.name!r})"
         if not isinstance(self.module, str) or not self.module.isidentifier():
-            raise DeclarationError(f"{where}: module must be the name of a top-level module, found {self.module!r}.")
+            yield f"module must be the name of a top-level module, found {self.module!r}"
         if unknown := sorted(set(self.targets) - _TARGETS):
-            raise DeclarationError(
-                f"{where}: unknown target {unknown[0]!r}.{nearest(unknown[0], _TARGETS)} Known: {sorted(_TARGETS)}."
-                " Add others with a second FrameworkSpec that extends this one."
+            yield (
+                f"unknown target {unknown[0]!r}.{nearest(unknown[0], _TARGETS)} Known: {sorted(_TARGETS)}."
+                " Add others with a second FrameworkSpec that extends this one"
             )
         if missing := {"backend", "ops"} - set(self.targets):
-            raise DeclarationError(f"{where}: targets must have {' and '.join(map(repr, sorted(missing)))}.")
+            yield f"targets must have {' and '.join(map(repr, sorted(missing)))}"
         if not isinstance(self.aliases, tuple) or not all(isinstance(alias, str) for alias in self.aliases):
-            raise DeclarationError(f"{where}: aliases must be a tuple of text, found {self.aliases!r}.")
+            yield f"aliases must be a tuple of text, found {self.aliases!r}"
 
     def framework(self) -> Framework:
         """Return the entry for the table of frameworks."""

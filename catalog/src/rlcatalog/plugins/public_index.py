@@ -22,8 +22,8 @@ def _data() -> dict[str, Any]:
 
 def provider_of(kind: str, name: str) -> str | None:
     """Return the distribution that provides a component, a config key (`kind="config"`) or an export, or None."""
-    found = _data()["provides"].get(f"{kind}/{name}")
-    return str(found) if found is not None else None
+    owner = _data()["provides"].get(f"{kind}/{name}")
+    return str(owner) if owner is not None else None
 
 
 def keys_of(distribution: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import (
     AmbiguousChoiceError,
@@ -25,6 +25,9 @@ from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import normalize
 from rlcatalog.plugins.names import bare_keys, bare_names, ways_to_say
 
+if TYPE_CHECKING:
+    from msgspec import Struct
+
 #: Who owns what the running program registered.
 THIS_PROCESS = "this process"
 
@@ -34,6 +37,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._parts: list[Component] = []
+        #: (kind, address) → the plugin's part.
+        self._addresses: dict[tuple[str, str], Component] = {}
         #: (kind, name) → the plugins' parts that the bare name may mean; see `rlcatalog.plugins.names`.
         self._names: dict[tuple[str, str], list[Component]] = {}
         #: What the running program registered; it is replaced, never changed: another thread may be going over it.
@@ -52,22 +57,18 @@ class Registry:
     def add_components(self, components: Iterable[Component]) -> None:
         """Add the components of plugins, once."""
         self._parts = list(components)
+        self._addresses = {(c.kind, c.address): c for c in self._parts}
         self._names = bare_names(self._parts)
 
-    def add_configs(self, structs: Mapping[type, str], loaded: Iterable[Loaded]) -> None:
-        """Add the config structs of plugins.
-
-        Args:
-            structs: Config struct → distribution.
-            loaded: What the plugins declared.
-        """
+    def add_configs(self, structs: Mapping[type, str]) -> None:
+        """Add the config structs of plugins: config struct → distribution."""
         self.config_classes.update(structs)
-        for found in loaded:
-            self.config_paths |= {path: struct for path, struct in found.config_classes.items() if struct in structs}
-            self.config_defaults |= {s: found.config_defaults[s] for s in found.config_classes.values() if s in structs}
+        for record in self.records:
+            self.config_paths |= {path: struct for path, struct in record.config_classes.items() if struct in structs}
+            self.config_defaults |= {s: default for s, default in record.config_defaults.items() if s in structs}
         self.key_names, self.homeless_keys = bare_keys(structs)
 
-    def add_in_process(self, component: Component, struct: type | None = None, default: Any = None) -> None:
+    def add_in_process(self, component: Component, struct: type | None = None, default: Struct | None = None) -> None:
         """Add a component of the running program; it comes before a plugin's, and replaces an earlier one.
 
         Args:
@@ -122,46 +123,42 @@ class Registry:
 
     def name_of(self, component: Component) -> str:
         """Return the name by which `get` finds a component: its own, or its address where that one is not clear."""
-        means = self._meant(component.kind, component.name)
+        key = component.kind, component.name
+        means = [self._own[key]] if key in self._own else self._names.get(key, [])
         return component.name if len(means) == 1 and component is means[0] else component.address
-
-    def _meant(self, kind: str, name: str) -> list[Component]:
-        """Return what a name alone may mean: what the running program registered, else the parts that may claim it."""
-        own = self._own.get((kind, name))
-        return self._names.get((kind, name), []) if own is None else [own]
 
     def __iter__(self) -> Iterator[Component]:
         everything = [*self._parts, *self._own.values()]
         return iter(sorted(everything, key=lambda c: (c.kind, c.name, c.distribution)))
 
-    def get(self, kind: str, name: str, distribution: str | None = None) -> Component:
-        """Return a component by name, or by `distribution` and name.
+    def get(self, kind: str, name: str) -> Component:
+        """Return a component by name, or by `distribution/name`.
 
         Raises:
             MissingPluginError: The name is known, its package is not usable here.
             AmbiguousChoiceError: Several plugins have the name, and it belongs to none of them.
             UnknownNameError: No such name.
         """
-        asked = shown(name)
-        if "/" in name and distribution is None:
-            distribution, _, name = name.partition("/")
-        distribution = normalize(distribution) if distribution is not None else None
+        component = self._own.get((kind, name)) or self._addresses.get((kind, name))
+        if component is None and len(means := self._names.get((kind, name), [])) == 1:
+            component = means[0]
+        return self._look_closely(kind, name) if component is None else component
+
+    def _look_closely(self, kind: str, asked: str) -> Component:
+        """Return the component of an address in another spelling; raise what is wrong with any other name."""
+        distribution, _, name = asked.rpartition("/")
+        distribution = normalize(distribution)
         label = kind.replace("_", " ")
-        if distribution is None:
-            means = self._meant(kind, name)
-            if len(means) > 1:
-                raise AmbiguousChoiceError(ways_to_say(label, name, (c.distribution for c in means)))
-            found = means[0] if means else None
-        else:
-            found = next((c for c in self if (c.kind, c.name, c.distribution) == (kind, name, distribution)), None)
-        if found is not None:
-            return found
+        if distribution and (component := self._addresses.get((kind, f"{distribution}/{name}"))) is not None:
+            return component
+        if len(means := self._names.get((kind, name), [])) > 1 and not distribution:
+            raise AmbiguousChoiceError(ways_to_say(label, name, (c.distribution for c in means)))
         names = self.names([kind])
-        self.explain_missing(f"{label} {asked}", distribution or public_index.provider_of(kind, name))
+        self.explain_missing(f"{label} {shown(asked)}", distribution or public_index.provider_of(kind, name))
         if called := [c.distribution for c in self.active(kind) if c.name == name]:
             raise UnknownNameError(ways_to_say(label, name, called))
         have = f"Known: {', '.join(names)}." if names else f"No {label}s are installed. {public_index.install_hint()}"
-        raise UnknownNameError(f"Unknown {label} {asked}.{nearest(name, names)} {have}")
+        raise UnknownNameError(f"Unknown {label} {shown(asked)}.{nearest(name, names)} {have}")
 
     def explain_missing(self, what: str, distribution: str | None) -> None:
         """Raise MissingPluginError when `distribution`, which provides `what`, is not usable; else return.
@@ -219,6 +216,9 @@ class PluginRecord:
         error: Why it is not loaded, or what of it is left out, as text; None when all is well.
         exception: The exception behind `error` where it failed.
         problems: What is wrong with it, one by one, where it is loaded.
+        declarations: What it declares.
+        config_classes: Import path → struct that holds config keys of its parts.
+        config_defaults: Struct → the struct made of its defaults.
     """
 
     name: str
@@ -228,6 +228,9 @@ class PluginRecord:
     error: str | None = None
     exception: BaseException | None = field(default=None, repr=False)
     problems: list[CatalogError] = field(default_factory=list, repr=False)
+    declarations: tuple[Declaration, ...] = field(default=(), repr=False)
+    config_classes: dict[str, type] = field(default_factory=dict, repr=False)
+    config_defaults: dict[type, Any] = field(default_factory=dict, repr=False)
 
     def fail(self, exception: BaseException, status: str = "failed") -> None:
         """Note that the plugin is not usable, and why."""
@@ -242,20 +245,3 @@ class PluginRecord:
 def _text(exception: BaseException) -> str:
     plain = isinstance(exception, DeclarationError | IncompatiblePluginError)
     return reason(exception).removeprefix(f"{type(exception).__name__}: ") if plain else reason(exception)
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What a plugin declared.
-
-    Attributes:
-        declarations: Its components.
-        config_classes: Import path → struct that holds config keys.
-        config_defaults: Struct → the struct made of its defaults.
-        hooks: How many hooks it has.
-    """
-
-    declarations: tuple[Declaration, ...]
-    config_classes: dict[str, type]
-    config_defaults: dict[type, Any]
-    hooks: int

@@ -46,6 +46,10 @@ class Request:
     catalog: Catalog | None = field(default=None, repr=False, compare=False)
     mask_key: str | None = None
 
+    def space_for(self, kind: str) -> SpaceInfo:
+        """Return the space that a kind of component is for."""
+        return (self.action or self.obs) if kind == "action_dist" else self.obs
+
     @property
     def is_image(self) -> bool:
         """Whether a model sees one array of rank 3, whatever the environment emits: RLlib's rule for a vision net.

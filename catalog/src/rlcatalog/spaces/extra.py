@@ -59,8 +59,8 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
     def __init__(
         self,
         shape: Sequence[int],
-        concentration: Any = None,
-        dtype: Any = np.float32,
+        concentration: Sequence[float] | np.ndarray[Any, Any] | None = None,
+        dtype: type[np.floating[Any]] = np.float32,
         seed: int | None = None,
     ) -> None:
         super().__init__(tuple(shape), dtype, seed)

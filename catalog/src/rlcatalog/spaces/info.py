@@ -141,6 +141,10 @@ class SpaceInfo:
         """Whether the space is of the class with this qualified name (`"package.module.Class"`), or of a subclass."""
         return qualified_name in self.classes
 
+    def distance(self, kinds: Sequence[str]) -> int | None:
+        """Return how many of the space's classes stand before one of these kinds; None where it is of none."""
+        return next((i for i, name in enumerate(self.classes) if name in kinds or KINDS.get(name) in kinds), None)
+
     def without(self, key: str, *inner: str) -> SpaceInfo:
         """Return a Dict without one of its keys.
 
@@ -195,15 +199,6 @@ def _described(children: Iterable[SpaceInfo]) -> str:
     return ", ".join(child.describe() for child in children)
 
 
-def _read_dict(space: Any, path: str) -> dict[str, Any]:
-    keys = tuple(space.spaces)
-    return {"keys": keys, "children": tuple(SpaceInfo.read(space.spaces[key], f"{path}[{key!r}]") for key in keys)}
-
-
-def _read_row(space: Any, path: str) -> dict[str, Any]:
-    return {"children": tuple(SpaceInfo.read(child, f"{path}[{i}]") for i, child in enumerate(space.spaces))}
-
-
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     view = array.view()  # plugins are asked about the space: none is to change it
     view.flags.writeable = False
@@ -215,19 +210,19 @@ _READERS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
     "box": lambda space, path: {"low": _read_only(space.low), "high": _read_only(space.high)},
     "discrete": lambda space, path: {"n": int(space.n), "start": int(space.start)},
     "multi_discrete": lambda space, path: {"nvec": _read_only(space.nvec), "start": space.start},
-    "dict": _read_dict,
-    "tuple": _read_row,
-    "oneof": _read_row,
+    "dict": lambda space, path: {
+        "keys": tuple(space.spaces),
+        "children": tuple(SpaceInfo.read(child, f"{path}[{key!r}]") for key, child in space.spaces.items()),
+    },
+    **dict.fromkeys(
+        ("tuple", "oneof"),
+        lambda space, path: {"children": tuple(SpaceInfo.read(c, f"{path}[{i}]") for i, c in enumerate(space.spaces))},
+    ),
     "sequence": lambda space, path: {"children": (SpaceInfo.read(space.feature_space, f"{path}[:]"),)},
     "repeated": lambda space, path: {
         "children": (SpaceInfo.read(space.child_space, f"{path}[:]"),), "n": int(space.max_len)
     },
 }  # fmt: skip
-
-
-def _describe_text(info: SpaceInfo) -> str:
-    text = info.space
-    return f"Text({text.min_length} to {text.max_length} of {len(text.character_set)} characters)"
 
 
 #: Kind → its short text.
@@ -241,6 +236,8 @@ _DESCRIBERS: dict[str, Callable[[SpaceInfo], str]] = {
         + ")"
     ),
     "repeated": lambda info: f"Repeated({info.children[0].describe()}, {info.n})",
-    "text": _describe_text,
+    "text": lambda info: (
+        f"Text({info.space.min_length} to {info.space.max_length} of {len(info.space.character_set)} characters)"
+    ),
     "oneof": lambda info: f"OneOf({_described(info.children)})",
 }

@@ -76,9 +76,9 @@ def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
 
 def first_tensor(values: Any) -> Any:
     """Return the first array or tensor in a structure, to read a batch's size from."""
-    found: list[Any] = []
-    map_tensors(values, found.append)
-    return found[0]
+    tensors: list[Any] = []
+    map_tensors(values, tensors.append)
+    return tensors[0]
 
 
 def _items(repeated: RepeatedValues, index: tuple[int, ...]) -> list[Any]:
@@ -109,15 +109,15 @@ def _pick(split: Any, i: int) -> Any:
     return split[i] if isinstance(split, list) else _map(split, lambda leaf: leaf, lambda inner: _pick(inner, i))
 
 
-def _map(values: Any, leaf: Any, child: Any) -> Any:
+def _map(values: Any, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -> Any:
     """Apply `child` to the children of a structure, or `leaf` to a tensor."""
     if isinstance(values, Mapping):
         return {key: child(value) for key, value in values.items()}
     if isinstance(values, tuple):
         return tuple(child(value) for value in values)
     if isinstance(values, Structure):
-        found = {f.name: getattr(values, f.name) for f in fields(values)}  # type: ignore[arg-type]
-        return replace(values, **{k: child(v) for k, v in found.items() if v is not None})  # type: ignore[type-var]
+        parts = {f.name: getattr(values, f.name) for f in fields(values)}  # type: ignore[arg-type]
+        return replace(values, **{k: child(v) for k, v in parts.items() if v is not None})  # type: ignore[type-var]
     return leaf(values)
 
 
@@ -131,7 +131,9 @@ class TupleActions(NamedTuple):
     batches: Sequence[Any]
 
 
-def one_hot(x: Any, depth: int = 0, on_value: float = 1.0, off_value: float = 0.0) -> np.ndarray[Any, Any]:
+def one_hot(
+    x: np.typing.ArrayLike, depth: int = 0, on_value: float = 1.0, off_value: float = 0.0
+) -> np.ndarray[Any, Any]:
     """One-hot encode integers.
 
     Args:
@@ -163,8 +165,8 @@ def parts_of(sample: Any) -> list[Any] | None:
         sample = list(sample.values())
     if not isinstance(sample, list | tuple):
         return None
-    found = []
+    tensors = []
     for part in sample:
         inner = parts_of(part)
-        found += [part] if inner is None else inner
-    return found
+        tensors += [part] if inner is None else inner
+    return tensors

@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog.choice import Pins
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.internals import carried
+from rlcatalog.internals import exported_dtype
 from rlcatalog_export.codecs import encode_inputs, lowered_actions, observation_inputs
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_policy import History, plain_config, space_to_json
@@ -144,7 +144,7 @@ class Whole:
         for name, part in zip(names, self._parts, strict=True):
             codec, info = part.codec, part.codec.info
             shape = (codec.size,) if part.encoded else info.shape or ()
-            dtype = "float32" if part.encoded else carried(info.dtype or "float32")
+            dtype = "float32" if part.encoded else exported_dtype(info.dtype or "float32")
             yield Port(name=name, role="observation", dtype=dtype, shape=shape, path=info.path, steps=part.steps,
                        encoded=part.encoded)  # fmt: skip
 

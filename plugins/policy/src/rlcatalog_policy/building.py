@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.catalog import default_catalog
@@ -52,7 +53,5 @@ def build(
         obs_space, action_space, _ = found.spaces_of(env, config)
     if obs_space is None or action_space is None:
         raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
-    spaces = obs_space, action_space
-    return found.make(
-        lambda resolution: Policy(found, resolution, *spaces), *spaces, config, framework, pins=pins, defaults=defaults
-    )
+    make = partial(Policy, found, observation_space=obs_space, action_space=action_space)
+    return found.make(make, obs_space, action_space, config, framework, pins=pins, defaults=defaults)

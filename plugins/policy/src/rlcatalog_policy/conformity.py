@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from rlcatalog.actions import ActionCodec, ActionDistribution, unbound
+from rlcatalog.actions import ActionCodec, ActionDistribution, unbind
 from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.errors import ActionMaskError, CatalogError, ModelContractError, PartError, reason, shown
 from rlcatalog.frameworks import frameworks, ops_of
-from rlcatalog.internals import blamed, refusal, said_by
+from rlcatalog.internals import blame_part, name_method, refusal
 from rlcatalog.models import ModelV2, models_inside
 from rlcatalog.observations import rows as rows_of
 from rlcatalog.plugins import Component
@@ -47,7 +47,7 @@ class Conformity:
         self._untried = {
             node.info.path: node.component.load(policy.framework)
             for node in resolution.actions.walk()
-            if not node.component.is_listed
+            if not node.component.is_indexed
         }
         #: Whether `check_actions` may find anything: what is listed draws what the space, and the mask, allow.
         self.checks_actions = bool(self._untried) or resolution.shows_mask
@@ -59,16 +59,16 @@ class Conformity:
         expected = (rows, self.outputs)
         if not fits(found, expected):
             raise ModelContractError(
-                f"{said_by(self._policy.model, 'forward')} must return outputs of shape {_written(expected)}: a row for"
-                f" each observation, and a column for each of the {self.outputs} inputs that {self._dist()} takes for"
-                f" {self._policy.action_space}; found {_found(found)}."
+                f"{name_method(self._policy.model, 'forward')} must return outputs of shape {_written(expected)}: a row"
+                f" for each observation, and a column for each of the {self.outputs} inputs that {self._dist()} takes"
+                f" for {self._policy.action_space}; found {_found(found)}."
             )
 
     def was_written(self, name: str) -> NoReturn:
         """Raise: a model has written into one of its inputs."""
         raise ModelContractError(
-            f"{said_by(self._policy.model, 'forward')} must not write into its inputs; {name} has changed. It shares"
-            " its memory with the caller's observations or state, which would change with it. Write into a copy"
+            f"{name_method(self._policy.model, 'forward')} must not write into its inputs; {name} has changed. It"
+            " shares its memory with the caller's observations or state, which would change with it. Write into a copy"
             " (x = x.clone()), or use operations that return a new tensor (x * 0.5 in place of x.mul_(0.5))."
         )
 
@@ -132,7 +132,7 @@ class Conformity:
         resolution = self._policy.resolution
         masks, who = self._policy.masks, self._dist()
         if resolution.shows_mask:
-            who = f"{said_by(self._policy.model, 'forward')} or {who}"
+            who = f"{name_method(self._policy.model, 'forward')} or {who}"
         allowed = {path: np.flatnonzero(part[0]).tolist() for path, part in masks.by_choice(mask[None])}
         return (
             f"mask: row {row}: the raw action {raw.tolist()} was drawn, and the mask allows {allowed}. rlcatalog masks"
@@ -160,7 +160,7 @@ class Conformity:
     def nobody_holds(self, name: str, shape: Any) -> NoReturn:
         """Raise: a weight is used that neither is trained nor saved."""
         policy = self._policy
-        parts = " or ".join(dict.fromkeys([said_by(policy.model, "forward"), self._dist()]))
+        parts = " or ".join(dict.fromkeys([name_method(policy.model, "forward"), self._dist()]))
         raise ModelContractError(
             f"{parts} uses the weight {name!r} of shape {tuple(shape)}, which is found in no attribute of"
             f" {type(policy.model).__name__} and would neither be trained nor saved. Make what holds it an attribute;"
@@ -192,7 +192,7 @@ class Conformity:
             return
         if isinstance(error, TypeError):
             self._check_signatures(error)
-        packages = {package: component for package, component in self._homes() if component.is_strange}
+        packages = {package: component for package, component in self._homes() if component.is_third_party}
         if not packages:
             return
         for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
@@ -208,12 +208,12 @@ class Conformity:
 
     def _check_signatures(self, error: TypeError) -> None:
         inputs = object()
-        dist, options = unbound(self._policy.dist_class)
+        dist, options = unbind(self._policy.dist_class)
         models = _chain(getattr(self._policy, "model", None))
         calls: list[tuple[str, Any, tuple[Any, ...], Any]] = [
-            *((said_by(model, "forward"), model.forward, ({}, [], None), {}) for model in models),
-            *((said_by(model, "get_initial_state"), model.get_initial_state, (), {}) for model in models),
-            *((said_by(model, "value_function"), model.value_function, (), {}) for model in models[:1]),
+            *((name_method(model, "forward"), model.forward, ({}, [], None), {}) for model in models),
+            *((name_method(model, "get_initial_state"), model.get_initial_state, (), {}) for model in models),
+            *((name_method(model, "value_function"), model.value_function, (), {}) for model in models[:1]),
             (self._dist("__init__"), dist, (inputs, None), options),
         ]
         for name, count in _METHODS.items():
@@ -237,9 +237,9 @@ class Conformity:
 
     def _dist(self, method: str = "") -> str:
         """Return the distribution, or a method of it, and the plugins' parts it is made of."""
-        cls = unbound(self._policy.dist_class)[0]
+        cls = unbind(self._policy.dist_class)[0]
         components = [plan.component for plan in self._policy.resolution.actions.walk()]
-        labels = [c.label for c in components if c.is_strange] or [c.label for c in components[:1] if c.label]
+        labels = [c.label for c in components if c.is_third_party] or [c.label for c in components[:1] if c.label]
         part = " with ".join(dict.fromkeys(labels))
         return f"{getattr(cls, '__name__', cls)}{method and f'.{method}()'}{part and f' ({part})'}"
 
@@ -324,16 +324,16 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
     """
     for plan in resolution.actions.walk():
         component = plan.component
-        if not component.is_strange:
+        if not component.is_third_party:
             continue
-        cls, options = unbound(plan.load(resolution.framework, config))
+        cls, options = unbind(plan.load(resolution.framework, config))
         if (signature := refusal(cls, (None, None), options)) is not None:
             given = ", ".join(("inputs", "model", *(f"{name}=" for name in options)))
             raise component.fault(f"{cls.__name__}.__init__ is given ({given}) and takes {signature}.")
         shape = getattr(cls, "required_model_output_shape", ActionDistribution.required_model_output_shape)
         if plan.children or shape is ActionDistribution.required_model_output_shape:
             continue
-        with blamed(component, "required_model_output_shape"):
+        with blame_part(component, "required_model_output_shape"):
             needed = int(np.prod(shape(plan.info.space, dict(config))))
         if needed != plan.size:
             raise component.fault(

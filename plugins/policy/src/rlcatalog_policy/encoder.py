@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.actions import ActionMasks
+from rlcatalog.actions import ActionCodec, ActionMasks
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ActionMaskError, ObservationError
 from rlcatalog.observations import Preprocessor
@@ -36,6 +36,7 @@ class Encoder:
     Args:
         catalog: Where the preprocessors are found.
         resolution: What a lookup chose.
+        codec: The codec of the action space, where there is one already.
 
     Attributes:
         preprocessor: Encodes observations, without their masks where the model is not shown them.
@@ -43,12 +44,12 @@ class Encoder:
         mask_apart: Whether the mask is no part of what the preprocessor takes.
     """
 
-    def __init__(self, catalog: Catalog, resolution: Resolution) -> None:
+    def __init__(self, catalog: Catalog, resolution: Resolution, codec: ActionCodec | None = None) -> None:
         request = resolution.request
         assert request.action is not None
         chosen, values = resolution.choices["preprocessor"].component, resolution.config.values
         self.preprocessor = catalog.preprocessor_for(request.obs, values, pins=resolution.pins, chosen=chosen)
-        self.masks = ActionMasks(request.action, resolution.mask_key, resolution.mask_steps)
+        self.masks = ActionMasks(request.action, resolution.mask_key, resolution.mask_steps, codec)
         self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
 
     def seen(self, obs: Any) -> Any:

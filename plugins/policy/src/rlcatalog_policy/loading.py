@@ -22,7 +22,7 @@ import numpy as np
 from rlcatalog.catalog import default_catalog
 from rlcatalog.choice import Pins, Resolution
 from rlcatalog.errors import CatalogError, ModelContractError, SavedPolicyError, SavedPolicyWarning, UnknownNameError
-from rlcatalog.internals import blamed
+from rlcatalog.internals import blame_part
 from rlcatalog.models import check_weights, set_weights_of, weights_of
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, Manifest, decode
@@ -90,7 +90,7 @@ def load(
             set_weights_of(policy.model, arrays[WEIGHTS])
         if policy.filter is not None:
             assert policy.filter.component is not None
-            with _damage(tensors[FILTER]), blamed(policy.filter.component, "set_state"):
+            with _damage(tensors[FILTER]), blame_part(policy.filter.component, "set_state"):
                 policy.filter.set_state(arrays[FILTER])
     return policy
 

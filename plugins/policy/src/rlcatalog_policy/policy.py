@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import rlcatalog_policy  # whose door shows `Frozen`, a subclass of what stands here
-from rlcatalog.actions import action_codec, unbound
+from rlcatalog.actions import action_codec, unbind
 from rlcatalog.choice import MODEL_SLOTS, Explanation, Resolution
 from rlcatalog.errors import (
     ActionMaskError,
@@ -83,7 +83,7 @@ class Policy:
         assert resolution.request.action is not None
         kinds = resolution.actions.raw_kinds(self.framework)
         self.action_codec = action_codec(resolution.request.action, self.config["action_bounds"], kinds)
-        self.encoder = Encoder(catalog, resolution)
+        self.encoder = Encoder(catalog, resolution, self.action_codec)
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         chosen = resolution.choices["filter"].component
         self.filter = make_filter(chosen, self.preprocessor, self.config, resolution.unclaimed)
@@ -97,7 +97,7 @@ class Policy:
         #: What engines compare shapes with.
         self.conformity = Conformity(self)
         self._checks_actions = self.conformity.checks_actions
-        cls, options = unbound(self.dist_class)
+        cls, options = unbind(self.dist_class)
         self.stored_dist = (cls.stored(options) if hasattr(cls, "stored") else None) or self.dist_class
         self.model = self.make_model() if model is None else model
         with self.conformity.blaming():

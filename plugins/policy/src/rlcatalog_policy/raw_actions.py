@@ -10,7 +10,7 @@ import numpy as np
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ActionError, CatalogError, NotServedError, shown
 from rlcatalog.frameworks import ops_of
-from rlcatalog.internals import KINDS, blamed, stack
+from rlcatalog.internals import KINDS, blame_part, stack
 from rlcatalog.observations import rows
 from rlcatalog.plugins import Component
 from rlcatalog.spaces import SpaceInfo
@@ -111,7 +111,7 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
     """
     who = f"{type(codec).__name__} of {component.provider} (action_codec {component.name!r})"
     keep = "keep what Policy.act returned as step.raw_action, and store that"
-    with blamed(component, f"{type(codec).__name__}.invert()"):
+    with blame_part(component, f"{type(codec).__name__}.invert()"):
         try:
             raw = codec.invert(part)
         except NotServedError as error:
@@ -125,7 +125,7 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
             f"{type(codec).__name__}.invert() must return an array of shape {(len(part), codec.width)} for"
             f" {len(part)} actions of {codec.info.describe()}; found {shown(getattr(raw, 'shape', raw), 80)}."
         )
-    with blamed(component, f"{type(codec).__name__}.adapt()"):
+    with blame_part(component, f"{type(codec).__name__}.adapt()"):
         again = list(rows(codec.info, codec.adapt(raw)))
     for row, (one, other) in enumerate(zip(rows(codec.info, part), again, strict=True)):
         if _same(one, other):

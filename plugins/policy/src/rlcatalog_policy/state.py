@@ -12,7 +12,7 @@ import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError, shown
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.internals import NUMPY_OPS, ViewRequirement, said_by
+from rlcatalog.internals import NUMPY_OPS, ViewRequirement, name_method
 from rlcatalog_policy.history import History
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Memory:
     """
 
     def __init__(self, model: ModelV2) -> None:
-        self._who, self._returns = type(model).__name__, said_by(model, "forward")
+        self._who, self._returns = type(model).__name__, name_method(model, "forward")
         parts = _initial(model)
         names = [name for name in model.view_requirements if name.startswith(_STATE_IN)]
         count = max([len(parts), *(int(name.removeprefix(_STATE_IN)) + 1 for name in names)])
@@ -184,8 +184,8 @@ def _initial(model: ModelV2) -> list[Array]:
     parts = [_array(part) for part in found] if isinstance(found, list | tuple) else None
     if parts is None or any(part.dtype.kind not in "biuf" for part in parts):
         raise ModelContractError(
-            f"{said_by(model, 'get_initial_state')} must return a list of arrays or tensors of numbers, each without a"
-            f" batch axis; found {shown(found)}."
+            f"{name_method(model, 'get_initial_state')} must return a list of arrays or tensors of numbers, each"
+            f" without a batch axis; found {shown(found)}."
         )
     return parts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlcatalog import Policy
-from rlcatalog.actions import DistPart, unbound
+from rlcatalog.actions import DistPart, unbind
 from rlcatalog.errors import NotServedError
 
 
@@ -21,7 +21,7 @@ def check_policy(policy: Policy, algorithm: str, needs_values: bool) -> None:
     if needs_values and not policy.has_value:
         raise NotServedError(f"{algorithm} needs a value estimate; {policy.model_name} has no value_function().")
     for part in _independent_parts(policy):
-        dist_class, _ = unbound(part.dist)
+        dist_class, _ = unbind(part.dist)
         if not getattr(dist_class, "has_density", True):
             raise NotServedError(
                 f"{part.info.path}: {algorithm} learns from the density of the actions, and {dist_class.__name__} has"
@@ -32,7 +32,7 @@ def check_policy(policy: Policy, algorithm: str, needs_values: bool) -> None:
 
 def _independent_parts(policy: Policy) -> list[DistPart]:
     action, size = policy.action_codec.info, policy.resolution.num_outputs
-    dist_class, options = unbound(policy.dist_class)
+    dist_class, options = unbind(policy.dist_class)
     if not hasattr(dist_class, "parts"):
         return [DistPart(action, policy.dist_class, size)]
     parts: list[DistPart] = dist_class.parts(action, size, options)

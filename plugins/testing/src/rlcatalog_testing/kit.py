@@ -155,7 +155,7 @@ def cases(
     components = [c for c in catalog.components() if c.distribution == asked]
     if not components:
         raise _without_parts(catalog, distribution)
-    if any(c.is_strange for c in components) and asked not in catalog.prefer:
+    if any(c.is_third_party for c in components) and asked not in catalog.prefer:
         # Where it is asked first, all that it fits is tried, and not only what the listed parts leave.
         catalog = Catalog(catalog.entry_points, environ=catalog.environ, prefer=(asked, *catalog.prefer))
         components = [c for c in catalog.components() if c.distribution == asked]

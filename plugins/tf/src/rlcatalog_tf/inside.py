@@ -1,4 +1,4 @@
-"""What the kernel keeps of a TensorFlow model and does with it (see `rlcatalog.models.inside`)."""
+"""What the kernel keeps of a TensorFlow model and does with it (see `rlcatalog.models.internals`)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.errors import StaleOutputError
-from rlcatalog.models import Inside, check_weights, held_by, inner_model, is_model
+from rlcatalog.models import ModelInternals, check_weights, get_submodel, inner_model, is_model
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf.sequences import Padding
 from rlcatalog_tf.variables import Found, find, raw
 
 
-class TFInside(Inside):
+class TFInternals(ModelInternals):
     """The kernel's state of a TensorFlow model.
 
     Attributes:
@@ -96,7 +96,7 @@ def found_in(model: Any) -> list[Found]:
         extra = [raw(v) for v in outer._rlcatalog.registered if id(raw(v)) not in known]
         found += [Found(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
         known |= {id(v) for v in extra}
-        names = {"trunk": inner_model(outer), "value_trunk": held_by(outer, "value_trunk")}
+        names = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
         for name, inner in names.items():
             if is_model(inner):  # it may be kept where nobody finds it
                 hidden = [item for item in find(inner) if id(item.variable) not in known]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlcatalog.models import Host
+from rlcatalog.models import ModelWrapper
 from rlcatalog_tf.model import TFModelV2
 
 
-class TFHost(Host, TFModelV2):
+class TFHost(ModelWrapper, TFModelV2):
     """A TensorFlow model that holds another one; see `rlcatalog.models.Host`."""

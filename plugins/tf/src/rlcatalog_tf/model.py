@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from rlcatalog.models import ModelV2, check_time_major, in_row_order
 from rlcatalog_tf.dtypes import dtype_of
-from rlcatalog_tf.inside import TFInside, found_in
+from rlcatalog_tf.inside import TFInternals, found_in
 from rlcatalog_tf.sequences import steps_of
 
 
@@ -31,8 +31,8 @@ class TFModelV2(ModelV2):
     """
 
     framework_of_class: ClassVar[str] = "tf"
-    _rlcatalog: TFInside
-    _rlcatalog_inside = TFInside
+    _rlcatalog: TFInternals
+    _rlcatalog_internals = TFInternals
 
     def __init__(
         self,

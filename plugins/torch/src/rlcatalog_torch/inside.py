@@ -1,4 +1,4 @@
-"""What the kernel keeps of a PyTorch model and does with it (see `rlcatalog.models.inside`)."""
+"""What the kernel keeps of a PyTorch model and does with it (see `rlcatalog.models.internals`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlcatalog.models import Inside, check_weights
+from rlcatalog.models import ModelInternals, check_weights
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.sequences import Padding
 
@@ -17,7 +17,7 @@ from rlcatalog_torch.sequences import Padding
 _tracing = torch._C._get_tracing_state
 
 
-class TorchInside(Inside):
+class TorchInternals(ModelInternals):
     """The kernel's state of a PyTorch model."""
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:

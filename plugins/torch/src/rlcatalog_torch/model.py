@@ -13,7 +13,7 @@ from torch import nn
 
 from rlcatalog.models import ModelV2, check_time_major, in_row_order
 from rlcatalog_torch.dtypes import dtype_of
-from rlcatalog_torch.inside import TorchInside
+from rlcatalog_torch.inside import TorchInternals
 from rlcatalog_torch.sequences import sequences_of, steps_of
 
 _MISSING: Any = object()
@@ -48,7 +48,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
     """
 
     framework_of_class: ClassVar[str] = "torch"
-    _rlcatalog_inside = TorchInside
+    _rlcatalog_internals = TorchInternals
 
     def __init__(
         self,

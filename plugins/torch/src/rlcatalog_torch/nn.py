@@ -92,11 +92,11 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: in
     """
     name = initializer_name(value, dict(config))
     wide = widened(tensor)  # some know no half precision, and all would draw coarsely
-    with initializing(value):
-        if isinstance(name, str):
-            known = {"inputs": inputs} if name == "fan_in_uniform" else {}
-            _INITIALIZERS[name](wide, **{**INITIALIZERS[name], **config, **known})
-        else:
+    if isinstance(name, str):
+        known = {"inputs": inputs} if name == "fan_in_uniform" else {}
+        _INITIALIZERS[name](wide, **{**INITIALIZERS[name], **config, **known})
+    else:
+        with initializing(value):
             name(wide, **config)
     if wide is not tensor:
         with torch.no_grad():

@@ -186,7 +186,7 @@ def masks_become_columns(part: Part) -> None:
             )
         for wrong in (np.ones((ROWS, width + 1), bool), np.ones((ROWS + 1, width), bool), "mask"):
             try:
-                codec.mask_columns(wrong, ROWS)
+                codec.mask_columns(wrong, ROWS)  # type: ignore[arg-type]
             except ActionMaskError as error:
                 require("action" in str(error), f"{name}: the refusal of a mask names no path: {error}")
             else:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rlcatalog.errors import CatalogError, ObservationError
-from rlcatalog.internals import Watch, alike as same
+from rlcatalog.internals import check_bounds, is_unchanged as same
 from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins import Request
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
@@ -151,7 +151,7 @@ def encodes_within_its_bounds(part: Part) -> None:
         info = codec.info
         if info.kind == "box":
             observations += [edge for edge in (info.low.copy(), info.high.copy()) if np.isfinite(edge).all()]  # type: ignore[union-attr]
-        Watch(codec).check_bounds(codec.transform_batch(observations).reshape(len(observations), -1))
+        check_bounds(codec, codec.transform_batch(observations).reshape(len(observations), -1))
         require(codec.observation_space.shape == codec.shape, f"{info.describe()}: observation_space has another shape")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium.utils.env_checker import check_env
 
-from rlcatalog.internals import Verdict, asked
+from rlcatalog.internals import Verdict, ask_wrapper
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 
 #: Environments that wrappers without examples are tried on.
@@ -40,7 +40,7 @@ def environments(part: Part) -> Iterator[list[tuple[Any, Mapping[str, Any]]]]:
 
 
 def _asked(part: Part, env: Any, config: Mapping[str, Any]) -> Verdict:
-    return asked(part.component, env, part.catalog.parse_config(config).values)
+    return ask_wrapper(part.component, env, part.catalog.parse_config(config).values)
 
 
 def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[Verdict]) -> str:

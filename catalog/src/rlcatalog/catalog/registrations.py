@@ -25,7 +25,7 @@ from rlcatalog.errors import DuplicateNameError
 from rlcatalog.plugins import Component
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import normalize, scan
-from rlcatalog.plugins.loading import load_plugins
+from rlcatalog.plugins.loader import load_plugins
 from rlcatalog.plugins.registry import PluginRecord, Registry
 from rlcatalog.reporting import tell
 
@@ -165,10 +165,8 @@ class Registrations:
             >>> @catalog.register_model("mine")
             ... class Mine(TorchModelV2, nn.Module): ...
         """
-        return self._registering(
-            in_process_model, name, cls, config, reads, slot=slot, match=match, switch=switch,
-            describe=describe,
-        )  # fmt: skip
+        fields = {"slot": slot, "match": match, "switch": switch, "describe": describe}
+        return self._register_class(in_process_model, name, cls, config, reads, fields)
 
     def register_action_dist(
         self,
@@ -180,7 +178,7 @@ class Registrations:
         reads: tuple[str, ...] = (),
     ) -> Any:
         """Register a distribution class for `custom_action_dist`, or return a decorator; see `register_model`."""
-        return self._registering(in_process_dist, name, cls, config, reads, match=match)
+        return self._register_class(in_process_dist, name, cls, config, reads, {"match": match})
 
     def register_preprocessor(
         self,
@@ -196,7 +194,8 @@ class Registrations:
 
         With `match`, or the `kinds` of space it takes, it is chosen for spaces inside a Dict or Tuple as well.
         """
-        return self._registering(in_process_preprocessor, name, cls, config, reads, match=match, kinds=kinds or None)
+        fields = {"match": match, "kinds": kinds or None}
+        return self._register_class(in_process_preprocessor, name, cls, config, reads, fields)
 
     def register_filter(
         self,
@@ -207,21 +206,15 @@ class Registrations:
         reads: tuple[str, ...] = (),
     ) -> Any:
         """Register a filter class for `observation_filter`, or return a decorator; see `register_model`."""
-        return self._registering(in_process_filter, name, cls, config, reads)
+        return self._register_class(in_process_filter, name, cls, config, reads, {})
 
-    def _registering(
-        self,
-        described: Callable[..., Component],
-        name: str,
-        cls: Any,
-        config: type | None,
-        reads: tuple[str, ...],
-        **fields: Any,
-    ) -> Any:
+    def _register_class(
+        self, describe: Callable[..., Component], name: str, cls: type | None, config: type | None,
+        reads: tuple[str, ...], fields: Mapping[str, Any],
+    ) -> Any:  # fmt: skip
         def register(cls: type) -> type:
             path = None if config is None else path_of(config)
-            component = described(cls, name, config=path, reads=reads, **fields)
-            self.register(component, config=config)
+            self.register(describe(cls, name, config=path, reads=reads, **fields), config=config)
             return cls
 
         return register if cls is None else register(cls)
@@ -261,18 +254,18 @@ _RESTORING = threading.RLock()
 def _restored(
     cls: Any,
     name: str,
-    entry_points: Any,
+    entry_points: tuple[Any, ...] | None,
     environ: Mapping[str, str] | None,
     prefer: Sequence[str],
     registered: Sequence[tuple[Component, type | None]],
 ) -> Any:
     with _RESTORING:
-        found = _ALIVE.get(name)
-        if found is None:
-            found = cls(entry_points, environ=environ, prefer=prefer)
-            _NAMES[found], _ALIVE[name] = name, found
-        there = {(c.kind, c.name) for c in found.registry if c.in_process}
+        catalog = _ALIVE.get(name)
+        if catalog is None:
+            catalog = cls(entry_points, environ=environ, prefer=prefer)
+            _NAMES[catalog], _ALIVE[name] = name, catalog
+        there = {(c.kind, c.name) for c in catalog.registry if c.in_process}
         for component, struct in registered:  # which may be more than came with an earlier pickle
             if (component.kind, component.name) not in there:
-                found.register(component, config=struct)
-    return found
+                catalog.register(component, config=struct)
+    return catalog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import tensor_ops
@@ -12,12 +12,13 @@ from rlcatalog.observations import preprocessor_of
 from rlcatalog.spaces.values import first_tensor
 
 if TYPE_CHECKING:
+    from rlcatalog.frameworks.ops import Tensor
     from rlcatalog.models.model import ModelV2
     from rlcatalog.observations import Preprocessor
-    from rlcatalog.observations.unclaimed import Unclaimed
+    from rlcatalog.observations.trunk_observation import TrunkObservation
 
 
-class Inside:
+class ModelInternals:
     """The kernel's state of one model; a framework's own class of it says how that framework runs a model.
 
     It is no attribute of `ModelV2` but an object behind one, so that no name of a user's collides with it. Methods take
@@ -50,11 +51,11 @@ class Inside:
         self.last_output: Any = None
         self.held: dict[str, ModelV2] = {}
         self.part = ""
-        self.unclaimed: Unclaimed | None = None
+        self.unclaimed: TrunkObservation | None = None
         self.asked: set[str] = set()
         self.timed: tuple[Any, Any] | None = None
 
-    def run(self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
+    def run(self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> Any:
         """Call `forward`, with the hooks a framework has around it."""
         return model.forward(inputs, state, seq_lens)
 
@@ -62,11 +63,11 @@ class Inside:
         """Return the state of a model without one."""
         return []
 
-    def is_no_state(self, state: Any) -> bool:
+    def is_no_state(self, state: Tensor) -> bool:
         """Whether something that is no list stands for no state, as `no_state` may have returned it."""
         return False
 
-    def remember(self, output: Any) -> None:
+    def remember(self, output: Tensor) -> None:
         """Keep a call's output for `last_output()`."""
         self.last_output = output
 
@@ -94,22 +95,22 @@ class Inside:
         """Return observations with each NumPy array a tensor; of a framework whose tensors are arrays, as they are."""
         return obs
 
-    def flat(self, obs: Any) -> Any:
+    def flat(self, obs: Tensor) -> Any:
         """Return an unstructured observation as [B, size]; a structure is its own flat form."""
         shape = getattr(obs, "shape", None)
         return obs if shape is None or len(shape) == 2 else self.ops.flat(obs)
 
-    def batch_major(self, rows: Any, steps: Any, sequences: Any) -> Any:
+    def batch_major(self, rows: Tensor, steps: int, sequences: int) -> Any:
         """Return rows `[T * B, ...]` that follow one another as `[T, B]` does as `[B, T]` does."""
         raise NotImplementedError
 
-    def padding(self, model: ModelV2, obs: Any, seq_lens: Any) -> Any:
+    def padding(self, model: ModelV2, obs: Any, seq_lens: Tensor) -> Any:
         """Return where the padding stands in rows that a trunk should not see it in, or None."""
         if list(model.get_initial_state()):
             return None
         return self.padding_of(seq_lens, first_tensor(obs))
 
-    def padding_of(self, seq_lens: Any, rows: Any) -> Any:
+    def padding_of(self, seq_lens: Tensor, rows: Any) -> Any:
         """Return where the padding stands in rows, or None where there is none."""
         raise NotImplementedError
 
@@ -123,47 +124,54 @@ class Inside:
         return {"last_output": None, "timed": None}
 
 
+class _Padding(Protocol):
+    """Where the padding stands in rows; a framework's own."""
+
+    def take(self, rows: Any, repeat: int) -> Any:
+        """Return rows without padding."""
+
+
 def is_model(value: Any) -> bool:
     """Whether a value is a model whose base was initialised."""
-    return isinstance(getattr(value, "_rlcatalog", None), Inside)
+    return isinstance(getattr(value, "_rlcatalog", None), ModelInternals)
 
 
-def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Any) -> dict[str, Any]:
+def real_rows(model: ModelV2, inputs: dict[str, Any], padding: _Padding) -> dict[str, Any]:
     """Return a model's input without the rows of padding."""
-    found = {name: value for name, value in inputs.items() if name != "seq_lens"}
+    real = {name: value for name, value in inputs.items() if name != "seq_lens"}
     repeats = {name: view.batch_repeat_value for name, view in model.view_requirements.items()}
-    for name in {"obs", "obs_flat", *repeats} & found.keys():
-        found[name] = padding.take(found[name], repeats.get(name, 1))
-    return found
+    for name in {"obs", "obs_flat", *repeats} & real.keys():
+        real[name] = padding.take(real[name], repeats.get(name, 1))
+    return real
 
 
-def held_by(model: Any, name: str) -> Any:
+def get_submodel(model: ModelV2, name: str) -> Any:
     """Return what a model holds as `trunk` or `value_trunk`, by attribute or as the catalog has noted; or None."""
     own = getattr(model, name, None)
     return own if is_model(own) else model._rlcatalog.held.get(name)
 
 
-def models_inside(model: Any) -> dict[str, Any]:
+def models_inside(model: ModelV2) -> dict[str, Any]:
     """Return a model's `inner_models()`, and what it is built around where an override has left it out."""
-    found: dict[str, Any] = type(model).inner_models(model)
+    models_by_place: dict[str, Any] = type(model).inner_models(model)
     held = model._rlcatalog.held
     if held:
-        known, models = set[int](), list(found.values())
+        known, models = set[int](), list(models_by_place.values())
         for inner in models:
             known.add(id(inner))
             models += [deeper for deeper in models_inside(inner).values() if id(deeper) not in known]
         left = {f"{name}: ": inner for name, inner in held.items() if id(inner) not in known}
-        found = {**found, **left}
-    return found
+        models_by_place = {**models_by_place, **left}
+    return models_by_place
 
 
-def weights_of(model: Any) -> dict[str, Any]:
+def weights_of(model: ModelV2) -> dict[str, Any]:
     """Return all weights of a model, whatever its class calls `get_weights` (see `ModelV2.get_weights`)."""
-    found: dict[str, Any] = model._rlcatalog.weights(model)
-    return found
+    weights: dict[str, Any] = model._rlcatalog.weights(model)
+    return weights
 
 
-def set_weights_of(model: Any, weights: Mapping[str, Any]) -> None:
+def set_weights_of(model: ModelV2, weights: Mapping[str, Any]) -> None:
     """Set all weights of a model, whatever its class calls `set_weights` (see `ModelV2.set_weights`)."""
     model._rlcatalog.set_weights(model, weights)
 
@@ -187,15 +195,15 @@ def in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
     return completed
 
 
-def check_time_major(model: ModelV2, found: tuple[int | None, ...], steps: int | None, sequences: int | None) -> None:
+def check_time_major(model: ModelV2, shape: tuple[int | None, ...], steps: int | None, sequences: int | None) -> None:
     """Raise unless the outputs of a time-major `forward_rnn` begin with `[T, B]`; None is an unknown length.
 
     Raises:
         ModelContractError: They do not.
     """
-    known = zip(found[:2], (steps, sequences), strict=False)
-    if len(found) > 2 and any(None not in (n, expected) and n != expected for n, expected in known):
+    known = zip(shape[:2], (steps, sequences), strict=False)
+    if len(shape) > 2 and any(None not in (n, expected) and n != expected for n, expected in known):
         raise ModelContractError(
             f"{type(model).__name__}.forward_rnn() must return outputs [T, B, n] under _time_major, as its inputs are"
-            f" [T, B, obs_size]: expected ({steps}, {sequences}, n), found {found}. Do not turn them back."
+            f" [T, B, obs_size]: expected ({steps}, {sequences}, n), found {shape}. Do not turn them back."
         )

@@ -7,11 +7,10 @@ from typing import Any
 
 from rlcatalog.choice import MODEL_SLOTS
 from rlcatalog.config.schema import ModelConfig
-from rlcatalog.errors import shown
+from rlcatalog.errors import CatalogError, ModelContractError, PartError, reason, shown
 from rlcatalog.models import ModelPart
 from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins import Component
-from rlcatalog.plugins.component import blamed, named
 from rlcatalog.spaces import SpaceInfo
 
 
@@ -30,15 +29,23 @@ def make_preprocessor(
     cls = component.load("numpy")
     if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
         raise component.fault(f"its target must be a subclass of rlcatalog.Preprocessor, found {shown(cls)}.")
-    made: Preprocessor
-    with named(component), blamed(component):
+    try:
         if cls.__init__ is Preprocessor.__init__:
             made = cls(info.space, options, check=check, info=info, find_child=find_child)
         else:  # a custom class with a constructor in RLlib's form
             made = cls(info.space, dict(options))
+    except ModelContractError as error:
+        if component.distribution and component.provider not in str(error):
+            error.args = (f"{component.title}: {error}",)
+        raise
+    except (KeyboardInterrupt, CatalogError):
+        raise
+    except BaseException as error:
+        raise PartError(f"{component.title} raised {reason(error)}", component) from error
     if not hasattr(made, "size"):
         raise component.fault(f"{cls.__qualname__}.__init__() does not call that of rlcatalog.Preprocessor.")
-    made.set_check(check)
+    if made.check_mode != check:
+        made.set_check(check)
     return made
 
 
@@ -63,7 +70,7 @@ def model_parts(
         custom = config.fresh()["custom_model_config"] if config.values["custom_model"] is not None else {}
         own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
         cls = component.load(framework)
-        if component.is_strange and getattr(cls, "framework_of_class", None) != framework:
+        if component.is_third_party and getattr(cls, "framework_of_class", None) != framework:
             raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
         parts.append(ModelPart(cls, slot, own, component))
     return parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,15 +13,20 @@ from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.spaces import SpaceInfo, Structure
 
+if TYPE_CHECKING:
+    import gymnasium
 
-def preprocessor_of(obs_space: Any) -> Preprocessor | None:
+
+def preprocessor_of(obs_space: gymnasium.Space[Any]) -> Preprocessor | None:
     """Return the preprocessor behind a processed space, or None for a space as environments have it."""
-    found = getattr(obs_space, "preprocessor", None)
-    if found is None and hasattr(obs_space, "original_space"):
+    preprocessor = getattr(obs_space, "preprocessor", None)
+    if preprocessor is None and hasattr(obs_space, "original_space"):
         # A processed space from elsewhere (another process, RLlib): the default catalog knows its encoding.
-        found = provided.default_catalog().preprocessor_for(SpaceInfo.read(obs_space.original_space), {}, check="never")
-        obs_space.preprocessor = found
-    return found if isinstance(found, Preprocessor) else None
+        preprocessor = provided.default_catalog().preprocessor_for(
+            SpaceInfo.read(obs_space.original_space), {}, check="never"
+        )
+        obs_space.preprocessor = preprocessor  # type: ignore[attr-defined]
+    return preprocessor if isinstance(preprocessor, Preprocessor) else None
 
 
 def is_structure(obs: Any) -> bool:
@@ -29,7 +34,7 @@ def is_structure(obs: Any) -> bool:
     return isinstance(obs, Mapping | tuple | list | Structure)
 
 
-def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = "numpy") -> Any:
+def restore_original_dimensions(obs: Any, obs_space: gymnasium.Space[Any], tensorlib: str = "numpy") -> Any:
     """Turn encoded observations back into the structure of the space they came from.
 
     Args:
@@ -56,7 +61,7 @@ def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = "nump
     return preprocessor.restore(obs, tensor_ops(tensorlib))
 
 
-def model_views(preprocessor: Preprocessor, dtype: Any) -> list[tuple[str, tuple[int, ...], str]]:
+def model_views(preprocessor: Preprocessor, dtype: np.dtype[Any]) -> list[tuple[str, tuple[int, ...], str]]:
     """Return what a model finds in its input: name, shape without the batch axis, dtype.
 
     Args:
@@ -65,8 +70,8 @@ def model_views(preprocessor: Preprocessor, dtype: Any) -> list[tuple[str, tuple
     """
     encoded = np.zeros((1, *preprocessor.shape), dtype)
     obs = preprocessor.restore(encoded, tensor_ops("numpy")) if preprocessor.structured else encoded
-    found = [*_tensors("obs", obs), ("obs_flat", encoded.reshape(1, -1))]
-    return [(name, tensor.shape[1:], str(tensor.dtype)) for name, tensor in found]
+    tensors = [*_tensors("obs", obs), ("obs_flat", encoded.reshape(1, -1))]
+    return [(name, tensor.shape[1:], str(tensor.dtype)) for name, tensor in tensors]
 
 
 def _tensors(name: str, values: Any) -> Iterator[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks.ops import Tensor
 from rlcatalog.observations import Preprocessor
 
 
@@ -15,7 +16,7 @@ class _NoLayout(Exception):
     """The structure has a part that is no row of numbers, or its codec does not encode part by part."""
 
 
-def laid_out(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> Any:
+def flatten_structured(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> Any:
     """Return observations of a Dict or Tuple as `[B, size]`; integers of Discrete and MultiDiscrete as one-hots.
 
     Args:
@@ -49,7 +50,7 @@ def _parts(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
         yield from _one_hots(codec, obs, ops)
 
 
-def _one_hots(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
+def _one_hots(codec: Preprocessor, obs: Tensor, ops: TensorOps) -> Iterator[Any]:
     """Yield a one-hot `[B, n]` for each integer of a Discrete or MultiDiscrete."""
     info = codec.info
     if info.kind == "discrete":

@@ -7,10 +7,10 @@ inside was not asked during the call, it is asked afterwards. One that calls `su
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.models.inside import models_inside
+from rlcatalog.models.internals import models_inside
 
 if TYPE_CHECKING:
     from rlcatalog.models.model import ModelV2
@@ -29,10 +29,14 @@ def _completed(method_name: str, add: Callable[..., Any]) -> Callable[[Method], 
     def complete(method: Method) -> Method:
         @functools.wraps(method)
         def completed(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
-            with_those_inside = _Asking(self, method_name)
+            inside = models_inside(self)
+            for model in inside.values():
+                model._rlcatalog.asked.discard(method_name)
             result = method(self, *args, **kwargs)
-            for where, model in with_those_inside.left():
-                result = add(result, where, model, *args, **kwargs)
+            self._rlcatalog.asked.add(method_name)
+            for where, model in inside.items():
+                if method_name not in model._rlcatalog.asked:
+                    result = add(result, where, model, *args, **kwargs)
             return result
 
         return completed
@@ -53,19 +57,3 @@ update_ops = _completed("update_ops", lambda own, where, model: [*own, *model.up
 
 #: Name of a method → what completes an override of it.
 METHODS = {"custom_loss": losses, "metrics": metrics, "update_ops": update_ops}
-
-
-class _Asking:
-    """One call of a method: which of the models inside it asks."""
-
-    def __init__(self, model: ModelV2, method: str) -> None:
-        self._model, self._method, self._inside = model, method, models_inside(model)
-        for inner in self._inside.values():
-            inner._rlcatalog.asked.discard(method)
-
-    def left(self) -> Iterator[tuple[str, ModelV2]]:
-        """Yield where they stand and those that were not asked; the model itself has been, from now on."""
-        self._model._rlcatalog.asked.add(self._method)
-        for where, inner in self._inside.items():
-            if self._method not in inner._rlcatalog.asked:
-                yield where, inner

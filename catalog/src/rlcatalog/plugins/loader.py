@@ -1,7 +1,7 @@
 """Loading plugins, each in a `try` of its own: one that fails is reported and takes no other with it.
 
 pluggy's own entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here
-each plugin's hooks are registered alone and taken out again once they were called, so that none can disturb another.
+each plugin's hooks are called alone, so that none can disturb another.
 """
 
 from __future__ import annotations
@@ -9,14 +9,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from functools import cache
 from types import ModuleType
-from typing import Any
-
-import pluggy
+from typing import Any, get_args, get_type_hints
 
 from rlcatalog._version import __version__
 from rlcatalog.errors import (
@@ -29,18 +25,8 @@ from rlcatalog.errors import (
     shown,
 )
 from rlcatalog.plugins import hookspecs, public_index
-from rlcatalog.plugins.assigning import assign
-from rlcatalog.plugins.declarations import (
-    ActionDistSpec,
-    CheckSpec,
-    CommandSpec,
-    Declaration,
-    EnvWrapperSpec,
-    ExporterSpec,
-    FilterSpec,
-    ModelSpec,
-    PreprocessorSpec,
-)
+from rlcatalog.plugins.assignment import assign
+from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import (
     Candidate,
     candidates,
@@ -49,22 +35,14 @@ from rlcatalog.plugins.discovery import (
     name_of,
     scan,
 )
-from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
-from rlcatalog.plugins.registry import Loaded, PluginRecord, Registry
+from rlcatalog.plugins.registry import PluginRecord, Registry
 from rlcatalog.reporting import tell
 
 #: Hook name → the declaration its list must hold.
 HOOK_RETURNS: dict[str, type[Declaration]] = {
-    "rlcatalog_preprocessors": PreprocessorSpec,
-    "rlcatalog_filters": FilterSpec,
-    "rlcatalog_env_wrappers": EnvWrapperSpec,
-    "rlcatalog_models": ModelSpec,
-    "rlcatalog_action_dists": ActionDistSpec,
-    "rlcatalog_action_codecs": ActionCodecSpec,
-    "rlcatalog_frameworks": FrameworkSpec,
-    "rlcatalog_exporters": ExporterSpec,
-    "rlcatalog_commands": CommandSpec,
-    "rlcatalog_checks": CheckSpec,
+    name: get_args(get_type_hints(hook)["return"])[0]
+    for name, hook in vars(hookspecs).items()
+    if name.startswith("rlcatalog_")
 }
 
 #: Name of the plugin that is being loaded here.
@@ -91,9 +69,8 @@ def load_plugins(
     """
     refuse_while_loading()
     listed = candidates(entry_points)
-    ended = [load(candidate, environ, __version__, default_of) for candidate in listed]
-    registry.records += [record for record, _ in ended]
-    assign(registry, [(record, found) for record, found in ended if found is not None])
+    registry.records += [load(candidate, environ, __version__, default_of) for candidate in listed]
+    assign(registry)
     strict = environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")  # a fault is raised, not warned of
     for record in registry.records:
         for problem in [record.exception] if record.exception is not None else record.problems:
@@ -111,8 +88,8 @@ def load_indexed(kind: str) -> list[Any]:
     """
     packages = set(public_index.distributions(f"{kind}/"))
     listed = candidates(point for point in scan() if name_of(point.dist) in packages)
-    ended = [load(candidate, os.environ, __version__, lambda struct: struct())[1] for candidate in listed]
-    specs = [spec for one in ended if one is not None for spec in one.declarations if spec.kind == kind]
+    records = [load(candidate, os.environ, __version__, lambda struct: struct()) for candidate in listed]
+    specs = [spec for record in records for spec in record.declarations if spec.kind == kind]
     order = {name: place for place, name in enumerate(public_index.frameworks())}
     return sorted(specs, key=lambda spec: (spec.extends is not None, order.get(spec.name, len(order))))
 
@@ -146,49 +123,48 @@ def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
 
 def load(
     candidate: Candidate, environ: Mapping[str, str], kernel_version: str, default_of: Callable[[type], Any]
-) -> tuple[PluginRecord, Loaded | None]:
-    """Load one plugin in a `try` of its own.
-
-    Returns:
-        The record, and what the plugin declared, or None when it is disabled, incompatible or failed.
-    """
+) -> PluginRecord:
+    """Load one plugin in a `try` of its own, and return how it ended and what it declared."""
     record = PluginRecord(candidate.name, candidate.distribution, candidate.version)
     if why := disabled_reason(candidate, environ):
         record.status, record.error = "disabled", why
-        return record, None
+        return record
     if why := incompatible_reason(candidate, kernel_version):
         fix = f"Install a version of {candidate.distribution} made for it, or change rlcatalog's."
         record.fail(IncompatiblePluginError(f"{candidate.distribution} {candidate.version}: {why}. {fix}"),
                     "incompatible")  # fmt: skip
-        return record, None
+        return record
     here = _LOADING.set(candidate.name)
     try:
-        found = declared_by(candidate.entry_point.load(), candidate.name, default_of)
+        hooks = read_declarations(candidate.entry_point.load(), record, default_of)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever it is, it is this plugin's alone
         record.fail(error)
-        return record, None
+        return record
     finally:
         _LOADING.reset(here)
-    if found.hooks == 0:
+    if not hooks:
         text = f"plugin {candidate.name!r}: it has no hook, and so brings nothing. Hooks: {', '.join(HOOK_RETURNS)}."
         record.note(DeclarationError(text))
-    return record, found
+    return record
 
 
-def declared_by(plugin: ModuleType | object, name: str, default_of: Callable[[type], Any]) -> Loaded:
-    """Call every hook of a plugin and check what it returns.
+def read_declarations(plugin: ModuleType | object, record: PluginRecord, default_of: Callable[[type], Any]) -> int:
+    """Call every hook of a plugin, check what it returns, and note it in the plugin's record.
 
     Args:
         plugin: The plugin's module, or any object with hook methods.
-        name: Name for messages.
+        record: The record.
         default_of: Makes a config struct of its defaults, or raises where its keys cannot be read.
+
+    Returns:
+        How many hooks it has.
 
     Raises:
         DeclarationError: A hook is misspelt, lacks `@hookimpl`, takes arguments or returns something else.
     """
-    declarations: list[Declaration] = []
+    name, declarations = record.name, list[Declaration]()
     hooks = _hooks_of(plugin, name)
     for hook_name, hook in hooks.items():
         returned, expected = hook(), HOOK_RETURNS[hook_name]
@@ -200,70 +176,45 @@ def declared_by(plugin: ModuleType | object, name: str, default_of: Callable[[ty
         declarations.extend(items)
     paths = dict.fromkeys(d.config for d in declarations if d.config is not None)
     structs = {path: _config_class(path, name) for path in paths}
-    defaults = {}
     for path, struct in structs.items():
         try:
-            defaults[struct] = default_of(struct)
+            record.config_defaults[struct] = default_of(struct)
         except DeclarationError as error:
             raise DeclarationError(f"plugin {name!r}: config={path!r}: {error}") from error
-    return Loaded(tuple(declarations), structs, defaults, len(hooks))
+    record.declarations, record.config_classes = tuple(declarations), structs
+    return len(hooks)
 
 
-_LOCK = threading.Lock()
-
-
-@cache
-def _manager() -> pluggy.PluginManager:
-    manager = pluggy.PluginManager("rlcatalog")
-    manager.add_hookspecs(hookspecs)
-    return manager
-
-
-def _hooks_of(plugin: Any, name: str) -> dict[str, Any]:
-    if type(plugin) is ModuleType:
-        everything = vars(plugin)
-    else:
-        everything = {key: getattr(plugin, key) for key in dir(plugin) if not key.startswith("__")}
-    functions = {key: value for key, value in everything.items() if inspect.isroutine(value)}
-    marked = ModuleType(name)  # of ours: nothing else of a plugin reaches the manager
-    vars(marked).clear()
-    vars(marked).update({key: value for key, value in functions.items() if hasattr(value, "rlcatalog_impl")})
-    manager = _manager()
-    with _LOCK:  # two threads may make a catalog at once, of the same plugins
-        try:
-            manager.register(marked, name)
-            callers = manager.get_hookcallers(marked) or []
-        except pluggy.PluginValidationError as error:
+def _hooks_of(plugin: ModuleType | object, name: str) -> dict[str, Callable[[], Any]]:
+    known = vars(plugin) if type(plugin) is ModuleType else [key for key in dir(plugin) if not key.startswith("__")]
+    hooks: dict[str, Callable[[], Any]] = {}
+    for key in known:
+        function, is_named = getattr(plugin, key), key.startswith("rlcatalog_")
+        is_marked = inspect.isroutine(function) and hasattr(function, "rlcatalog_impl")
+        if is_marked and key not in HOOK_RETURNS:
             raise DeclarationError(
-                f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {_hook_in(str(error))}()."
-            ) from error
-        finally:
-            if manager.is_registered(marked):
-                manager.unregister(marked)
-    hooks = {}
-    for caller in callers:
-        if not caller.has_spec():
-            raise DeclarationError(
-                f"plugin {name!r}: {caller.name!r} is not a hook of rlcatalog.{nearest(caller.name, HOOK_RETURNS)}"
+                f"plugin {name!r}: {key!r} is not a hook of rlcatalog.{nearest(key, HOOK_RETURNS)}"
                 f" Hooks: {', '.join(HOOK_RETURNS)}."
             )
-        hooks[caller.name] = getattr(marked, caller.name)
-    for attribute in functions:
-        if attribute.startswith("rlcatalog_") and attribute not in hooks:
-            known = "lacks @rlcatalog.hookimpl" if attribute in HOOK_RETURNS else "is not a hook of rlcatalog"
-            raise DeclarationError(f"plugin {name!r}: {attribute}() {known}.{nearest(attribute, HOOK_RETURNS)}")
+        if is_named and inspect.isroutine(function) and not is_marked:
+            what = "lacks @rlcatalog.hookimpl" if key in HOOK_RETURNS else "is not a hook of rlcatalog"
+            raise DeclarationError(f"plugin {name!r}: {key}() {what}.{nearest(key, HOOK_RETURNS)}")
+        if is_marked:
+            hooks[key] = function
+            needed = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+            if needed:
+                raise DeclarationError(
+                    f"plugin {name!r}: {key}() declares the arguments {set(needed)}. Hooks of rlcatalog take no"
+                    f" arguments: def {key}()."
+                )
     return hooks
-
-
-def _hook_in(text: str) -> str:
-    return next((hook for hook in HOOK_RETURNS if hook in text), "hook")
 
 
 def _config_class(path: str, name: str) -> type:
     import msgspec
 
     module, _, attribute = path.partition(":")
-    found = getattr(importlib.import_module(module), attribute, None)
-    if not (isinstance(found, type) and issubclass(found, msgspec.Struct)):
-        raise DeclarationError(f"plugin {name!r}: config={path!r} must name a msgspec.Struct, found {shown(found)}.")
-    return found
+    struct = getattr(importlib.import_module(module), attribute, None)
+    if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
+        raise DeclarationError(f"plugin {name!r}: config={path!r} must name a msgspec.Struct, found {shown(struct)}.")
+    return struct

@@ -13,6 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from rlcatalog.actions.codec import ActionCodec
     from rlcatalog.frameworks import TensorOps
+    from rlcatalog.frameworks.ops import Tensor
 
 
 class LoweredActions:
@@ -26,35 +27,35 @@ class LoweredActions:
     def __init__(self, codec: ActionCodec, ops: TensorOps) -> None:
         self.codec, self.ops = codec, ops
 
-    def adapt(self, raw: Any) -> Iterator[tuple[ActionCodec, Any]]:
+    def adapt(self, raw: Tensor) -> Iterator[tuple[ActionCodec, Any]]:
         """Yield the codec of each leaf and the environment's actions `[B, ...]` there for raw ones `[B, width]`.
 
         They have the space's dtype, or int64 in place of unsigned integers of more than 8 bits.
         """
         yield self.codec, self.leaf(raw)
 
-    def leaf(self, raw: Any) -> Any:
+    def leaf(self, raw: Tensor) -> Any:
         """Return the environment's actions of a space without parts."""
         return self.typed(self.ops.rows(raw, self.codec.info.shape or ()))
 
-    def inputs(self, raw: Any) -> Any:
+    def inputs(self, raw: Tensor) -> Any:
         """Return what `ActionCodec.inputs` makes of raw actions, `[B, input_width]`."""
         return self.ops.as_type(raw, "float32")
 
-    def shown(self, raw: Any) -> Any:
+    def shown(self, raw: Tensor) -> Any:
         """Return what `ActionCodec.shown` makes of raw actions `[..., width]`."""
         shaped = self.ops.reshape(raw, self.codec.info.shape or ())
         return self.ops.as_type(shaped, "int64" if self.codec.whole else "float32")
 
-    def typed(self, values: Any) -> Any:
+    def typed(self, values: Tensor) -> Any:
         """Return values in the space's dtype."""
-        return self.ops.as_type(values, carried(self.codec.info.dtype or "float32"))
+        return self.ops.as_type(values, exported_dtype(self.codec.info.dtype or "float32"))
 
-    def constant(self, value: Any, like: Any) -> Any:
+    def constant(self, value: float | np.ndarray[Any, Any], like: Tensor) -> Any:
         """Return an array as a tensor."""
         return self.ops.tensor(np.array(value), like)  # a copy: bounds of spaces are read-only
 
 
-def carried(dtype: str) -> str:
+def exported_dtype(dtype: str) -> str:
     """Return the dtype in which numbers of another travel through an exported policy."""
     return {"uint16": "int64", "uint32": "int64", "uint64": "int64"}.get(dtype, dtype)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlcatalog.errors import ConfigError, NotServedError, UnsupportedSpaceError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations.preprocessor import Preprocessor
-from rlcatalog.observations.restoring import is_structure
+from rlcatalog.observations.structure import is_structure
 from rlcatalog.plugins import Request
 
+if TYPE_CHECKING:
+    import gymnasium
 
-class Unclaimed:
+
+class TrunkObservation:
     """The entries of a Dict observation that a head has not claimed. A single one is seen as itself, not as a Dict.
 
     Args:
@@ -77,15 +80,16 @@ class Unclaimed:
             request, obs=self.preprocessor.info, encoded_shape=self.preprocessor.shape, preprocessor=self.preprocessor
         )
 
-    def space(self, encoded_space: Any) -> Any:
+    def space(self, encoded_space: gymnasium.Space[Any]) -> Any:
         """Return the observation space of the trunk.
 
         Args:
             encoded_space: The space of whole encoded observations, filtered where there is a filter.
         """
+        box: Any = encoded_space
         low, high = (
             np.concatenate([np.ravel(side)[start:stop] for start, stop in self._columns])
-            for side in (encoded_space.low, encoded_space.high)
+            for side in (box.low, box.high)
         )
         unfiltered = self.preprocessor.bounds()
         if np.array_equal(low, unfiltered[0]) and np.array_equal(high, unfiltered[1]):
@@ -94,10 +98,10 @@ class Unclaimed:
 
     def of(self, inputs: Mapping[str, Any], ops: TensorOps) -> dict[str, Any]:
         """Return a model's input, with the structured whole in `"obs"`, as its trunk is to be given it."""
-        found = dict(inputs)
-        whole, flat = found["obs"], found.pop("obs_flat", None)
-        found["obs"] = whole[self._keys[0]] if len(self._keys) == 1 else {key: whole[key] for key in self._keys}
+        result = dict(inputs)
+        whole, flat = result["obs"], result.pop("obs_flat", None)
+        result["obs"] = whole[self._keys[0]] if len(self._keys) == 1 else {key: whole[key] for key in self._keys}
         if self.preprocessor.structured and flat is not None and not is_structure(flat):
             pieces = [flat[:, start:stop] for start, stop in self._columns]
-            found["obs_flat"] = pieces[0] if len(pieces) == 1 else ops.side_by_side(pieces)
-        return found
+            result["obs_flat"] = pieces[0] if len(pieces) == 1 else ops.side_by_side(pieces)
+        return result

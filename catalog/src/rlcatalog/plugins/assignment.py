@@ -3,52 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 
 from rlcatalog.errors import CatalogError, DuplicateNameError
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.component import Component
-from rlcatalog.plugins.names import losers, may_claim
-from rlcatalog.plugins.process_wide import ProcessWideSpec
-from rlcatalog.plugins.registry import Loaded, PluginRecord, Registry, check_frameworks, unknown_key
+from rlcatalog.plugins.names import find_losers, may_claim
+from rlcatalog.plugins.registry import PluginRecord, Registry, check_frameworks, unknown_key
 
 
-def assign(registry: Registry, loaded: Sequence[tuple[PluginRecord, Loaded]]) -> None:
-    """Put what the plugins declared into the registry, and note in their records what is left out."""
-    parts = _Parts(loaded)
+def assign(registry: Registry) -> None:
+    """Put what the plugins in the registry's records declared into it, and note in the records what is left out."""
+    parts = _Parts(registry.records)
     parts.refuse_twice()
-    # First of all: parts of any plugin may be written in a framework of another.
-    for component, error in losers([c for c in parts.left() if isinstance(c.declaration, ProcessWideSpec)]):
-        parts.lose(component, error)
-    entered = parts.enter()
+    parts.enter()
     for component in parts.left():
         try:
-            if not isinstance(component.declaration, ProcessWideSpec):  # whose targets are not called by frameworks
+            if not component.declaration.entries:  # whose targets are called by frameworks
                 check_frameworks(component)
         except CatalogError as error:
             parts.record_of[id(component)].fail(error)
     parts.refuse_shared_structs()
     parts.refuse_unknown_keys()
-    registry.add_configs(parts.structs(), [found for _, found in loaded])
+    registry.add_configs({struct: c.distribution for c, struct in parts.holders()})
     registry.add_components(c for c in parts.left() if c.declaration.extends is None)
     parts.extend(registry)
     parts.fail_empty()
-    for component in entered:
-        if parts.record_of[id(component)].status != "loaded":
-            assert isinstance(component.declaration, ProcessWideSpec)
-            component.declaration.leave()
+    parts.leave()
 
 
 class _Parts:
     """The parts of all plugins, on their way into the registry."""
 
-    def __init__(self, loaded: Sequence[tuple[PluginRecord, Loaded]]) -> None:
-        self._loaded = loaded
+    def __init__(self, records: list[PluginRecord]) -> None:
+        self._records = records
+        self.record_of: dict[int, PluginRecord] = {}
         self._all: list[Component] = []
         self._lost: set[int] = set()
-        self.record_of: dict[int, PluginRecord] = {}
-        for record, found in loaded:
-            for declaration in found.declarations:
+        #: Those that were entered into tables of the process, and were not there before.
+        self._entered: list[Component] = []
+        for record in records:
+            for declaration in record.declarations:
                 self._all.append(component := Component(declaration, record.distribution, record.version))
                 self.record_of[id(component)] = record
 
@@ -70,24 +64,29 @@ class _Parts:
                 text = f"{c.distribution} declares {c.kind} {c.name!r} twice."
                 self.record_of[id(c)].fail(DuplicateNameError(text))
 
-    def enter(self) -> list[Component]:
-        """Enter what goes into tables of the process; return what was not there before."""
-        entered = []
+    def enter(self) -> None:
+        """Enter what goes into tables of the process: parts of any plugin may be written in a framework of another."""
+        for component, error in find_losers(self.left()):
+            self.lose(component, error)
         for component in self.left():
-            if isinstance(component.declaration, ProcessWideSpec):
-                try:
-                    if component.declaration.enter():
-                        entered.append(component)
-                except CatalogError as error:
-                    self.lose(component, error)
-        return entered
+            try:
+                if component.declaration.enter():
+                    self._entered.append(component)
+            except CatalogError as error:
+                self.lose(component, error)
+
+    def leave(self) -> None:
+        """Take what plugins entered that have failed since out of the tables again."""
+        for component in self._entered:
+            if self.record_of[id(component)].status != "loaded":
+                component.declaration.leave()
 
     def refuse_shared_structs(self) -> None:
         """Leave out the parts whose config struct another distribution has, too."""
         users: dict[type, set[str]] = defaultdict(set)
-        for c, struct in self._holders():
+        for c, struct in self.holders():
             users[struct].add(c.distribution)
-        for c, struct in self._holders():
+        for c, struct in self.holders():
             if len(users[struct]) > 1:
                 self.lose(c, DuplicateNameError(
                     f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} have one config struct,"
@@ -97,25 +96,20 @@ class _Parts:
     def refuse_unknown_keys(self) -> None:
         """Leave out the parts that name a config key which nobody has; one of a package that is absent may be there."""
         known = {*public_index.keys_of("rlcatalog")}
-        for struct, owner in self.structs().items():
+        for c, struct in self.holders():
             fields: tuple[str, ...] = struct.__struct_fields__  # type: ignore[attr-defined]
-            known.update(key if may_claim("config", key, owner) else f"{owner}/{key}" for key in fields)
-        loaded = {record.distribution for record, _ in self._loaded}
+            known |= {key if may_claim("config", key, c.distribution) else f"{c.distribution}/{key}" for key in fields}
+        loaded = {record.distribution for record in self._records if record.declarations}
         for c in self.left():
             for key in c.declaration.named_keys:
                 if key not in known and public_index.provider_of("config", key) in {None, *loaded}:
                     self.lose(c, unknown_key(c, key, known))
                     break
 
-    def structs(self) -> dict[type, str]:
-        """Return config struct → distribution, of the parts that are left."""
-        return {struct: c.distribution for c, struct in self._holders()}
-
-    def _holders(self) -> list[tuple[Component, type]]:
+    def holders(self) -> list[tuple[Component, type]]:
         """Return the parts that are left and have a config struct, with it."""
-        classes = {id(record): found.config_classes for record, found in self._loaded}
         return [
-            (c, classes[id(self.record_of[id(c)])][c.declaration.config])
+            (c, self.record_of[id(c)].config_classes[c.declaration.config])
             for c in self.left()
             if c.declaration.config is not None and c.declaration.extends is None
         ]
@@ -149,8 +143,8 @@ class _Parts:
     def fail_empty(self) -> None:
         """Fail plugins of which nothing is left."""
         left = {id(self.record_of[id(c)]) for c in self.left()}
-        for record, found in self._loaded:
-            if found.declarations and record.status == "loaded" and id(record) not in left:
+        for record in self._records:
+            if record.declarations and record.status == "loaded" and id(record) not in left:
                 text = record.error
                 record.fail(record.problems[0])
                 record.error = text

@@ -1,0 +1,80 @@
+"""A closer look at what a codec writes: nothing beyond its slice, nothing outside of its bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.errors import ModelContractError
+from rlcatalog.observations.batches import stack
+
+if TYPE_CHECKING:
+    from rlcatalog.observations.preprocessor import Preprocessor
+
+Array = np.ndarray[Any, Any]
+
+#: The module of the base class, whose writers need not be watched.
+_HOME = "rlcatalog.observations.preprocessor"
+#: What stands beside a slice while a writer is watched.
+_CANARY = np.float32(-77777.25)
+
+
+def check_slice(codec: Preprocessor, obs: Any) -> None:
+    """Raise where a codec, or one of its children before, writes beyond its slice; see `Preprocessor.is_watched`.
+
+    Args:
+        codec: The codec.
+        obs: An observation of its space.
+
+    Raises:
+        ModelContractError: It does.
+    """
+    if not any(part.is_watched for part in codec.codecs()):
+        return
+    if codec.info.is_composite and len(codec.children) == len(codec.info.children):
+        for child, part in zip(codec.children, codec.info.split(obs), strict=True):
+            check_slice(child, part)
+    home = {getattr(type(codec), name).__module__ for name in ("writer", "batch_writer")}
+    if not codec.is_watched or home == {_HOME}:
+        return
+    first = codec.size + 8  # where its slice begins in a longer array: there is as much room before it and behind it
+    for name, write in (("writer", codec.writer(first)), ("batch_writer", codec.batch_writer(first))):
+        is_batch = name == "batch_writer"
+        out = np.full((*([1] * is_batch), codec.size + 2 * first), _CANARY, np.float32)
+        out[..., first : first + codec.size] = 0.0
+        try:
+            write(stack(codec.info, [obs]) if is_batch else obs, out)
+        except (Exception, SystemExit):  # encoding it says what is wrong
+            return
+        out[..., first : first + codec.size] = _CANARY
+        if (out != _CANARY).any():
+            at = int(np.argwhere(out != _CANARY)[0, -1]) - first
+            raise ModelContractError(
+                f"{codec.who}: its {name}(start) writes to place start{at:+d}; its slice is the {codec.size}"
+                " places from start on."
+            )
+
+
+def check_bounds(codec: Preprocessor, encoded: Array) -> None:
+    """Raise where encoded values lie outside of the bounds that a codec says; see `Preprocessor.is_watched`.
+
+    Args:
+        codec: The codec.
+        encoded: The values, `[size]` or `[B, size]`.
+
+    Raises:
+        ModelContractError: One does.
+    """
+    if not any(part.is_watched for part in codec.codecs()):
+        return
+    low, high = codec.bounds()
+    wrong = (encoded < low) | (encoded > high)
+    if wrong.any():
+        at = int(np.argwhere(wrong)[0, -1])
+        path = next((leaf.path for leaf in codec.leaves() if leaf.start <= at < leaf.stop), codec.info.path)
+        who = next((part.who for part in codec.codecs() if part.info.path == path), codec.who)
+        raise ModelContractError(
+            f"{who}: {path} is encoded as {encoded[wrong][0]} in place {at}, outside of [{low[at]}, {high[at]}],"
+            " which its bounds() says."
+        )
