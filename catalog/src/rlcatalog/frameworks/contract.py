@@ -65,6 +65,7 @@ class PolicyParts(Protocol):
         stored_dist: Class that rebuilds a distribution from its stored parameters.
         action_codec: The codec of the action space.
         conformity: What checks that model and distribution keep their contracts.
+        backend: What the framework does for it.
         memory: How the model's memory begins: `initial` are its parts, `start(n)` returns them for n sequences.
         views: What the model sees beside the observation: `training` are the names.
         preprocessor: The preprocessor of the observation space.
@@ -77,6 +78,7 @@ class PolicyParts(Protocol):
     stored_dist: Any
     action_codec: Any
     conformity: Any
+    backend: Any
     memory: Any
     views: Any
     preprocessor: Any

@@ -52,7 +52,7 @@ class TFBackend:
         self._last: tuple[Any, list[Any]] = (None, [])
         if unbuilt(model):  # what is traced or trained must have its variables
             input_dict, memory = self.given(self._example())
-            self._forward(input_dict, memory, None, True)  # a distribution need not have a deterministic sample
+            self.step(input_dict, memory, None, True)  # a distribution need not have a deterministic sample
             self._follow(dtype_of(model))
 
     def _follow(self, dtype: Any) -> None:
@@ -160,37 +160,81 @@ class TFBackend:
         return flat
 
     def _acting(self, explore: bool) -> Callable[[dict[str, Any], list[Any], Any], Any]:
-        return lambda input_dict, memory, mask: self._forward(input_dict, memory, mask, explore)
+        def run(inputs: dict[str, Any], memory: list[Any], mask: Any) -> tuple[Any, ...]:
+            sample, logp, value, dist_inputs, new_memory = self.step(inputs, memory, mask, explore)
+            if value is None:  # a trace returns tensors alone
+                value = tf.zeros([tf.shape(logp)[0]])
+            return flatten_rows(sample), logp, value, dist_inputs, *new_memory
 
-    def _forward(self, input_dict: dict[str, Any], memory: list[Any], mask: Any, explore: bool) -> tuple[Any, ...]:
-        rows = input_dict["obs"].shape[0]
-        inputs, returned = self.one_step(input_dict, memory)
-        self.conformity.check_outputs(inputs, rows)
-        inputs = widened(inputs)
-        if mask is not None:
-            inputs = self.dist_class.masked(inputs, mask)
-        dist = self.dist_class(inputs, self.model)
-        sample = dist.sample() if explore else dist.deterministic_sample()
-        self.conformity.check_tensors(sample, "sample" if explore else "deterministic_sample")
-        raw, logp = self._score(dist, sample, rows)
-        if explore and not tf.executing_eagerly() and _depends(raw, inputs):
-            self.conformity.has_gradient("sample")
-        value = values_of(self.model, rows) if self.has_value else tf.zeros([tf.shape(inputs)[0]])
-        return raw, logp, value, params_given(dist, sample), *(returned if memory else ())
+        return run
 
     def _estimates(self, input_dict: dict[str, Any], memory: list[Any], mask: Any) -> Any:
-        self.one_step({**input_dict, "values_only": True}, memory)
+        self._run_model({**input_dict, "values_only": True}, memory)
         return values_of(self.model, input_dict["obs"].shape[0])
 
-    def one_step(self, input_dict: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
+    def step(
+        self, inputs: dict[str, Any], memory: list[Any], mask: Any, explore: Any
+    ) -> tuple[Any, Any, Any, Any, list[Any]]:
+        """Do one acting step on tensors; whatever acts in TensorFlow comes here.
+
+        Args:
+            inputs: The model's input, `"obs"` and views; tensors.
+            memory: The model's memory, tensors `[B, ...]`.
+            mask: Action mask `[B, m]`, or None.
+            explore: See `draw`.
+
+        Returns:
+            Raw actions, their logp and the distribution's inputs as `draw` returns them, with the value `[B]`, or None,
+            before the last; then the memory that the model returned.
+        """
+        rows = inputs["obs"].shape[0]
+        outputs, new_memory = self._run_model(inputs, memory)
+        sample, logp, dist_inputs = self.draw(outputs, mask, explore, rows)
+        return sample, logp, values_of(self.model, rows) if self.has_value else None, dist_inputs, new_memory
+
+    def draw(self, outputs: Any, mask: Any, explore: Any, rows: int | None) -> tuple[Any, Any, Any]:
+        """Draw raw actions from a model's outputs.
+
+        Args:
+            outputs: What the last pass of the model returned `[B, n]`.
+            mask: Action mask `[B, m]`, or None.
+            explore: Sample; else take the most likely action. A tensor lets a trace decide at each run.
+            rows: B, where it is known.
+
+        Returns:
+            Raw actions as `logp` takes them, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` under
+            which they are scored.
+
+        Raises:
+            ModelContractError: Model or distribution returned something of another shape or framework.
+        """
+        self.conformity.check_outputs(outputs, rows)
+        outputs = widened(outputs)
+        if mask is not None:
+            outputs = self.dist_class.masked(outputs, mask)
+        dist = self.dist_class(outputs, self.model)
+        if tf.is_tensor(explore):
+            drawn, likely = flat_sample(dist.sample()), flat_sample(dist.deterministic_sample())
+            flat = sample = tf.where(explore, drawn, tf.cast(likely, drawn.dtype))
+            dist = self.dist_class(outputs, self.model)  # a fresh one, that remembers neither
+        else:
+            sample = dist.sample() if explore else dist.deterministic_sample()
+            self.conformity.check_tensors(sample, "sample" if explore else "deterministic_sample")
+            flat = flat_sample(sample)
+            if explore and not tf.executing_eagerly() and _depends(flat, outputs):
+                self.conformity.has_gradient("sample")
+        self.conformity.check_sample(flat if flat.shape.rank == 0 else flatten_rows(flat), rows)
+        logp = dist.logp(flat)
+        self.conformity.check_rows(logp, rows, "logp")
+        return flat, logp, params_given(dist, sample)
+
+    def _run_model(self, inputs: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
         """Run the model on one step of each episode."""
-        seq_lens = tf.ones([tf.shape(input_dict["obs"])[0]], tf.int32) if memory else None
-        inputs, returned = self.model(
-            {**input_dict, "is_training": False, "single_steps": True}, list(memory), seq_lens
-        )
+        lengths = tf.ones([tf.shape(inputs["obs"])[0]], tf.int32) if memory else None
+        outputs, returned = self.model({**inputs, "is_training": False, "single_steps": True}, list(memory), lengths)
         if len(returned) == len(memory):  # what comes back at the next step must be what was traced
             returned = [tf.cast(new, old.dtype) for new, old in zip(returned, memory, strict=True)]
-        return inputs, returned
+        return outputs, returned if memory else []
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
@@ -293,17 +337,6 @@ class TFBackend:
             dtype: What floating-point numbers are cast to; others stay as they are.
         """
         return floats_as(tf.convert_to_tensor(value), dtype)
-
-    def _score(self, dist: Any, sample: Any, rows: int | None) -> tuple[Any, Any]:
-        """Return a sample in its flat form `[B, width]` and its logp."""
-        sample = flat_sample(sample)
-        if not len(sample.shape):
-            self.conformity.check_sample(sample, rows)
-        raw = flatten_rows(sample)
-        self.conformity.check_sample(raw, rows)
-        logp = dist.logp(sample)
-        self.conformity.check_rows(logp, rows, "logp")
-        return raw, logp
 
     def given(self, value: Any) -> Any:
         """Return a structure of arrays as tensors that the model is given."""

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlcatalog.actions import params_given
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
-from rlcatalog_torch import dtype_of, flat_sample, flatten_rows, values_of, widened
+from rlcatalog_torch import dtype_of, flatten_rows, values_of, widened
 
 Array = np.ndarray[Any, Any]
 
@@ -49,14 +48,10 @@ class TorchKit:
     @staticmethod
     def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
         """Draw raw actions from outputs, and return what is stored of their distribution."""
-        dist_class: Any = policy.dist_class
-        inputs = torch.from_numpy(outputs)
+        allowed = None if mask is None else torch.from_numpy(mask).bool()
         with torch.no_grad():
-            if mask is not None:
-                inputs = dist_class.masked(inputs, torch.from_numpy(mask).bool())
-            dist = dist_class(inputs, policy.model)
-            sample = dist.sample() if explore else dist.deterministic_sample()
-            return flatten_rows(flat_sample(sample)).numpy(), params_given(dist, sample).numpy()
+            sample, _, dist_inputs = policy.backend.draw(torch.from_numpy(outputs), allowed, explore)
+        return flatten_rows(sample).numpy(), dist_inputs.numpy()
 
     @staticmethod
     def gradients(

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import rlcatalog_tf
-from rlcatalog.actions import params_given
 from rlcatalog.errors import CatalogError, NotServedError, reason
 from rlcatalog_export import Exported, Interface, Port, Whole
 from rlcatalog_export.lines import line_of
-from rlcatalog_tf import OPS, Noise, drawing_from, flat_sample, flatten_rows, tf, values_of, widened
+from rlcatalog_tf import OPS, Noise, drawing_from, flatten_rows, tf, widened
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
@@ -59,25 +58,17 @@ class LoweredPolicy(tf.Module):  # type: ignore[misc]
         self.held = list(self.program.graph.variables)
 
     def _run(self, given: Mapping[str, Any], noise: Noise) -> dict[str, Any]:
-        policy, backend, model = self.policy, self._backend, self.policy.model
+        backend = self._backend
         with drawing_from(noise):
             seen = self._whole.before(given)
-            input_dict = backend.given({"obs": seen.obs, **seen.views})
-            inputs, returned = backend.one_step(input_dict, backend.given(list(seen.memory)))
-            params = widened(inputs)
-            if seen.mask is not None:
-                params = policy.dist_class.masked(params, seen.mask)
-            dist = policy.dist_class(params, model)
-            drawn = flat_sample(dist.sample())
-            likely = flat_sample(dist.deterministic_sample())
-            raw = tf.where(given["deterministic"], tf.cast(likely, drawn.dtype), drawn)
-            dist = policy.dist_class(params, model)  # a fresh one, that remembers neither
-            stored = flatten_rows(raw)
-            memory = [widened(part) for part in returned] if seen.memory else ()
-            found = self._whole.after(seen, stored, memory)
-            found |= {"raw_action": stored, "logp": dist.logp(raw), "dist_inputs": params_given(dist, raw)}
-            if policy.has_value:
-                found["value"] = values_of(model, noise.rows)
+            inputs, memory = backend.given({"obs": seen.obs, **seen.views}), backend.given(list(seen.memory))
+            explore = ~given["deterministic"]
+            sample, logp, value, dist_inputs, returned = backend.step(inputs, memory, seen.mask, explore)
+            raw = flatten_rows(sample)
+            found = self._whole.after(seen, raw, [widened(part) for part in returned])
+            found |= {"raw_action": raw, "logp": logp, "dist_inputs": dist_inputs}
+            if value is not None:
+                found["value"] = value
         return {name: tf.identity(tensor) for name, tensor in found.items()}
 
     def _tried(self) -> Interface:

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlcatalog.actions import params_given
 from rlcatalog.errors import CatalogError, NotServedError
 from rlcatalog_export import Exported, Interface, Port, Whole
 from rlcatalog_export.torch.drawing import Drawing
 from rlcatalog_export.torch.stopping import Suspects, stopped
-from rlcatalog_torch import OPS, dtype_of, flat_sample, flatten_rows, floats_as, values_of, widened
+from rlcatalog_torch import OPS, flatten_rows, widened
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
@@ -47,6 +46,7 @@ class LoweredPolicy(nn.Module):
             self.policy = copy.deepcopy(policy).to("cpu")
         model: Any = self.policy.model
         self.model: Any = model.eval()
+        self._backend: Any = self.policy.backend
         self._replaced = replaced or {}
         self._whole = Whole(self.policy, OPS)
         self._widths: list[int] | None = None
@@ -74,29 +74,16 @@ class LoweredPolicy(nn.Module):
         return tuple(_example(port, rows, generator, self.policy.masks.steps) for port in self.interface.inputs)
 
     def _run(self, given: Mapping[str, Tensor], drawing: Drawing) -> dict[str, Tensor]:
-        model, policy = self.model, self.policy
-        rows = drawing.rows
         with drawing:
             seen = self._whole.before(given)
-            dtype = dtype_of(model)
-            inputs: dict[str, Any] = {name: _tree(view, dtype) for name, view in seen.views.items()}
-            inputs |= {"obs": floats_as(seen.obs, dtype), "is_training": False, "single_steps": True}
-            states = [floats_as(part, dtype) for part in seen.memory]
-            lengths = torch.ones_like(states[0].flatten(1)[:, 0], dtype=torch.int32) if states else None
-            params, returned = model(inputs, states, lengths)
-            params = widened(params)
-            if seen.mask is not None:
-                params = policy.dist_class.masked(params, seen.mask)
-            dist = policy.dist_class(params, model)
-            drawn = flat_sample(dist.sample())
-            likely = flat_sample(dist.deterministic_sample())
-            raw = torch.where(given["deterministic"], likely.to(drawn.dtype), drawn)
-            dist = policy.dist_class(params, model)  # a fresh one, that remembers neither
-            stored = flatten_rows(raw)
-            found = self._whole.after(seen, stored, [widened(part) for part in returned] if states else ())
-            found |= {"raw_action": stored, "logp": dist.logp(raw), "dist_inputs": params_given(dist, raw)}
-            if policy.has_value:
-                found["value"] = values_of(model, rows)
+            inputs, states = self._backend.inputs_of(seen.obs, seen.views, seen.memory)
+            explore = ~given["deterministic"]
+            sample, logp, value, dist_inputs, new_states = self._backend.step(inputs, states, seen.mask, explore)
+            raw = flatten_rows(sample)
+            found = self._whole.after(seen, raw, [widened(part) for part in new_states] if states else ())
+        found |= {"raw_action": raw, "logp": logp, "dist_inputs": dist_inputs}
+        if value is not None:
+            found["value"] = value
         # Whatever is an input as it is must be a tensor of its own.
         return {name: tensor.clone() if any(tensor is x for x in given.values()) else tensor
                 for name, tensor in found.items()}  # fmt: skip
@@ -155,12 +142,6 @@ def exported(lowered: LoweredPolicy) -> Exported:
         return Drawing(len(noise), torch.from_numpy(noise), replaced=lowered._replaced)
 
     return Exported(lowered.interface, policy, drawing)
-
-
-def _tree(value: Any, dtype: torch.dtype) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _tree(part, dtype) for name, part in value.items()}
-    return tuple(_tree(part, dtype) for part in value) if isinstance(value, tuple) else floats_as(value, dtype)
 
 
 def _example(port: Port, rows: int, generator: np.random.Generator, mask_steps: tuple[str, ...]) -> Tensor:
