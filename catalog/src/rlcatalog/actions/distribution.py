@@ -271,7 +271,8 @@ def unbound(dist_class: Any) -> tuple[Any, Mapping[str, Any]]:
 
 def params_given(dist: Any, actions: Any) -> Any:
     """Return the parameters under which a distribution scores actions; see `ActionDistribution.params_given`."""
-    return dist.params_given(actions) if hasattr(dist, "params_given") else dist.inputs
+    given = getattr(type(dist), "params_given", ActionDistribution.params_given)
+    return dist.inputs if given is ActionDistribution.params_given else dist.params_given(actions)
 
 
 def same_kind(dist: ActionDistribution, other: Any) -> None:

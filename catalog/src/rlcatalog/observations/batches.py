@@ -22,9 +22,12 @@ def first_size(info: SpaceInfo, batch: Any) -> int:
     Raises:
         ValueError: There is no leaf to count.
     """
-    if info.shape is not None:  # a leaf itself
-        return len(batch)
-    for column in _columns(info, batch):
+    node, column = info, batch
+    while node.children and node.kind in ("tuple", "dict"):
+        node, column = node.children[0], column[node.keys[0] if node.keys else 0]
+    if node.kind not in ("tuple", "dict"):
+        return len(column)
+    for column in _columns(info, batch):  # the first leaf is an empty Tuple or Dict
         return len(column)
     raise ValueError("its leaves hold no observations")
 

@@ -182,7 +182,8 @@ class Policy:
         try:
             if self.masks.key is not None:
                 own = self.masks.of(obs) if mask is None else None
-                obs = self.encoder.seen(obs)
+                if self.encoder.mask_apart:
+                    obs = self.masks.without(obs)
             encoded = self.preprocessor.encode_batch(obs)
         except (ActionMaskError, ObservationError) as error:
             raise hinted(error, self.preprocessor, self.encoder.seen(obs)) from error.__cause__

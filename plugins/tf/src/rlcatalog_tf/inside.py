@@ -33,10 +33,11 @@ class TFInside(Inside):
         """Return observations with each NumPy array a tensor."""
         return map_tensors(obs, lambda leaf: self.ops.tensor(leaf) if isinstance(leaf, np.ndarray) else leaf)
 
-    def remember(self, output: Any) -> None:
-        """Keep a call's output for `last_output()`, and the graph it belongs to."""
-        self.last_output = output
+    def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
+        """Call `forward`, and note the graph that its output belongs to."""
+        result = model.forward(inputs, state, seq_lens)
         self.trace = None if tf.executing_eagerly() else weakref.ref(tf.compat.v1.get_default_graph())
+        return result
 
     def check_trace(self, model: Any, what: str) -> None:
         """Raise when the last forward pass ran in a `tf.function` that we are not in."""

@@ -29,19 +29,13 @@ def dtype_of(model: nn.Module) -> torch.dtype:
     It is looked for at each call, which ends at the first parameter of most models and takes one microsecond:
     parameters are converted, assigned and replaced without a word.
     """
-    return _first(model) or torch.float32
-
-
-def _first(module: Any) -> torch.dtype | None:
-    for parameter in module._parameters.values():
-        if parameter is not None and parameter.dtype in _SERVED:
-            return parameter.dtype  # type: ignore[no-any-return]
-    for child in module._modules.values():
-        if child is not None:
-            found = _first(child)
-            if found is not None:
-                return found
-    return None
+    module: Any = model
+    while module is not None:  # in most models, the first of the first modules has weights
+        for parameter in module._parameters.values():
+            if parameter is not None and parameter.dtype in _SERVED:
+                return parameter.dtype  # type: ignore[no-any-return]
+        module = next(iter(module._modules.values()), None)
+    return next((parameter.dtype for parameter in model.parameters() if parameter.dtype in _SERVED), torch.float32)
 
 
 def floats_as(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -13,12 +13,11 @@ from rlcatalog.models import Inside, check_weights
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.sequences import Padding
 
-#: Whether `torch.jit.trace` is at work, asked as nn.Module asks it.
-_tracing = torch._C._get_tracing_state
-
 
 class TorchInside(Inside):
     """The kernel's state of a PyTorch model."""
+
+    in_trace = staticmethod(torch._C._get_tracing_state)  # of `torch.jit.trace`, asked as nn.Module asks it
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         """Call `forward`: with nn.Module's hooks where there are any, compiled after `model.compile()`."""
@@ -28,14 +27,6 @@ class TorchInside(Inside):
         if model._compiled_call_impl is not None:
             return nn.Module.__call__(model, inputs, state, seq_lens)
         return model.forward(inputs, state, seq_lens)
-
-    def no_state(self) -> Any:
-        """Return the state of a model without one: a list; for `torch.jit.trace`, which takes no empty one, a tuple."""
-        return () if _tracing() else []
-
-    def is_no_state(self, state: Any) -> bool:
-        """Whether something that is no list stands for no state, as `no_state` may have returned it."""
-        return state == () and bool(_tracing())
 
     def hold(self, model: Any, models: Mapping[str, Any]) -> None:
         """Note the models that a model is built around, and hold those that are kept where nn.Module does not look."""

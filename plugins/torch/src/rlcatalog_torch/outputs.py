@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlcatalog.models import check_values
 from rlcatalog.spaces import parts_of
-from rlcatalog_torch.dtypes import widened
+from rlcatalog_torch.dtypes import HALF
 from rlcatalog_torch.ops import flatten_rows
 
 
@@ -33,9 +33,9 @@ def values_of(model: Any, rows: int | None = None) -> Tensor:
     Raises:
         ModelContractError: They have another shape.
     """
-    value = model.value_function()
+    value: Tensor = model.value_function()
     if type(value) is not Tensor or value.shape != (rows,):
         check_values(model, value, rows)
         if value.ndim == 2:
             value = value[:, 0]
-    return widened(value)
+    return value.float() if value.dtype in HALF else value
