@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,8 +51,8 @@ class TFBackend:
         #: The memory acting returned last, as arrays and as tensors.
         self._last: tuple[Any, list[Any]] = (None, [])
         if unbuilt(model):  # what is traced or trained must have its variables
-            input_dict, memory = self.given(self._example())
-            self.step(input_dict, memory, None, True)  # a distribution need not have a deterministic sample
+            inputs, memory = self._example()
+            self.step(inputs, memory, None, True)  # a distribution need not have a deterministic sample
             self._follow(dtype_of(model))
 
     def _follow(self, dtype: Any) -> None:
@@ -61,12 +61,13 @@ class TFBackend:
         encoded = np.dtype(self.policy.encoded_space.dtype)
         self.dtype = np.dtype(dtype.as_numpy_dtype) if encoded.kind == "f" else encoded
 
-    def _example(self) -> tuple[dict[str, Any], list[Array]]:
-        """Return an input and a memory of one row, as acting gets them."""
+    def _example(self) -> tuple[dict[str, Any], list[Any]]:
+        """Return an input and a memory of one row, as the model gets them."""
         policy = self.policy
         obs = np.zeros((1, *policy.preprocessor.shape), self.dtype)
         seen = policy.views.see(policy.views.start(1), obs)
-        return {"obs": obs, **{name: seen[name] for name in policy.views.acting}}, list(policy.memory.start(1))
+        views = {name: seen[name] for name in policy.views.acting}
+        return self.inputs_of(obs, views, policy.memory.start(1))
 
     def act(
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
@@ -118,10 +119,10 @@ class TFBackend:
         if obs.dtype != self.dtype:
             obs = obs.astype(self.dtype)
         arrays, tensors = self._last
-        found = tensors if memory is arrays else self.given(list(memory))
+        states = tensors if memory is arrays else self._tensors(list(memory))
         if not views:  # they are of the right dtype; `tf.nest` and `tf.cast` take as long as a small layer
-            return [tf.constant(obs), *found]
-        return [*tf.nest.flatten(self.given({"obs": obs, **views})), *found]
+            return [tf.constant(obs), *states]
+        return [*tf.nest.flatten(self._tensors({"obs": obs, **views})), *states]
 
     def _kept(self, returned: list[Any]) -> tuple[Array, ...]:
         arrays = tuple(widened(part).numpy() for part in returned)
@@ -137,7 +138,7 @@ class TFBackend:
         """Trace what `_runner` returned."""
         if not self._traces:
             return run
-        signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self.given(self._example()))]
+        signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self._example())]
         if masked:
             signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
         traced = tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
@@ -149,7 +150,7 @@ class TFBackend:
 
     def _runner(self, run: Callable[[dict[str, Any], list[Any], Any], Any], masked: bool = False) -> Callable[..., Any]:
         """Return a function of inputs, memory and mask as one of these, flattened; the mask only if masked."""
-        example = self.given(self._example())
+        example = self._example()
 
         def flat(*arguments: Any) -> Any:
             mask = arguments[-1] if masked else None
@@ -178,7 +179,7 @@ class TFBackend:
         """Do one acting step on tensors; whatever acts in TensorFlow comes here.
 
         Args:
-            inputs: The model's input, `"obs"` and views; tensors.
+            inputs: What the model is given, as `inputs_of` returns it.
             memory: The model's memory, tensors `[B, ...]`.
             mask: Action mask `[B, m]`, or None.
             explore: See `draw`.
@@ -191,6 +192,16 @@ class TFBackend:
         outputs, new_memory = self._run_model(inputs, memory)
         sample, logp, dist_inputs = self.draw(outputs, mask, explore, rows)
         return sample, logp, values_of(self.model, rows) if self.has_value else None, dist_inputs, new_memory
+
+    def inputs_of(self, obs: Any, views: Mapping[str, Any], memory: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
+        """Return what the model is given at one step, its input and its memory, as tensors.
+
+        Args:
+            obs: Encoded observations `[B, ...]`, an array or a tensor.
+            views: The views of past steps by name.
+            memory: The model's memory `[B, ...]`.
+        """
+        return self._tensors({"obs": obs, **views}), self._tensors(list(memory))
 
     def draw(self, outputs: Any, mask: Any, explore: Any, rows: int | None) -> tuple[Any, Any, Any]:
         """Draw raw actions from a model's outputs.
@@ -239,7 +250,7 @@ class TFBackend:
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
         with tf.device(self.device), drawing_from(self.generator):
-            input_dict = self.given({"obs": batch["obs"], **views_of(self.policy, batch)})
+            input_dict = self._tensors({"obs": batch["obs"], **views_of(self.policy, batch)})
             rows = input_dict["obs"].shape[0]
             if self.policy.memory:
                 inputs, value = self._over_sequences(input_dict, batch)
@@ -294,7 +305,7 @@ class TFBackend:
             state = memory_of(self.policy, batch, int(lengths.shape[0]))
         padding, repeats = Padding(lengths), self.policy.views.training
         padded = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
-        memory = self.given(list(getattr(state, "memory", state)))
+        memory = self._tensors(list(getattr(state, "memory", state)))
         outputs, _ = self.model({**padded, "is_training": True, "outputs_only": True}, memory, lengths)
         places = padded["obs"].shape[0]
         self.conformity.check_outputs(outputs, places)
@@ -338,7 +349,7 @@ class TFBackend:
         """
         return floats_as(tf.convert_to_tensor(value), dtype)
 
-    def given(self, value: Any) -> Any:
+    def _tensors(self, value: Any) -> Any:
         """Return a structure of arrays as tensors that the model is given."""
         return tf.nest.map_structure(lambda part: self.tensor(part, self.floats), value)
 

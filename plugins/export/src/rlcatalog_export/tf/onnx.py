@@ -14,7 +14,7 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError, reason
 from rlcatalog_export import Exported
 from rlcatalog_export.onnx import INTERFACE, write_sealed
-from rlcatalog_export.tf.lowering import LoweredPolicy, constant_program, exported
+from rlcatalog_export.tf.lowering import LoweredPolicy, constant_program
 from rlcatalog_export.tf.onnx_operations import CONVERTED
 
 #: The set of operations that files are written in.
@@ -53,7 +53,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
     model.producer_name, model.producer_version = "rlcatalog", interface.rlcatalog
     onnx.helper.set_model_props(model, {INTERFACE: interface.to_json()})
     write_sealed(model.SerializeToString(), path)
-    return exported(lowered)
+    return lowered.written()
 
 
 @contextlib.contextmanager

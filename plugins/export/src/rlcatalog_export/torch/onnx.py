@@ -19,7 +19,7 @@ from rlcatalog import Policy
 from rlcatalog_export import Exported
 from rlcatalog_export.onnx import INTERFACE, write_sealed
 from rlcatalog_export.stirling import SHIFT, TERMS
-from rlcatalog_export.torch.lowering import LoweredPolicy, exported, exported_program
+from rlcatalog_export.torch.lowering import LoweredPolicy, exported_program
 from rlcatalog_export.torch.stopping import stopped
 
 
@@ -35,7 +35,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
     """
     lowered = LoweredPolicy(policy, REPLACED)
     write_sealed(graph_of(lowered).SerializeToString(), path)
-    return exported(lowered)
+    return lowered.written()
 
 
 def graph_of(lowered: LoweredPolicy) -> onnx.ModelProto:
