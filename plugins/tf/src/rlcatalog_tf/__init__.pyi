@@ -1,6 +1,6 @@
 import typing
 
-from .dtypes import HALF as HALF, widened as widened
+from .dtypes import HALF as HALF, to_float32_at_least as to_float32_at_least
 from .learner import TFLearner as TFLearner
 from .load_order import before_tensorflow as before_tensorflow
 from .model import (

@@ -12,7 +12,7 @@ import tensorflow as tf
 from rlcatalog.actions import entropy_of, params_given
 from rlcatalog.frameworks import Evaluation, PolicyParts, lengths_of, memory_of, views_of
 from rlcatalog.models import check_values, set_weights_of, weights_of
-from rlcatalog_tf.dtypes import dtype_of, floats_as, widened
+from rlcatalog_tf.dtypes import dtype_of, floats_as, to_float32_at_least
 from rlcatalog_tf.ops import flatten_rows
 from rlcatalog_tf.outputs import flat_sample, values_of
 from rlcatalog_tf.random import drawing_from, new_generator
@@ -125,7 +125,7 @@ class TFBackend:
         return [*tf.nest.flatten(self._tensors({"obs": obs, **views})), *states]
 
     def _kept(self, returned: list[Any]) -> tuple[Array, ...]:
-        arrays = tuple(widened(part).numpy() for part in returned)
+        arrays = tuple(to_float32_at_least(part).numpy() for part in returned)
         self._last = (arrays, returned)
         return arrays
 
@@ -220,7 +220,7 @@ class TFBackend:
             ModelContractError: Model or distribution returned something of another shape or framework.
         """
         self.conformity.check_outputs(outputs, rows)
-        outputs = widened(outputs)
+        outputs = to_float32_at_least(outputs)
         if mask is not None:
             outputs = self.dist_class.masked(outputs, mask)
         dist = self.dist_class(outputs, self.model)
@@ -257,7 +257,7 @@ class TFBackend:
             else:
                 outputs, _ = self.model({**input_dict, "is_training": True}, [], None)
                 self.conformity.check_outputs(outputs, rows)
-                inputs = widened(outputs)
+                inputs = to_float32_at_least(outputs)
                 value = values_of(self.model, rows) if self.has_value else None
             if batch.get("mask") is not None:
                 inputs = self.dist_class.masked(inputs, tf.cast(self.tensor(batch["mask"]), tf.bool))
@@ -310,7 +310,7 @@ class TFBackend:
         places = padded["obs"].shape[0]
         self.conformity.check_outputs(outputs, places)
         value = padding.take(values_of(self.model, places)) if self.has_value else None
-        return widened(padding.take(outputs)), value
+        return to_float32_at_least(padding.take(outputs)), value
 
     def to(self, device: str) -> None:
         """Rebuild the model on a device; variables stay where they were made."""

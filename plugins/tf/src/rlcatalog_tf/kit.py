@@ -9,7 +9,7 @@ import numpy as np
 
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
-from rlcatalog_tf import flatten_rows, keras, tf, values_of, widened
+from rlcatalog_tf import flatten_rows, keras, tf, to_float32_at_least, values_of
 
 Array = np.ndarray[Any, Any]
 
@@ -42,7 +42,7 @@ class TFKit:
         flags = {"single_steps": True} if single else {}
         outputs, state = model({**given, **flags}, [tensor(part) for part in memory], seq_lens)
         value = values_of(model).numpy() if policy.has_value else None
-        return widened(outputs).numpy(), value, [widened(part).numpy() for part in state]
+        return to_float32_at_least(outputs).numpy(), value, [to_float32_at_least(part).numpy() for part in state]
 
     @staticmethod
     def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.frameworks import TensorOps
-from rlcatalog_tf.dtypes import HALF, widened
+from rlcatalog_tf.dtypes import HALF, to_float32_at_least
 
 
 def reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
@@ -43,7 +43,7 @@ def _integers(x: Any) -> Any:
 
 def _side_by_side(pieces: list[Any]) -> Any:
     if len({piece.dtype for piece in pieces}) > 1:  # half precision would not hold whole numbers
-        pieces = _alike([widened(piece) for piece in pieces])
+        pieces = _alike([to_float32_at_least(piece) for piece in pieces])
     return tf.concat(pieces, axis=1)
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rlcatalog.models import check_values
 from rlcatalog.spaces import parts_of
-from rlcatalog_tf.dtypes import widened
+from rlcatalog_tf.dtypes import to_float32_at_least
 from rlcatalog_tf.ops import flatten_rows
 
 
@@ -43,4 +43,4 @@ def values_of(model: Any, rows: int | None = None) -> Any:
         check_values(model, value, rows if value.shape.rank and value.shape[0] is not None else None)
         if value.shape.rank == 2:
             value = value[:, 0]
-    return widened(value)
+    return to_float32_at_least(value)

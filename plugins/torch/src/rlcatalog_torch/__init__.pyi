@@ -6,7 +6,7 @@ from .dtypes import (
     LOWEST as LOWEST,
     dtype_of as dtype_of,
     floats_as as floats_as,
-    widened as widened,
+    to_float32_at_least as to_float32_at_least,
 )
 from .learner import TorchLearner as TorchLearner
 from .load_order import before_torch_optimizers as before_torch_optimizers

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlcatalog.actions import entropy_of, params_given
 from rlcatalog.frameworks import Evaluation, PolicyParts, lengths_of, memory_of, views_of
-from rlcatalog_torch.dtypes import HALF, dtype_of, floats_as, widened
+from rlcatalog_torch.dtypes import HALF, dtype_of, floats_as, to_float32_at_least
 from rlcatalog_torch.ops import flatten_rows
 from rlcatalog_torch.outputs import flat_sample, values_of
 from rlcatalog_torch.sequences import Padding
@@ -133,7 +133,7 @@ class TorchBackend:
             if states:
                 # What inference mode did not make is an input or a weight: the state must not change with it.
                 owned = [part if part.is_inference() else part.clone() for part in new_states]
-                new_memory = tuple(array(widened(part)) for part in owned)
+                new_memory = tuple(array(to_float32_at_least(part)) for part in owned)
                 if not self.on_cpu:
                     self._last = (new_memory, new_states)
             raw = array(sample)
@@ -212,7 +212,7 @@ class TorchBackend:
             self._check_outputs(outputs, places)
             inputs = padded.take(outputs)
             value = padded.take(values_of(self.model, places)) if self.has_value else None
-        inputs = widened(inputs)
+        inputs = to_float32_at_least(inputs)
         if batch.get("mask") is not None:
             inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())
         dist = self.dist_class(inputs, model)

@@ -43,6 +43,6 @@ def floats_as(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype) if x.dtype is not dtype and x.is_floating_point() else x
 
 
-def widened(x: Tensor) -> Tensor:
+def to_float32_at_least(x: Tensor) -> Tensor:
     """Return half precisions as float32, everything else as it is."""
     return x.float() if x.dtype in HALF else x

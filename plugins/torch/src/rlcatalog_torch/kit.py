@@ -10,7 +10,7 @@ import torch
 
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
-from rlcatalog_torch import dtype_of, flatten_rows, values_of, widened
+from rlcatalog_torch import dtype_of, flatten_rows, to_float32_at_least, values_of
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +43,7 @@ class TorchKit:
             flags = {"single_steps": True} if single else {}
             outputs, state = model({**given, **flags}, [tensor(part) for part in memory], seq_lens)
             value = values_of(model).numpy() if policy.has_value else None
-        return widened(outputs).numpy(), value, [widened(part).numpy() for part in state]
+        return to_float32_at_least(outputs).numpy(), value, [to_float32_at_least(part).numpy() for part in state]
 
     @staticmethod
     def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:

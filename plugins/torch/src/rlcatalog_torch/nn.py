@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
 from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
-from rlcatalog_torch.dtypes import widened
+from rlcatalog_torch.dtypes import to_float32_at_least
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "linear": None,
@@ -91,7 +91,7 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: in
         inputs: How many inputs the layer has, for a bias, which does not show it.
     """
     name = initializer_name(value, dict(config))
-    wide = widened(tensor)  # some know no half precision, and all would draw coarsely
+    wide = to_float32_at_least(tensor)  # some know no half precision, and all would draw coarsely
     with initializing(value):
         if isinstance(name, str):
             known = {"inputs": inputs} if name == "fan_in_uniform" else {}

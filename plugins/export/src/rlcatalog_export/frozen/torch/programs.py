@@ -17,7 +17,7 @@ from rlcatalog_export.frozen.session import Session
 from rlcatalog_export.frozen.torch.recording import TURNED, array_of, recorded
 from rlcatalog_export.torch.drawing import Drawing
 from rlcatalog_export.torch.onnx import REPLACED
-from rlcatalog_torch import HALF, dtype_of, flatten_rows, widened
+from rlcatalog_torch import HALF, dtype_of, flatten_rows, to_float32_at_least
 
 Array = np.ndarray[Any, Any]
 
@@ -166,7 +166,7 @@ class Program:
         found = {"raw_action": flatten_rows(sample), "logp": logp, "dist_inputs": dist_inputs}
         if value is not None:
             found["value"] = value
-        return found | {f"memory_{i}": widened(part) for i, part in enumerate(new_states if states else ())}
+        return found | {f"memory_{i}": to_float32_at_least(part) for i, part in enumerate(new_states if states else ())}
 
 
 @contextmanager
