@@ -31,10 +31,9 @@ from rlcatalog_policy.history import Views
 from rlcatalog_policy.non_finite import check_observations, check_rows, check_step
 from rlcatalog_policy.raw_actions import raw_actions
 from rlcatalog_policy.saving import save
-from rlcatalog_policy.showing import policy_sheet
 from rlcatalog_policy.state import Memory, State
 from rlcatalog_policy.stepper import Stepper
-from rlcatalog_policy.summary import Summary, announced, counted
+from rlcatalog_policy.summary import Summary, announced, counted, policy_sheet
 from rlcatalog_policy.training_batch import check_batch
 
 if TYPE_CHECKING:

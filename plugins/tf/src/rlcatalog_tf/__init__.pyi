@@ -17,9 +17,9 @@ from .nn import (
     features_of as features_of,
     initial_value as initial_value,
     normc_initializer as normc_initializer,
+    values_of as values_of,
 )
-from .ops import OPS as OPS, flatten_rows as flatten_rows
-from .outputs import flat_sample as flat_sample, values_of as values_of
+from .ops import OPS as OPS, flat_sample as flat_sample, flatten_rows as flatten_rows
 from .random import (
     Noise as Noise,
     draw_categorical as draw_categorical,

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.frameworks import TensorOps
+from rlcatalog.spaces import parts_of
 from rlcatalog_tf.dtypes import HALF, to_float32_at_least
 
 
@@ -30,6 +31,19 @@ def flatten_rows(x: Any) -> Any:
     for n in x.shape[1:]:
         size *= n
     return tf.reshape(x, [-1, size])
+
+
+def flat_sample(sample: Any) -> Any:
+    """Return a sample in its stored form: a structure's parts side by side, `[B, width]`; one tensor as it is."""
+    parts = parts_of(sample)
+    if parts is None:
+        return sample
+    rows = [flatten_rows(part) for part in parts]
+    dtypes = {part.dtype for part in rows}
+    # float32 holds whole numbers that half precision would not.
+    wide = tf.float64 if tf.float64 in dtypes else tf.float32
+    dtype = rows[0].dtype if len(dtypes) == 1 else wide
+    return tf.concat([tf.cast(part, dtype) for part in rows], axis=1)
 
 
 def fill_forbidden(inputs: Any, mask: Any) -> Any:

@@ -9,9 +9,17 @@ import torch
 from torch import Tensor
 
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog.frameworks import Moments, PolicyParts
+from rlcatalog.frameworks import Moments, PolicyParts, load_apart
 from rlcatalog.spaces import map_tensors
-from rlcatalog_torch.load_order import before_torch_optimizers
+
+
+def before_torch_optimizers() -> None:
+    """Warn where TensorFlow was imported before triton; to be called before PyTorch's optimisers are touched.
+
+    They import triton, and the process may end where TensorFlow was first (`rlcatalog_tf.load_order` says why). triton
+    is then loaded apart from it: see `load_apart`.
+    """
+    load_apart("triton", after="tensorflow")
 
 
 class State(NamedTuple):

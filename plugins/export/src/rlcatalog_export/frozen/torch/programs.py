@@ -53,7 +53,7 @@ class Program:
 
     Args:
         policy: The policy, on the CPU.
-        given: What the engine was given, by name: `obs`, `views`, `memory`, `mask`; arrays and structures of them.
+        given: What the backend is given, by name: `obs`, `views`, `memory`, `mask`; arrays and structures of them.
         explore: Sample; else take the most likely action.
 
     Attributes:

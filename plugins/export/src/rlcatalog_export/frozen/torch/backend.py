@@ -1,4 +1,4 @@
-"""The engine of a frozen policy of PyTorch's."""
+"""Backend of a frozen policy of PyTorch: repeats recorded steps, and compares them with the policy."""
 
 from __future__ import annotations
 
