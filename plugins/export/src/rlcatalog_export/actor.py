@@ -180,7 +180,7 @@ class Actor:
             try:
                 own = self.masks.of(obs)
             except ActionMaskError as error:
-                raise self._observations.hinted(error, obs) from error.__cause__
+                raise self._observations.with_batch_hint(error, obs) from error.__cause__
         feeds, rows = self.feeds(obs)
         if mask is not None or (own is not None and len(own) != rows):
             own = self.masks.matrix(own if mask is None else mask, rows)

@@ -24,9 +24,9 @@ from rlcatalog.errors import (
 from rlcatalog.frameworks import Evaluation, Step, frameworks, require_framework
 from rlcatalog.internals import Acting, make_filter, public_index
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
-from rlcatalog_policy.conformity import Conformity, check_dists
+from rlcatalog_policy.contract_checker import ContractChecker, check_dists
 from rlcatalog_policy.copying import copied, pickled, unpickled
-from rlcatalog_policy.encoder import Encoder, hinted
+from rlcatalog_policy.encoder import Encoder, with_batch_hint
 from rlcatalog_policy.history import Views
 from rlcatalog_policy.non_finite import check_observations, check_rows, check_step
 from rlcatalog_policy.raw_actions import raw_actions
@@ -95,12 +95,12 @@ class Policy:
         self.dist_class = resolution.actions.load(self.framework, self.config.read_only())
         check_dists(resolution, self.config.read_only())
         #: What engines compare shapes with.
-        self.conformity = Conformity(self)
-        self._checks_actions = self.conformity.checks_actions
+        self.contract = ContractChecker(self)
+        self._checks_actions = self.contract.checks_actions
         cls, options = unbound(self.dist_class)
         self.stored_dist = (cls.stored(options) if hasattr(cls, "stored") else None) or self.dist_class
         self.model = self.make_model() if model is None else model
-        with self.conformity.blaming():
+        with self.contract.blaming():
             self.memory = Memory(self.model)
         #: The views of past steps that the model asks for.
         self.views = Views(
@@ -113,7 +113,7 @@ class Policy:
         )
         self._looks_back = bool(self.views)
         self._carries = self._looks_back or bool(self.memory)
-        with self.conformity.blaming():
+        with self.contract.blaming():
             #: What the framework does for this policy, a `Backend` with methods of the framework's own.
             self.backend: Any = frameworks()[self.framework].load("backend")(self)
         #: Where model and computation are, as `to` was told.
@@ -185,7 +185,7 @@ class Policy:
                     obs = self.masks.without(obs)
             encoded = self.preprocessor.encode_batch(obs)
         except (ActionMaskError, ObservationError) as error:
-            raise hinted(error, self.preprocessor, self.encoder.seen(obs)) from error.__cause__
+            raise with_batch_hint(error, self.preprocessor, self.encoder.seen(obs)) from error.__cause__
         if self.filter is not None:
             check_observations(encoded, self.preprocessor)  # it may cut them to its bounds
             encoded = self.filter.filtered(encoded)
@@ -227,12 +227,12 @@ class Policy:
             try:
                 raw, logp, value, inputs, new_memory = acting.act(encoded, views, memory, mask, explore)
             except BaseException as error:
-                self.conformity.blame(error)
+                self.contract.blame(error)
                 raise
         steps = before.history.t if before is not None and self._looks_back else None
         check_step(logp, value, inputs, encoded, self.preprocessor, steps)
         if self._checks_actions:
-            self.conformity.check_actions(raw, mask)
+            self.contract.check_actions(raw, mask)
         after = None if before is None else self._carry_on(before, encoded, raw, new_memory)
         return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, after)
 
@@ -270,7 +270,7 @@ class Policy:
             ModelContractError: A third-party distribution drew one outside of the action space.
         """
         if self._checks_actions:
-            self.conformity.check_actions(raw, None)
+            self.contract.check_actions(raw, None)
         return self.action_codec.adapt(raw)
 
     def backend_inputs(
@@ -311,7 +311,7 @@ class Policy:
         if self._carries:
             before = self._resume(encoded, state, prev_reward)
             memory, views = before.memory, self._views_in(before)
-        with self._passing, self.conformity.blaming():
+        with self._passing, self.contract.blaming():
             value: Array = self.backend.values(encoded, views, memory)
         check_rows(value, "its value estimate", "look at its observation, and at the model's weights")
         return value
@@ -331,7 +331,7 @@ class Policy:
         try:
             encoded = self.preprocessor.transform_batch(seen)
         except ObservationError as error:
-            raise hinted(error, self.preprocessor, seen) from error.__cause__
+            raise with_batch_hint(error, self.preprocessor, seen) from error.__cause__
         check_observations(encoded, self.preprocessor)
         if self.filter is None:
             return encoded
@@ -379,7 +379,7 @@ class Policy:
         """
         if check:
             check_batch(self, batch)
-        with self._passing, self.conformity.blaming():
+        with self._passing, self.contract.blaming():
             evaluation: Evaluation = self.backend.evaluate(batch, entropy)
             return evaluation
 

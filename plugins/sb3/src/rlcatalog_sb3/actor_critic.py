@@ -161,8 +161,8 @@ class ActorCritic:
             ModelContractError: They are none of the action space.
         """
         raw = sample.detach()
-        if self.policy.conformity.checks_actions:
-            self.policy.conformity.check_actions(raw.reshape(len(raw), -1).cpu().numpy(), None)
+        if self.policy.contract.checks_actions:
+            self.policy.contract.check_actions(raw.reshape(len(raw), -1).cpu().numpy(), None)
         if raw.shape[1:] == self.action_shape:
             return raw
         if raw[:1].numel() != self._width * len(raw[:1]):

@@ -34,7 +34,7 @@ class CatalogDistribution(Distribution):
 
     def _draw(self, method: str) -> Any:
         sample = getattr(self.distribution, method)()
-        self.actor_critic.policy.conformity.check_tensors(sample, method)
+        self.actor_critic.policy.contract.check_tensors(sample, method)
         return self.actor_critic.shape_actions(flat_sample(sample))
 
     def log_prob(self, x: Any) -> Any:

@@ -42,7 +42,7 @@ class TFBackend:
         policy = self.policy
         self.model: Any = model
         self.dist_class: Any = policy.dist_class
-        self.conformity = policy.conformity
+        self.contract = policy.contract
         self.scalar, self.width = policy.action_codec.scalar, policy.action_codec.width
         self.has_value = policy.has_value
         self._follow(dtype_of(model))
@@ -91,8 +91,8 @@ class TFBackend:
         rows = len(obs)
         if any(part is not None and len(part) != rows for part in found):  # a trace does not know how many there are
             self._runner(self._acting(explore), mask is not None)(*arguments)
-            self.conformity.check_sample(found[0], rows)
-            self.conformity.check_rows(logp, rows, "logp")
+            self.contract.check_sample(found[0], rows)
+            self.contract.check_rows(logp, rows, "logp")
         return *found, self._kept(returned)
 
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
@@ -145,7 +145,7 @@ class TFBackend:
         own = {id(variable) for variable in self.model.variables()}
         for variable in traced.graph.variables:
             if variable.trainable and id(variable) not in own:
-                self.conformity.nobody_holds(variable.name, variable.shape)
+                self.contract.refuse_lost_weight(variable.name, variable.shape)
         return traced
 
     def _runner(self, run: Callable[[dict[str, Any], list[Any], Any], Any], masked: bool = False) -> Callable[..., Any]:
@@ -219,7 +219,7 @@ class TFBackend:
         Raises:
             ModelContractError: Model or distribution returned something of another shape or framework.
         """
-        self.conformity.check_outputs(outputs, rows)
+        self.contract.check_outputs(outputs, rows)
         outputs = to_float32_at_least(outputs)
         if mask is not None:
             outputs = self.dist_class.masked(outputs, mask)
@@ -230,13 +230,13 @@ class TFBackend:
             dist = self.dist_class(outputs, self.model)  # a fresh one, that remembers neither
         else:
             sample = dist.sample() if explore else dist.deterministic_sample()
-            self.conformity.check_tensors(sample, "sample" if explore else "deterministic_sample")
+            self.contract.check_tensors(sample, "sample" if explore else "deterministic_sample")
             flat = flat_sample(sample)
             if explore and not tf.executing_eagerly() and _depends(flat, outputs):
-                self.conformity.has_gradient("sample")
-        self.conformity.check_sample(flat if flat.shape.rank == 0 else flatten_rows(flat), rows)
+                self.contract.refuse_gradient("sample")
+        self.contract.check_sample(flat if flat.shape.rank == 0 else flatten_rows(flat), rows)
         logp = dist.logp(flat)
-        self.conformity.check_rows(logp, rows, "logp")
+        self.contract.check_rows(logp, rows, "logp")
         return flat, logp, params_given(dist, sample)
 
     def _run_model(self, inputs: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
@@ -256,7 +256,7 @@ class TFBackend:
                 inputs, value = self._over_sequences(input_dict, batch)
             else:
                 outputs, _ = self.model({**input_dict, "is_training": True}, [], None)
-                self.conformity.check_outputs(outputs, rows)
+                self.contract.check_outputs(outputs, rows)
                 inputs = to_float32_at_least(outputs)
                 value = values_of(self.model, rows) if self.has_value else None
             if batch.get("mask") is not None:
@@ -269,7 +269,7 @@ class TFBackend:
             kl = self._kl(batch, dist, raw)
             for found, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
                 if found is not None:
-                    self.conformity.check_rows(found, rows, method)
+                    self.contract.check_rows(found, rows, method)
             return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
@@ -308,7 +308,7 @@ class TFBackend:
         memory = self._tensors(list(getattr(state, "memory", state)))
         outputs, _ = self.model({**padded, "is_training": True, "outputs_only": True}, memory, lengths)
         places = padded["obs"].shape[0]
-        self.conformity.check_outputs(outputs, places)
+        self.contract.check_outputs(outputs, places)
         value = padding.take(values_of(self.model, places)) if self.has_value else None
         return to_float32_at_least(padding.take(outputs)), value
 

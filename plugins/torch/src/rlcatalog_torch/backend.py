@@ -34,9 +34,9 @@ class TorchBackend:
         self.policy = policy
         self.model: Any = policy.model
         self.dist_class: Any = policy.dist_class
-        self.conformity = policy.conformity
+        self.contract = policy.contract
         self.scalar = policy.action_codec.scalar
-        self.width, self.outputs = policy.action_codec.width, policy.conformity.outputs
+        self.width, self.outputs = policy.action_codec.width, policy.contract.outputs
         #: Whether what takes a backward pass to see was seen to be right.
         self._examined = False
         self.has_value = policy.has_value
@@ -94,7 +94,7 @@ class TorchBackend:
             ModelContractError: Model or distribution returned something of another shape or framework.
         """
         if rows is not None and (type(outputs) is not Tensor or outputs.shape != (rows, self.outputs)):
-            self.conformity.check_outputs(outputs, rows)
+            self.contract.check_outputs(outputs, rows)
         if outputs.dtype in HALF:
             outputs = outputs.float()
         if mask is not None:
@@ -107,13 +107,13 @@ class TorchBackend:
         else:
             flat = sample = dist.sample() if explore else dist.deterministic_sample()
             if type(sample) is not Tensor:
-                self.conformity.check_tensors(sample, "sample" if explore else "deterministic_sample")
+                self.contract.check_tensors(sample, "sample" if explore else "deterministic_sample")
                 flat = flat_sample(sample)
         if rows is not None and flat.shape != (rows, self.width) and (self.width != 1 or flat.shape != (rows,)):
-            self.conformity.check_sample(flatten_rows(flat) if flat.ndim else flat, rows)
+            self.contract.check_sample(flatten_rows(flat) if flat.ndim else flat, rows)
         logp = dist.logp(flat)
         if rows is not None and (type(logp) is not Tensor or logp.shape != (rows,)):
-            self.conformity.check_rows(logp, rows, "logp")
+            self.contract.check_rows(logp, rows, "logp")
         return flat, logp, params_given(dist, sample)
 
     def act(
@@ -223,7 +223,7 @@ class TorchBackend:
         kl = self._kl(batch, dist, raw)
         for found, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
             if found is not None and (type(found) is not Tensor or found.shape != (rows,)):
-                self.conformity.check_rows(found, rows, method)
+                self.contract.check_rows(found, rows, method)
         if not self._examined and logp.requires_grad:
             self._examine(inputs, [found for found in (logp, uncertainty, value) if found is not None])
         return Evaluation(logp, uncertainty, kind, value, dist, kl)
@@ -236,11 +236,11 @@ class TorchBackend:
         """
         for name, version in after.items():
             if version != before.get(name, 0):
-                self.conformity.was_written(name)
+                self.contract.refuse_written_input(name)
 
     def _check_outputs(self, outputs: Any, rows: int) -> None:
         if type(outputs) is not Tensor or outputs.shape != (rows, self.outputs):
-            self.conformity.check_outputs(outputs, rows)
+            self.contract.check_outputs(outputs, rows)
 
     def _examine(self, inputs: Tensor, found: list[Tensor]) -> None:
         """Raise where a sample carries a gradient, or a weight takes part that nobody trains.
@@ -253,12 +253,12 @@ class TorchBackend:
         own = {id(parameter) for parameter in self.model.parameters()}
         for leaf in _leaves(found):
             if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
-                self.conformity.nobody_holds(_place_of(leaf, self.model), leaf.shape)
+                self.contract.refuse_lost_weight(_place_of(leaf, self.model), leaf.shape)
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):  # as if nothing was drawn
             drawn = self.dist_class(inputs, self.model).sample()
         if flat_sample(drawn).requires_grad:
-            self.conformity.has_gradient("sample")
+            self.contract.refuse_gradient("sample")
         self._examined = True
 
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
