@@ -25,7 +25,7 @@ from rlcatalog.frameworks import Evaluation, Step, frameworks, require_framework
 from rlcatalog.internals import Acting, make_filter, public_index
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists
-from rlcatalog_policy.copying import copied, pickled, unpickled
+from rlcatalog_policy.copies import copy_policy, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Encoder, with_batch_hint
 from rlcatalog_policy.history import Views
 from rlcatalog_policy.non_finite import check_observations, check_rows, check_step
@@ -33,7 +33,7 @@ from rlcatalog_policy.raw_actions import raw_actions
 from rlcatalog_policy.saving import save
 from rlcatalog_policy.state import Memory, State
 from rlcatalog_policy.stepper import Stepper
-from rlcatalog_policy.summary import Summary, announced, counted, policy_sheet
+from rlcatalog_policy.summary import Summary, policy_sheet, summarize_layers, summarize_weights
 from rlcatalog_policy.training_batch import check_batch
 
 if TYPE_CHECKING:
@@ -434,10 +434,10 @@ class Policy:
 
     def summary(self) -> Summary:
         """Return the layers of the model, with their shapes and their numbers of weights."""
-        if (known := announced(self.resolution)) is not None:
+        if (known := summarize_layers(self.resolution)) is not None:
             return known
         arrays = ((name, array.shape) for name, array in weights_of(self.model).items())
-        return counted(self.resolution.model_parts, self.framework, arrays)
+        return summarize_weights(self.resolution.model_parts, self.framework, arrays)
 
     def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         """Apply the environment wrappers this policy's config asks for; see `Catalog.wrap_env`."""
@@ -464,7 +464,7 @@ class Policy:
         Where the model is copied with it, as a part of the same object, the copies belong together, too.
         """
         with self._passing:
-            return copied(self, memo)
+            return copy_policy(self, memo)
 
     def __reduce__(self) -> Any:
         """Pickle what `save` writes; the policy comes back on the CPU, and its parts are found again by name.
@@ -473,7 +473,7 @@ class Policy:
             SavedPolicyError: A class of the running program is not registered, or cannot be imported.
         """
         with self._passing:
-            return unpickled, (type(self), pickled(self))
+            return unpickle_policy, (type(self), pickle_policy(self))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write names and versions of the parts, the non-default config, weights and filter statistics; no pickle.

@@ -109,7 +109,7 @@ class Summary:
         return " around ".join(reversed(self.parts))
 
 
-def announced(resolution: Resolution) -> Summary | None:
+def summarize_layers(resolution: Resolution) -> Summary | None:
     """Return the summary of a model that is not built, or None where a part of it does not announce its weights."""
     layers = []
     for stage in resolution.layers:
@@ -119,7 +119,7 @@ def announced(resolution: Resolution) -> Summary | None:
     return Summary(resolution.model_parts, resolution.framework, tuple(layers), built=False)
 
 
-def counted(parts: tuple[str, ...], framework: str, weights: Iterable[tuple[str, Shape]]) -> Summary:
+def summarize_weights(parts: tuple[str, ...], framework: str, weights: Iterable[tuple[str, Shape]]) -> Summary:
     """Return the summary of a model that is built.
 
     Args:

@@ -13,7 +13,7 @@ from rlcatalog.errors import StaleOutputError
 from rlcatalog.models import Inside, check_weights, held_by, inner_model, is_model
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf.sequences import Padding
-from rlcatalog_tf.variables import Found, find, raw
+from rlcatalog_tf.variables import NamedVariable, find, raw
 
 
 class TFInside(Inside):
@@ -55,11 +55,11 @@ class TFInside(Inside):
 
     def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:
         """Return all variables as arrays, in canonical layouts."""
-        return {item.name: item.value() for item in found_in(model)}
+        return {item.name: item.value() for item in variables_of(model)}
 
     def set_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
         """Set all variables from arrays."""
-        found = found_in(model)
+        found = variables_of(model)
         check_weights(model, {item.name: item.shape for item in found}, weights)
         parts: dict[int, list[Any]] = {}
         for item in found:
@@ -88,14 +88,14 @@ class TFInside(Inside):
         return {**super()._fresh(), "trace": None}
 
 
-def found_in(model: Any) -> list[Found]:
+def variables_of(model: Any) -> list[NamedVariable]:
     """Return the variables of a model: those in its attributes, then what it, or a trunk of its, has registered."""
     found = find(model)
     known = {id(item.variable) for item in found}
     models: list[tuple[Any, str]] = [(model, "")]
     for outer, path in models:  # what a trunk has registered is registered
         extra = [raw(v) for v in outer._rlcatalog.registered if id(raw(v)) not in known]
-        found += [Found(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
+        found += [NamedVariable(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
         known |= {id(v) for v in extra}
         names = {"trunk": inner_model(outer), "value_trunk": held_by(outer, "value_trunk")}
         for name, inner in names.items():

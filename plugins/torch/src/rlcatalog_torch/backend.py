@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -251,7 +251,7 @@ class TorchBackend:
         if torch._C._are_functorch_transforms_active():  # neither draws nor leaves are what they seem there
             return
         own = {id(parameter) for parameter in self.model.parameters()}
-        for leaf in _leaves(found):
+        for leaf in leaves_of(found):
             if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
                 self.contract.refuse_lost_weight(_place_of(leaf, self.model), leaf.shape)
         devices = [self.device] if self.device.type == "cuda" else []
@@ -356,16 +356,16 @@ def _versions(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> d
     return versions
 
 
-def _leaves(found: list[Tensor]) -> Iterator[Tensor]:
+def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     """Yield the leaves that gradients of tensors reach."""
-    functions = [tensor.grad_fn for tensor in found if tensor.grad_fn is not None]
+    functions = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     known = set(functions)
     for function in functions:
-        if hasattr(function, "variable"):
-            yield function.variable
-        inner = {before for before, _ in function.next_functions if before is not None} - known
-        known |= inner
-        functions += inner
+        if isinstance(leaf := getattr(function, "variable", None), Tensor):
+            yield leaf
+        before = {function for function, _ in function.next_functions if function is not None} - known
+        known |= before
+        functions += before
 
 
 def _place_of(leaf: Tensor, model: torch.nn.Module) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -46,3 +47,10 @@ def floats_as(x: Tensor, dtype: torch.dtype) -> Tensor:
 def to_float32_at_least(x: Tensor) -> Tensor:
     """Return half precisions as float32, everything else as it is."""
     return x.float() if x.dtype in HALF else x
+
+
+def to_array(x: Tensor) -> np.ndarray[Any, Any]:
+    """Return a copy of a tensor as an array; of bfloat16, which NumPy has not, float32, which holds its values."""
+    x = x.detach().cpu()
+    array: np.ndarray[Any, Any] = (x.float() if x.dtype is torch.bfloat16 else x).numpy()
+    return array.copy()

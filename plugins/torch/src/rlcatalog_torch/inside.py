@@ -11,6 +11,7 @@ from torch import nn
 
 from rlcatalog.models import Inside, check_weights
 from rlcatalog.spaces import map_tensors
+from rlcatalog_torch.dtypes import to_array
 from rlcatalog_torch.sequences import Padding
 
 
@@ -38,7 +39,7 @@ class TorchInside(Inside):
 
     def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:
         """Return all weights and buffers as arrays, under the names of `state_dict`."""
-        return {name: _array(tensor) for name, tensor in model.state_dict().items()}
+        return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
 
     def set_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
         """Set all weights from arrays."""
@@ -62,10 +63,3 @@ class TorchInside(Inside):
     def padding_of(self, seq_lens: Any, rows: torch.Tensor) -> Padding | None:
         """Return where the padding stands in rows, or None where there is none."""
         return Padding.of(seq_lens, rows)
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    tensor = tensor.detach().cpu()
-    if tensor.dtype is torch.bfloat16:  # NumPy has none; float32 holds its values exactly
-        tensor = tensor.float()
-    return tensor.numpy().copy()

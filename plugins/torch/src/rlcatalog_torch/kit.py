@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch import dtype_of, flatten_rows, to_float32_at_least, values_of
+from rlcatalog_torch.backend import leaves_of
 
 Array = np.ndarray[Any, Any]
 
@@ -67,7 +68,7 @@ class TorchKit:
         parameters = dict(model.named_parameters())
         known = {id(parameter) for parameter in parameters.values()}
         assert isinstance(loss, torch.Tensor)
-        outside = [tuple(leaf.shape) for leaf in _leaves(loss) if id(leaf) not in known]
+        outside = [tuple(leaf.shape) for leaf in leaves_of([loss]) if id(leaf) not in known]
         if loss.requires_grad:
             torch.autograd.backward(loss)
         by_name = {
@@ -92,15 +93,3 @@ class TorchKit:
             return None
         (found,) = torch.autograd.grad(total, x, allow_unused=True)
         return None if found is None else found.numpy()
-
-
-def _leaves(loss: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the tensors that a loss was computed from and that would be trained."""
-    functions, seen = [loss.grad_fn], set()
-    for function in functions:
-        if function is None or function in seen:
-            continue
-        seen.add(function)
-        if isinstance(leaf := getattr(function, "variable", None), torch.Tensor):
-            yield leaf
-        functions += [before for before, _ in function.next_functions]

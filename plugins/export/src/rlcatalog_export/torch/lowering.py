@@ -15,7 +15,7 @@ from rlcatalog.errors import CatalogError
 from rlcatalog_export import Exported
 from rlcatalog_export.policy_function import PolicyFunction
 from rlcatalog_export.torch.drawing import Drawing
-from rlcatalog_export.torch.stopping import Suspects, stopped
+from rlcatalog_export.torch.stopping import Suspects, explain_stop
 from rlcatalog_torch import OPS
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class LoweredPolicy(PolicyFunction, nn.Module):
         return Exported(self.interface, self.policy, drawing)
 
 
-def exported_program(lowered: LoweredPolicy) -> Any:
+def export_program(lowered: LoweredPolicy) -> Any:
     """Return the `torch.export.ExportedProgram` of a policy, of batches of any size.
 
     Raises:
@@ -96,4 +96,4 @@ def exported_program(lowered: LoweredPolicy) -> Any:
     except CatalogError:
         raise
     except Exception as error:
-        raise stopped(error, lowered.suspects, "cannot be exported") from error
+        raise explain_stop(error, lowered.suspects, "cannot be exported") from error

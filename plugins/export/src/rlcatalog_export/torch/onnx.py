@@ -14,8 +14,8 @@ from rlcatalog import Policy
 from rlcatalog_export import Exported
 from rlcatalog_export.onnx import quiet_converters, write_model
 from rlcatalog_export.stirling import SHIFT, TERMS
-from rlcatalog_export.torch.lowering import LoweredPolicy, exported_program
-from rlcatalog_export.torch.stopping import stopped
+from rlcatalog_export.torch.lowering import LoweredPolicy, export_program
+from rlcatalog_export.torch.stopping import explain_stop
 
 
 def write_onnx(policy: Policy, path: Path) -> Exported:
@@ -29,7 +29,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
         NotServedError: It does something that PyTorch cannot export, or ONNX has no operation for.
     """
     lowered = LoweredPolicy(policy, REPLACED)
-    program, interface = exported_program(lowered), lowered.interface
+    program, interface = export_program(lowered), lowered.interface
     with quiet_converters("torch.onnx"):
         try:
             made = torch.onnx.export(
@@ -41,7 +41,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
                 verbose=False,
             )
         except Exception as error:
-            raise stopped(error, None, "has no ONNX form", lined=False) from error
+            raise explain_stop(error, None, "has no ONNX form", lined=False) from error
     assert made is not None
     write_model(made.model_proto, interface, path)
     return lowered.written()

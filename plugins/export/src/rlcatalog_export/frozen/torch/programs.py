@@ -14,7 +14,7 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog_export.frozen.noise import Noise
 from rlcatalog_export.frozen.session import Session
-from rlcatalog_export.frozen.torch.recording import TURNED, array_of, recorded
+from rlcatalog_export.frozen.torch.recording import TURNED, array_of, record
 from rlcatalog_export.torch.drawing import Drawing
 from rlcatalog_export.torch.onnx import REPLACED
 from rlcatalog_torch import HALF, dtype_of, flatten_rows, to_float32_at_least
@@ -79,7 +79,7 @@ class Program:
                 leaves["noise"] = torch.full((self.rows, self.width), 0.5)
             weights = weights_of(policy)
             with _in_small_steps():
-                self._recording, self._outputs = recorded(self._step, leaves, weights)
+                self._recording, self._outputs = record(self._step, leaves, weights)
         self._inputs = {name: np.array(tensor.numpy(), order="C") for name, tensor in leaves.items()}
         self._obs, self._mask = self._inputs["obs"], self._inputs.get("mask", _NOTHING)
         self._memory_in = [self._inputs[name] for name, _ in _leaves(self._given["memory"], "memory")]
