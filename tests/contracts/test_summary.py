@@ -19,7 +19,7 @@ import rlcatalog
 from rlcatalog import Match, ModelSpec, Rank
 from rlcatalog.errors import MissingExtraError
 from rlcatalog_cli.app import make_app
-from rlcatalog_policy.summary import announced
+from rlcatalog_policy.summary import summarize_layers
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
@@ -70,7 +70,7 @@ DRAWN = [lookup if lookup in _FIRST else pytest.param(lookup, marks=pytest.mark.
 @pytest.mark.parametrize("lookup", LOOKUPS)
 def test_weights_are_counted_before_anything_is_built(lookup, framework):
     *spaces, config = LOOKUPS[lookup]
-    found = announced(rlcatalog.default_catalog().resolve(*spaces, config, framework))
+    found = summarize_layers(rlcatalog.default_catalog().resolve(*spaces, config, framework))
     policy = rlcatalog.build(*spaces, config, framework)
     assert found is not None
     assert not found.built
@@ -107,7 +107,7 @@ class TF(TFModelV2):
 @pytest.mark.parametrize("model", [Torch, TF])
 def test_the_weights_of_a_class_that_does_not_announce_them_are_counted_once_it_is_built(model):
     policy = rlcatalog.build(VECTOR, Discrete(3), {"custom_model": model, **LSTM})
-    assert announced(policy.resolution) is None
+    assert summarize_layers(policy.resolution) is None
     found, weights = policy.summary(), policy.model.get_weights()
     assert found.built
     assert found.parts == (model.__name__, "lstm")

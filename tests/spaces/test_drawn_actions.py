@@ -83,9 +83,9 @@ def test_the_leaf_is_named(framework):
 
 def test_parts_of_rlcatalogs_own_are_not_looked_at():
     policy = rlcatalog.build(BOX, Discrete(2), SMALL, "torch")
-    assert not policy.conformity.checks_actions
+    assert not policy.contract.checks_actions
     masked = rlcatalog.build(Dict({"action_mask": MultiBinary(5), "x": BOX}), FIVE, SMALL, "torch")
-    assert not masked.conformity.checks_actions
+    assert not masked.contract.checks_actions
 
 
 # --- who masks -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 from rlcatalog.actions import hashable_bound, interval, same_kind
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
-from rlcatalog_tf import draw_gamma, draw_uniform, tf, widened
+from rlcatalog_tf import draw_gamma, draw_uniform, tf, to_float32_at_least
 
 
 class _Shares(SharesContract):
@@ -65,7 +65,7 @@ class Beta(BetaContract, _Shares):
 
     def __init__(self, inputs: Any, model: Any = None, low: Any = 0.0, high: Any = 1.0) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
-        parameters = widened(self.inputs)
+        parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1] // 2
         clipped = tf.clip_by_value(parameters, -MAX_BETA_INPUT, MAX_BETA_INPUT)
         self.concentration = tf.reshape(tf.math.softplus(clipped) + 1, [-1, 2, size])
@@ -102,7 +102,7 @@ class Dirichlet(DirichletContract, _Shares):
 
     def __init__(self, inputs: Any, model: Any = None, components: int | None = None) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
-        parameters = widened(self.inputs)
+        parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1]
         components = components or size
         if size % components:

@@ -12,7 +12,7 @@ from torch.nn.functional import softplus
 from rlcatalog.actions import Interval, hashable_bound, interval, same_kind
 from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
-from rlcatalog_torch import widened
+from rlcatalog_torch import to_float32_at_least
 
 
 class _Shares(SharesContract):
@@ -77,7 +77,7 @@ class Beta(BetaContract, _Shares):
     def __init__(self, inputs: Any, model: Any = None, low: Any = 0.0, high: Any = 1.0) -> None:
         self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         self.model = model
-        parameters = widened(self.inputs)
+        parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1] // 2
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
         self._excess = softplus(clipped).reshape(-1, 2, size)
@@ -119,7 +119,7 @@ class Dirichlet(DirichletContract, _Shares):
     def __init__(self, inputs: Any, model: Any = None, components: int | None = None) -> None:
         self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         self.model = model
-        parameters = widened(self.inputs)
+        parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1]
         components = components or size
         if size % components:

@@ -61,15 +61,14 @@ class Categorical(CategoricalContract):
 
     def sample(self) -> Tensor:
         """Draw int64 `[B]`, anew at each call."""
-        return self._remembered(race(self._probs()))
+        self._index = race(self._probs())
+        self.last_sample = self._index.squeeze(-1)
+        return self.last_sample
 
     def deterministic_sample(self) -> Tensor:
         """Return the most likely value, int64 `[B]`."""
-        return self._remembered(self.inputs.argmax(dim=-1, keepdim=True))
-
-    def _remembered(self, index: Tensor) -> Tensor:
-        self._index = index
-        self.last_sample = index.squeeze(-1)
+        self._index = self.inputs.argmax(dim=-1, keepdim=True)
+        self.last_sample = self._index.squeeze(-1)
         return self.last_sample
 
     def logp(self, actions: Any) -> Tensor:

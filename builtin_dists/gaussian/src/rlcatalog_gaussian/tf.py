@@ -9,7 +9,7 @@ from rlcatalog.actions import hashable_bound, interval, same_kind
 from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
-from rlcatalog_tf import draw_normal, tf, widened
+from rlcatalog_tf import draw_normal, tf, to_float32_at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
@@ -24,7 +24,7 @@ class DiagGaussian(DiagGaussianContract):
         self, inputs: Any, model: Any = None, log_std_min: float | None = None, log_std_max: float | None = None
     ) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
-        parameters = widened(self.inputs)
+        parameters = to_float32_at_least(self.inputs)
         self.mean, log_std = tf.split(parameters, 2, axis=-1)
         self.log_std = tf.clip_by_value(log_std, *clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
 
@@ -82,7 +82,7 @@ class SquashedGaussian(SquashedGaussianContract):
         log_std_max: float | None = None,
     ) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
-        parameters = widened(self.inputs)
+        parameters = to_float32_at_least(self.inputs)
         mean, log_std = tf.split(parameters, 2, axis=-1)
         least, most = SQUASHED_LOG_STD
         if log_std_min is not None or log_std_max is not None:

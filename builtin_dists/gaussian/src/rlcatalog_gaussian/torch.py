@@ -14,7 +14,7 @@ from rlcatalog.actions import Interval, hashable_bound, interval, same_kind
 from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.contract import DiagGaussianContract, SquashedGaussianContract
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN, SQUASHED_LOG_STD
-from rlcatalog_torch import HALF, LOWEST, widened
+from rlcatalog_torch import HALF, LOWEST, to_float32_at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
@@ -113,7 +113,7 @@ class SquashedGaussian(SquashedGaussianContract):
     ) -> None:
         self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         self.model = model
-        mean, log_std = widened(self.inputs).chunk(2, dim=-1)
+        mean, log_std = to_float32_at_least(self.inputs).chunk(2, dim=-1)
         least, most = SQUASHED_LOG_STD
         if log_std_min is not None or log_std_max is not None:
             least, most = squashed_clipping(log_std_min, log_std_max)

@@ -37,11 +37,11 @@ class FullyConnectedNetwork(TorchModelV2):
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         x = input_dict["obs_flat"]
-        features = self.hidden(x)
-        if self.outputs is None:
+        features, outputs = self.hidden(x), self.outputs
+        if outputs is None:
             return features, state
         self._features = features if self.value_hidden is None else self.value_hidden(x)
-        output: Tensor = self.outputs(features)
+        output: Tensor = outputs(features)
         return output, state
 
     def value_function(self) -> Tensor:

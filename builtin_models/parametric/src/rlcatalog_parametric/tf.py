@@ -60,7 +60,7 @@ class ParametricActionsHead(TFModelV2):
         if self.value_trunk is not None:
             self._features, _ = features_of(self.value_trunk, input_dict, [], seq_lens)
         output, allowed = self.outputs(features), None
-        if self.layout.claims:
+        if self._shown is not None or self.layout.listed:
             allowed = self._allowed(input_dict["obs"])
         if allowed is not None and self._masks is not None and not input_dict.get("values_only"):
             self._check(self._masks, allowed, input_dict, seq_lens)

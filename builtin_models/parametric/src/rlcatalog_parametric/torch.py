@@ -62,13 +62,14 @@ class ParametricActionsHead(TorchModelV2):
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         features, new_state = features_of(self.trunk, input_dict, state, seq_lens)
-        if self.outputs is None:
+        outputs = self.outputs
+        if outputs is None:
             return features, new_state
         self._features = features
         if self.value_trunk is not None:
             self._features, _ = features_of(self.value_trunk, input_dict, [], seq_lens)
-        output, allowed = self.outputs(features), None
-        if self.layout.claims:
+        output, allowed = outputs(features), None
+        if self._shown is not None or self.layout.listed:
             allowed = self._allowed(input_dict["obs"])
             if allowed is not None and self._masks is not None and not input_dict.get("values_only"):
                 self._check(self._masks, allowed, seq_lens)

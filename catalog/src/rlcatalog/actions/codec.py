@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -198,7 +199,7 @@ class ActionCodec:
 
     # --- masks -----------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def mask_width(self) -> int:
         """Number of columns of a mask: one for each value that may be forbidden."""
         return sum(count for _, count in self.choices)
@@ -252,7 +253,8 @@ class ActionCodec:
         Raises:
             ActionMaskError: The mask has another form.
         """
-        mask = _by_column(mask)
+        if isinstance(mask, list):
+            mask = _by_column(mask)
         if mask is None or not self.mask_width:
             return None if rows is None else np.ones((rows, self.mask_width), np.bool_)
         if isinstance(mask, Mapping | tuple):

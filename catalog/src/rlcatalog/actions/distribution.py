@@ -273,7 +273,8 @@ def unbind(dist_class: Callable[..., Any]) -> tuple[Any, Mapping[str, Any]]:
 
 def params_given(dist: ActionDistribution, actions: Tensor) -> Any:
     """Return the parameters under which a distribution scores actions; see `ActionDistribution.params_given`."""
-    return dist.params_given(actions) if hasattr(dist, "params_given") else dist.inputs
+    given = getattr(type(dist), "params_given", ActionDistribution.params_given)
+    return dist.inputs if given is ActionDistribution.params_given else dist.params_given(actions)
 
 
 def same_kind(dist: ActionDistribution, other: ActionDistribution) -> None:

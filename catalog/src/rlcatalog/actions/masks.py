@@ -8,6 +8,8 @@ and Dict those of the children side by side; none for anything else that the ker
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,15 +69,13 @@ class ActionMasks:
         if self.key is None:
             return None
         try:
-            masks = [self._in(one) for one in obs] if isinstance(obs, list) else self._in(obs)
+            if isinstance(obs, list):
+                mask: Any = [reduce(getitem, self.steps, one) for one in obs]
+            else:
+                mask = reduce(getitem, self.steps, obs)
         except (KeyError, TypeError, IndexError) as error:
             raise ObservationError(f"obs: expected a dict with the action mask under {self.key!r}.") from error
-        return self.matrix(masks, idle=idle)
-
-    def _in(self, obs: Any) -> Any:
-        for step in self.steps:
-            obs = obs[step]
-        return obs
+        return self.matrix(mask, idle=idle)
 
     def without(self, obs: Any) -> Any:
         """Return a batch of observations without their masks, as `SpaceInfo.without` leaves their space."""

@@ -64,7 +64,8 @@ class PolicyParts(Protocol):
         dist_class: Class of its action distributions.
         stored_dist: Class that rebuilds a distribution from its stored parameters.
         action_codec: The codec of the action space.
-        conformity: What checks that model and distribution keep their contracts.
+        contract: What checks that model and distribution keep their contracts.
+        backend: What the framework does for it.
         memory: How the model's memory begins: `initial` are its parts, `start(n)` returns them for n sequences.
         views: What the model sees beside the observation: `training` are the names.
         preprocessor: The preprocessor of the observation space.
@@ -76,7 +77,8 @@ class PolicyParts(Protocol):
     dist_class: Any
     stored_dist: Any
     action_codec: Any
-    conformity: Any
+    contract: Any
+    backend: Any
     memory: Any
     views: Any
     preprocessor: Any

@@ -41,6 +41,9 @@ class ModelInternals:
         timed: T and B of the last pass, where a recurrent model saw it as `[T, B, ...]`; else None.
     """
 
+    #: Whether a trace is made that takes no empty list, so that an empty tuple stands for no state; `bool` says no.
+    in_trace: Any = staticmethod(bool)
+
     def __init__(self, model: ModelV2) -> None:
         preprocessor = preprocessor_of(model.obs_space)
         structured = preprocessor is not None and preprocessor.structured
@@ -58,18 +61,6 @@ class ModelInternals:
     def run(self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> Any:
         """Call `forward`, with the hooks a framework has around it."""
         return model.forward(inputs, state, seq_lens)
-
-    def no_state(self) -> Any:
-        """Return the state of a model without one."""
-        return []
-
-    def is_no_state(self, state: Tensor) -> bool:
-        """Whether something that is no list stands for no state, as `no_state` may have returned it."""
-        return False
-
-    def remember(self, output: Tensor) -> None:
-        """Keep a call's output for `last_output()`."""
-        self.last_output = output
 
     def check_trace(self, model: ModelV2, what: str) -> None:
         """Raise a `StaleOutputError` where the last call belongs to a trace that is over; there need be none."""

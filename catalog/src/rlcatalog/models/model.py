@@ -164,19 +164,22 @@ class ModelV2:
                 inputs["obs_flat"] = flatten_structured(own.preprocessor, inputs["obs"], own.ops)
         elif "obs_flat" not in inputs:
             inputs["obs_flat"] = obs if own.is_vector else own.flat(obs)
-        with self.context():
+        with _NO_CONTEXT if type(self).context is ModelV2.context else self.context():
             result = own.run(self, inputs, state, seq_lens)
         if not (isinstance(result, _PAIR) and len(result) == 2):
             raise ModelContractError(
                 f"{name_method(self, 'forward')} must return a tuple (output, state), found {type(result).__name__}."
             )
         output, new_state = result
-        if not (isinstance(new_state, list) or own.is_no_state(new_state)):
+        if not (isinstance(new_state, list) or (own.in_trace() and new_state == ())):
             raise ModelContractError(
                 f"{name_method(self, 'forward')} must return its state as a list, found {type(new_state).__name__}."
             )
-        own.remember(output)
-        return output if padding is None else padding.zeros(output), new_state or state or own.no_state()
+        own.last_output = output
+        if padding is not None:
+            output = padding.zeros(output)
+        next_state: Any = new_state or state or (() if own.in_trace() else [])
+        return output, next_state
 
     def last_output(self) -> Any:
         """Return the output of the last call; of a trunk behind a memory, that for the real rows.

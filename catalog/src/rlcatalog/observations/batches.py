@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sized
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -24,9 +24,12 @@ def first_size(info: SpaceInfo, batch: Sized) -> int:
     Raises:
         ValueError: There is no leaf to count.
     """
-    if info.shape is not None:  # a leaf itself
-        return len(batch)
-    for column in _columns(info, batch):
+    node, column = info, cast("Any", batch)
+    while node.children and node.kind in ("tuple", "dict"):
+        node, column = node.children[0], column[node.keys[0] if node.keys else 0]
+    if node.kind not in ("tuple", "dict"):
+        return len(column)
+    for column in _columns(info, batch):  # the first leaf is an empty Tuple or Dict
         return len(column)
     raise ValueError("its leaves hold no observations")
 

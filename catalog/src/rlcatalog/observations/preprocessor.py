@@ -157,7 +157,7 @@ class Preprocessor:
             flat: Array or tensor `[..., size]`.
             ops: The tensor library's operations.
         """
-        return ops.reshape(flat, self.shape)
+        return flat if self._is_flat else ops.reshape(flat, self.shape)
 
     def leaves(self, start: int = 0) -> list[Leaf]:
         """Return the plan: the leaves in the order in which they stand in the flat vector."""

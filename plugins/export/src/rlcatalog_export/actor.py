@@ -21,8 +21,7 @@ from rlcatalog_export.contract import Runner
 from rlcatalog_export.formats import runner_for
 from rlcatalog_export.interface import Interface
 from rlcatalog_export.observing import Observations
-from rlcatalog_export.stepping import ActorStepper
-from rlcatalog_policy import check_step, checked_reward, space_from_json
+from rlcatalog_policy import Stepper, check_step, checked_reward, space_from_json
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
@@ -181,7 +180,7 @@ class Actor:
             try:
                 own = self.masks.of(obs)
             except ActionMaskError as error:
-                raise self._observations.hinted(error, obs) from error.__cause__
+                raise self._observations.with_batch_hint(error, obs) from error.__cause__
         feeds, rows = self.feeds(obs)
         if mask is not None or (own is not None and len(own) != rows):
             own = self.masks.matrix(own if mask is None else mask, rows)
@@ -340,6 +339,17 @@ class Actor:
             f"Actor({self.observation_space} -> {self.action_space}, {ports.model} of {ports.framework}; inputs:"
             f" {', '.join(port.name for port in ports.inputs)})"
         )
+
+
+class ActorStepper(Stepper):
+    """Acts in `n` environments and keeps their states, over the ends of episodes; see `Stepper`."""
+
+    def _beside(self, obs: Any, idle: Array, prev_reward: Any, mask: Any, explore: bool) -> Step:
+        """Act everywhere: in idle rows everything is allowed, and the value is that of what was seen there."""
+        actor: Any = self.policy
+        if idle.any() and actor.masks.size:
+            mask = actor.masks.of(obs, idle) if mask is None else actor.masks.matrix(mask, self.n, idle)
+        return actor.act(obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore)  # type: ignore[no-any-return]
 
 
 def _space(written: Any, given: Any, name: str, where: str) -> Any:

@@ -101,7 +101,8 @@ def _near(one: Array, other: Array, scale: Any) -> Array:
 def _density(policy: Policy, actual: Mapping[str, Any]) -> Array:
     """Return the policy's log density of a graph's actions under the graph's parameters."""
     params, raw = actual["dist_inputs"], actual["raw_action"]
-    return policy.backend.log_density(params, raw).astype(np.float64)
+    density: Array = policy.backend.log_density(params, raw)
+    return density.astype(np.float64)
 
 
 def _rounding(policy: Policy, actual: Mapping[str, Any], density: Array) -> Array:

@@ -17,7 +17,7 @@ from rlcatalog.observations import Preprocessor
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_export.codecs import ObservationInput, observation_inputs
 from rlcatalog_export.interface import Interface, Port
-from rlcatalog_policy import config_from_plain, hinted
+from rlcatalog_policy import config_from_plain, with_batch_hint
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
@@ -86,9 +86,9 @@ class Observations:
         self.preprocessor.set_check(self.preprocessor.check_mode)
         self._known.clear()
 
-    def hinted(self, error: ActionMaskError, obs: Any) -> Exception:
+    def with_batch_hint(self, error: ActionMaskError, obs: Any) -> Exception:
         """Return the error of a batch's masks, with a hint where it is one observation."""
-        return hinted(error, self.preprocessor, obs if self._apart is None else self._apart.without(obs))
+        return with_batch_hint(error, self.preprocessor, obs if self._apart is None else self._apart.without(obs))
 
     def _at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
         """Return the inputs where they are arrays of the right form; None: there must be a closer look."""
@@ -118,7 +118,7 @@ class Observations:
         try:
             rows = len(self.preprocessor.encode_batch(obs))
         except ObservationError as error:
-            raise hinted(error, self.preprocessor, obs) from error.__cause__
+            raise with_batch_hint(error, self.preprocessor, obs) from error.__cause__
         batch = stack(self._info, obs) if isinstance(obs, list) else obs
         feeds = {}
         for port, part, _ in self._cut:

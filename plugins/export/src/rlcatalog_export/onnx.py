@@ -1,9 +1,13 @@
-"""Running ONNX files with onnxruntime."""
+"""ONNX files of policies: finished by one function for all frameworks, and run with onnxruntime."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ import numpy as np
 import onnxruntime
 
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog_export import read_sealed, sealed
+from rlcatalog_export import Interface, read_sealed, sealed
 
 Array = np.ndarray[Any, Any]
 
@@ -22,9 +26,34 @@ INTERFACE = "rlcatalog"
 _MARK = b"\x72\x54\x0a\x10rlcatalog.sha256\x12\x40"
 
 
+def write_model(model: Any, interface: Interface, path: Path) -> None:
+    """Write an `onnx.ModelProto` of a policy, with its interface and its checksum."""
+    import onnx  # which acting from a file does without
+
+    model.producer_name, model.producer_version = "rlcatalog", interface.rlcatalog
+    onnx.helper.set_model_props(model, {INTERFACE: interface.to_json()})
+    write_sealed(model.SerializeToString(), path)
+
+
 def write_sealed(content: bytes, path: Path) -> None:
     """Write a model with its checksum."""
     path.write_bytes(sealed(content, _MARK))
+
+
+@contextlib.contextmanager
+def quiet_converters(*names: str) -> Iterator[None]:
+    """Silence what converters say of their own working: warnings, prints, and the loggers of these names."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 class OnnxRunner:

@@ -37,7 +37,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "export": "rlcatalog_export.exporting:export",
                 "export-onnx": "rlcatalog_export.torch.onnx:write_onnx",
                 "export-torch": "rlcatalog_export.torch.program:write_program",
-                "freeze": "rlcatalog_export.frozen.torch:FrozenTorch",
+                "freeze": "rlcatalog_export.frozen.torch.backend:FrozenTorch",
             },
             "writes exported policies, and acts from a recorded graph with onnxruntime",
             extends="rlcatalog-torch/torch",

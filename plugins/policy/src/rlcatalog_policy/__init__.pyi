@@ -1,5 +1,5 @@
 from .building import build as build
-from .encoder import Encoder as Encoder, hinted as hinted
+from .encoder import Encoder as Encoder, with_batch_hint as with_batch_hint
 from .files import (
     MOST_JSON as MOST_JSON,
     TEMPORARY as TEMPORARY,

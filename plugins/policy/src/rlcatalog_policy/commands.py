@@ -8,7 +8,7 @@ import typer
 
 import rlcatalog
 from rlcatalog_cli import AS_JSON, ModelKeys, aside, open_env, print_json, print_summary
-from rlcatalog_policy.summary import announced
+from rlcatalog_policy.summary import summarize_layers
 
 
 def summary(
@@ -20,7 +20,7 @@ def summary(
     """Print the layers of the model for an environment, with their shapes and their numbers of weights."""
     with aside(), open_env(env_id, model or []) as (catalog, config, env):
         spaces = catalog.spaces_of(env, config)[:2]
-        found = announced(catalog.resolve(*spaces, config, framework))
+        found = summarize_layers(catalog.resolve(*spaces, config, framework))
         if found is None:  # a part does not say: a model is built, and its weights counted
             found = rlcatalog.build(*spaces, config, framework, catalog=catalog).summary()
     if as_json:

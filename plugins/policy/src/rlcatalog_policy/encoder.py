@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-def hinted(
+def with_batch_hint(
     error: ObservationError | ActionMaskError, preprocessor: Preprocessor, obs: Any
 ) -> ObservationError | ActionMaskError:
     """Return the error of a batch that cannot be read, with a hint where it is one observation."""

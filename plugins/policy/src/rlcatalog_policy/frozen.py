@@ -10,6 +10,7 @@ import numpy as np
 
 from rlcatalog.choice import Explanation
 from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import Step
 from rlcatalog.internals import Acting
 from rlcatalog_policy.policy import Policy
 
@@ -41,25 +42,41 @@ class FrozenBackend(Acting, Protocol):
 class Frozen(Policy):
     """A policy that acts faster, made by `Policy.freeze`.
 
-    It shares model, filter and everything else with the policy it was made of; `act`, `act_encoded` and steppers are
-    faster, everything else is the policy's own. Its actions come from a generator of its own.
+    It is the policy with something else that chooses actions: `act`, `act_encoded` and steppers are faster, everything
+    else is the policy's own. Its actions come from a generator of its own.
 
     Attributes:
         policy: The policy.
         reason: Why it acts as the policy does, and no faster; None where it is faster.
     """
 
-    def __init__(self, policy: Policy, backend: FrozenBackend | None, reason: str | None = None) -> None:
-        self.__dict__.update(policy.__dict__)
-        self.policy = policy
-        self._frozen, self._reason = backend, reason
-        if backend is not None:
-            self._acting = backend
+    def __init__(self, policy: Policy, frozen: FrozenBackend | None, reason: str | None = None) -> None:
+        self.policy, self._frozen, self._reason = policy, frozen, reason
+        self._acting: Acting = frozen or policy.backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["policy"], name)
 
     @property
     def reason(self) -> str | None:
         """Why it acts as the policy does, and no faster; None where it is faster."""
         return self._reason if self._frozen is None else self._frozen.reason
+
+    def act(
+        self, obs: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
+    ) -> Step:
+        """Choose actions for a batch of observations; see `Policy.act`."""
+        policy = self.policy
+        encoded, mask = policy._encode(obs, mask)
+        return policy._step(self._acting, encoded, state, prev_reward, mask, explore)
+
+    def act_encoded(
+        self, encoded: Array, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
+    ) -> Step:
+        """Choose actions for encoded observations; see `Policy.act_encoded`."""
+        policy = self.policy
+        mask = policy._check_encoded(encoded, mask)
+        return policy._step(self._acting, encoded, state, prev_reward, mask, explore)
 
     def update(self) -> None:
         """Take over the weights of now; to be called whenever they may have changed: after each learning step."""

@@ -21,20 +21,19 @@ from rlcatalog.errors import (
     ObservationError,
     reason,
 )
-from rlcatalog.frameworks import Backend, Evaluation, Step, frameworks, require_framework
+from rlcatalog.frameworks import Evaluation, Step, frameworks, require_framework
 from rlcatalog.internals import Acting, make_filter, public_index
 from rlcatalog.models import ModelV2, SeparateValue, weights_of
-from rlcatalog_policy.conformity import Conformity, check_dists
-from rlcatalog_policy.copying import copied, pickled, unpickled
-from rlcatalog_policy.encoder import Encoder, hinted
+from rlcatalog_policy.contract_checker import ContractChecker, check_dists
+from rlcatalog_policy.copies import copy_policy, pickle_policy, unpickle_policy
+from rlcatalog_policy.encoder import Encoder, with_batch_hint
 from rlcatalog_policy.history import Views
 from rlcatalog_policy.non_finite import check_observations, check_rows, check_step
 from rlcatalog_policy.raw_actions import raw_actions
 from rlcatalog_policy.saving import save
-from rlcatalog_policy.showing import policy_sheet
 from rlcatalog_policy.state import Memory, State
 from rlcatalog_policy.stepper import Stepper
-from rlcatalog_policy.summary import Summary, announced, counted
+from rlcatalog_policy.summary import Summary, policy_sheet, summarize_layers, summarize_weights
 from rlcatalog_policy.training_batch import check_batch
 
 if TYPE_CHECKING:
@@ -65,6 +64,7 @@ class Policy:
         action_codec: Maps raw actions to the environment's.
         config: The model config, complete.
         framework: `"torch"` or `"tf"`.
+        backend: What the framework does for it, a `Backend`; for what freezes and exports it.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Policy:
         self.dist_class = resolution.actions.load(self.framework, self.config.read_only())
         check_dists(resolution, self.config.read_only())
         #: What engines compare shapes with.
-        self.conformity = Conformity(self)
-        self._checks_actions = self.conformity.checks_actions
+        self.contract = ContractChecker(self)
+        self._checks_actions = self.contract.checks_actions
         cls, options = unbind(self.dist_class)
         self.stored_dist = (cls.stored(options) if hasattr(cls, "stored") else None) or self.dist_class
         self.model = self.make_model() if model is None else model
-        with self.conformity.blaming():
+        with self.contract.blaming():
             self.memory = Memory(self.model)
         #: The views of past steps that the model asks for.
         self.views = Views(
@@ -113,10 +113,9 @@ class Policy:
         )
         self._looks_back = bool(self.views)
         self._carries = self._looks_back or bool(self.memory)
-        with self.conformity.blaming():
-            self._backend: Backend = frameworks()[self.framework].load("backend")(self)
-        #: What chooses actions: the backend, unless the policy is frozen.
-        self._acting: Acting = self._backend
+        with self.contract.blaming():
+            #: What the framework does for this policy, a `Backend` with methods of the framework's own.
+            self.backend: Any = frameworks()[self.framework].load("backend")(self)
         #: Where model and computation are, as `to` was told.
         self.device = "cpu"
         #: A model remembers its last pass: whoever runs it reads what it remembers before another thread runs it again.
@@ -160,20 +159,8 @@ class Policy:
             NonFiniteError: An observation, a past reward, a value or a parameter of an action's distribution is NaN or
                 infinite.
         """
-        own = None
-        try:
-            if self.masks.key is not None:
-                own = self.masks.of(obs) if mask is None else None
-                obs = self.encoder.seen(obs)
-            encoded = self.preprocessor.encode_batch(obs)
-        except (ActionMaskError, ObservationError) as error:
-            raise hinted(error, self.preprocessor, self.encoder.seen(obs)) from error.__cause__
-        if self.filter is not None:
-            check_observations(encoded, self.preprocessor)  # it may cut them to its bounds
-            encoded = self.filter.filtered(encoded)
-        if mask is not None or (own is not None and len(own) != len(encoded)):
-            own = self.masks.matrix(own if mask is None else mask, len(encoded))
-        return self._step(encoded, state, prev_reward, own, explore)
+        encoded, mask = self._encode(obs, mask)
+        return self._step(self.backend, encoded, state, prev_reward, mask, explore)
 
     def act_encoded(
         self,
@@ -185,41 +172,96 @@ class Policy:
         explore: bool = True,
     ) -> Step:
         """Like `act`, for observations that `preprocess` returned (a training loop stores those)."""
-        self._check_encoded(encoded)
-        mask = None if mask is None else self.masks.matrix(mask, len(encoded))
-        return self._step(encoded, state, prev_reward, mask, explore)
+        mask = self._check_encoded(encoded, mask)
+        return self._step(self.backend, encoded, state, prev_reward, mask, explore)
 
-    def _step(self, encoded: Array, state: State | None, prev_reward: Any, mask: Array | None, explore: bool) -> Step:
-        if not self._carries:
-            with self._passing:
-                try:
-                    raw, logp, value, inputs, _ = self._acting.act(encoded, {}, (), mask, explore)
-                except BaseException as error:
-                    self.conformity.blame(error)
-                    raise
-            check_step(logp, value, inputs, encoded, self.preprocessor)
-            if self._checks_actions:
-                self.conformity.check_actions(raw, mask)
-            return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, None)
-        memory, history, _, past = self._carried(state, len(encoded))
-        seen: dict[str, Any] = {}
-        if self._looks_back:
-            history = self.views.rewarded(history, prev_reward)
-            seen = self.views.see(history, encoded)
-        shown = {name: seen[name] for name in self.views.acting} if seen else seen
+    def _encode(self, obs: Any, mask: Any) -> tuple[Array, Array | None]:
+        """Return a batch of observations encoded and filtered, and the action masks `[B, m]`: the given, or its own."""
+        own = None
+        try:
+            if self.masks.key is not None:
+                own = self.masks.of(obs) if mask is None else None
+                if self.encoder.mask_apart:
+                    obs = self.masks.without(obs)
+            encoded = self.preprocessor.encode_batch(obs)
+        except (ActionMaskError, ObservationError) as error:
+            raise with_batch_hint(error, self.preprocessor, self.encoder.seen(obs)) from error.__cause__
+        if self.filter is not None:
+            check_observations(encoded, self.preprocessor)  # it may cut them to its bounds
+            encoded = self.filter.filtered(encoded)
+        if mask is not None or (own is not None and len(own) != len(encoded)):
+            own = self.masks.matrix(own if mask is None else mask, len(encoded))
+        return encoded, own
+
+    def _check_encoded(self, encoded: Array, mask: Any = None) -> Array | None:
+        """Raise unless observations have the encoded shape; return the masks that go with them `[B, m]`."""
+        shape = self.preprocessor.shape
+        if encoded.shape[1:] != shape or not encoded.ndim:
+            raise ObservationError(
+                f"expected encoded observations of shape [B{''.join(f', {n}' for n in shape)}], as Policy.preprocess"
+                f" returns them, found shape {encoded.shape}."
+                + (" This is a single one: add an axis, encoded[None]." if encoded.shape == shape else "")
+            )
+        return None if mask is None else self.masks.matrix(mask, len(encoded))
+
+    def _step(
+        self, acting: Acting, encoded: Array, state: State | None, prev_reward: Any, mask: Array | None, explore: bool
+    ) -> Step:
+        """Choose actions for encoded observations, and carry the state on.
+
+        Args:
+            acting: What chooses them: the backend, or what stands in for it in a frozen policy.
+            encoded: The observations.
+            state: See `act`.
+            prev_reward: See `act`.
+            mask: Action masks `[B, m]`, or None.
+            explore: See `act`.
+        """
+        before: State | None = None
+        memory: tuple[Array, ...] = ()
+        views: Mapping[str, Any] = {}
+        if self._carries:
+            before = self._resume(encoded, state, prev_reward)
+            memory, views = before.memory, self._views_in(before)
         with self._passing:
             try:
-                raw, logp, value, inputs, returned = self._acting.act(encoded, shown, memory, mask, explore)
+                raw, logp, value, inputs, new_memory = acting.act(encoded, views, memory, mask, explore)
             except BaseException as error:
-                self.conformity.blame(error)
+                self.contract.blame(error)
                 raise
-        check_step(logp, value, inputs, encoded, self.preprocessor, history.t if self._looks_back else None)
+        steps = before.history.t if before is not None and self._looks_back else None
+        check_step(logp, value, inputs, encoded, self.preprocessor, steps)
         if self._checks_actions:
-            self.conformity.check_actions(raw, mask)
-        if self._looks_back:
-            history = self.views.after(history, encoded, raw)
-        state = self._next(memory, returned, past, history, seen)
-        return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, state)
+            self.contract.check_actions(raw, mask)
+        after = None if before is None else self._carry_on(before, encoded, raw, new_memory)
+        return Step(self.action_codec.adapt(raw), raw, logp, value, inputs, after)
+
+    def _resume(self, encoded: Array, state: State | None, prev_reward: Any) -> State:
+        """Return the state before a step, with the last rewards, and what the model sees of the past."""
+        rows = len(encoded)
+        if state is None:
+            state = self._start(rows)
+        if not isinstance(state, State) or len(state.history.t) != rows:
+            found = f"{len(state.history.t)} rows" if isinstance(state, State) else type(state).__name__
+            raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {found}.")
+        if not self._looks_back:
+            return state
+        history = self.views.rewarded(state.history, prev_reward)
+        return state._replace(history=history, seen=self.views.see(history, encoded))
+
+    def _views_in(self, state: State) -> dict[str, Any]:
+        """Return the views that the model is shown while acting."""
+        return {name: state.seen[name] for name in self.views.acting} if self._looks_back else {}
+
+    def _carry_on(self, before: State, encoded: Array, raw: Array, new_memory: tuple[Array, ...]) -> State:
+        """Return the state after a step."""
+        memory, past = self.memory.after(before.memory, new_memory, before.past)
+        history = self.views.after(before.history, encoded, raw) if self._looks_back else before.history
+        return State(memory, history, before.seen, past)
+
+    def _start(self, rows: int) -> State:
+        """Return the state at the start of episodes."""
+        return State(self.memory.start(rows), self.views.start(rows), {}, self.memory.begin(rows))
 
     def adapt(self, raw: Array) -> Any:
         """Return the environment's actions for raw ones `[B, width]` that a backend drew.
@@ -228,13 +270,8 @@ class Policy:
             ModelContractError: A third-party distribution drew one outside of the action space.
         """
         if self._checks_actions:
-            self.conformity.check_actions(raw, None)
+            self.contract.check_actions(raw, None)
         return self.action_codec.adapt(raw)
-
-    @property
-    def backend(self) -> Backend:
-        """What the framework does for this policy; for what freezes it."""
-        return self._backend
 
     def backend_inputs(
         self, encoded: Array, state: Any = None, prev_reward: Any = None, mask: Any = None
@@ -248,12 +285,8 @@ class Policy:
             mask: Action mask, as `act_encoded` takes it.
         """
         mask = None if mask is None else self.masks.matrix(mask, len(encoded))
-        memory, history, *_ = self._carried(state, len(encoded))
-        views: dict[str, Any] = {}
-        if self._looks_back:
-            seen = self.views.see(self.views.rewarded(history, prev_reward), encoded)
-            views = {name: seen[name] for name in self.views.acting}
-        return {"obs": encoded, "views": views, "memory": memory, "mask": mask}
+        before = self._resume(encoded, state, prev_reward)
+        return {"obs": encoded, "views": self._views_in(before), "memory": before.memory, "mask": mask}
 
     def values(self, encoded: Array, state: Any = None, *, prev_reward: Any = None) -> Array:
         """Return value estimates `[B]` where nobody acts: of an episode's last observation, say.
@@ -273,41 +306,15 @@ class Policy:
         if not self.has_value:
             raise NotServedError(f"values: {self.model_name} has no value_function().")
         self._check_encoded(encoded)
-        if not self._carries:
-            return self._valued(encoded, {}, ())
-        memory, history, *_ = self._carried(state, len(encoded))
-        seen = self.views.see(self.views.rewarded(history, prev_reward), encoded) if self._looks_back else {}
-        shown = {name: seen[name] for name in self.views.acting}
-        return self._valued(encoded, shown, memory)
-
-    def _check_encoded(self, encoded: Array) -> None:
-        shape = self.preprocessor.shape
-        if encoded.shape[1:] != shape or not encoded.ndim:
-            raise ObservationError(
-                f"expected encoded observations of shape [B{''.join(f', {n}' for n in shape)}], as Policy.preprocess"
-                f" returns them, found shape {encoded.shape}."
-                + (" This is a single one: add an axis, encoded[None]." if encoded.shape == shape else "")
-            )
-
-    def _valued(self, encoded: Array, shown: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
-        with self._passing, self.conformity.blaming():
-            value = self._backend.values(encoded, shown, memory)
+        memory: tuple[Array, ...] = ()
+        views: Mapping[str, Any] = {}
+        if self._carries:
+            before = self._resume(encoded, state, prev_reward)
+            memory, views = before.memory, self._views_in(before)
+        with self._passing, self.contract.blaming():
+            value: Array = self.backend.values(encoded, views, memory)
         check_rows(value, "its value estimate", "look at its observation, and at the model's weights")
         return value
-
-    def _next(
-        self, memory: tuple[Array, ...], returned: tuple[Array, ...], past: tuple[Array, ...], history: Any, seen: Any
-    ) -> State:
-        memory, past = self.memory.after(memory, returned, past)
-        return State(memory, history, seen, past)
-
-    def _carried(self, state: State | None, rows: int) -> State:
-        if state is None:
-            return State(self.memory.start(rows), self.views.start(rows), {}, self.memory.begin(rows))
-        if not isinstance(state, State) or len(state.history.t) != rows:
-            found = f"{len(state.history.t)} rows" if isinstance(state, State) else type(state).__name__
-            raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {found}.")
-        return state
 
     def preprocess(self, obs: Any, *, update: bool | Array = False) -> Array:
         """Encode and filter a batch of observations: `[B, *encoded shape]`.
@@ -324,7 +331,7 @@ class Policy:
         try:
             encoded = self.preprocessor.transform_batch(seen)
         except ObservationError as error:
-            raise hinted(error, self.preprocessor, seen) from error.__cause__
+            raise with_batch_hint(error, self.preprocessor, seen) from error.__cause__
         check_observations(encoded, self.preprocessor)
         if self.filter is None:
             return encoded
@@ -372,8 +379,9 @@ class Policy:
         """
         if check:
             check_batch(self, batch)
-        with self._passing, self.conformity.blaming():
-            return self._backend.evaluate(batch, entropy)
+        with self._passing, self.contract.blaming():
+            evaluation: Evaluation = self.backend.evaluate(batch, entropy)
+            return evaluation
 
     def raw_action(self, actions: Any) -> Array:
         """Return the raw actions `[B, width]` that become these actions of the environment: what `evaluate` scores.
@@ -393,7 +401,7 @@ class Policy:
 
     def initial_state(self, batch_size: int) -> Any:
         """Return the state at the start of `batch_size` episodes, or None where nothing is carried."""
-        return self._carried(None, batch_size) if self._carries else None
+        return self._start(batch_size) if self._carries else None
 
     def restart(self, state: State | None, rows: Any) -> State | None:
         """Return a state with new episodes in some rows, by indices `[k]` or booleans `[B]`."""
@@ -426,10 +434,10 @@ class Policy:
 
     def summary(self) -> Summary:
         """Return the layers of the model, with their shapes and their numbers of weights."""
-        if (known := announced(self.resolution)) is not None:
+        if (known := summarize_layers(self.resolution)) is not None:
             return known
         arrays = ((name, array.shape) for name, array in weights_of(self.model).items())
-        return counted(self.resolution.model_parts, self.framework, arrays)
+        return summarize_weights(self.resolution.model_parts, self.framework, arrays)
 
     def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         """Apply the environment wrappers this policy's config asks for; see `Catalog.wrap_env`."""
@@ -438,17 +446,17 @@ class Policy:
     def to(self, device: str) -> Policy:
         """Move the policy to a device (`"cpu"`, `"cuda"`, …) and return it."""
         with self._passing:
-            self._backend.to(device)
+            self.backend.to(device)
             self.device = device
         return self
 
     def random_state(self) -> dict[str, Array]:
         """Return the state of what actions are drawn from, by name: PyTorch's generators, or the policy's own."""
-        return dict(self._backend.random_state())
+        return dict(self.backend.random_state())
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
         """Set the state of what actions are drawn from, as `random_state` returned it: the same are drawn again."""
-        self._backend.set_random_state(state)
+        self.backend.set_random_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
         """Return a policy of the same parts with weights and statistics of its own, on the same device.
@@ -456,7 +464,7 @@ class Policy:
         Where the model is copied with it, as a part of the same object, the copies belong together, too.
         """
         with self._passing:
-            return copied(self, memo)
+            return copy_policy(self, memo)
 
     def __reduce__(self) -> Any:
         """Pickle what `save` writes; the policy comes back on the CPU, and its parts are found again by name.
@@ -465,7 +473,7 @@ class Policy:
             SavedPolicyError: A class of the running program is not registered, or cannot be imported.
         """
         with self._passing:
-            return unpickled, (type(self), pickled(self))
+            return unpickle_policy, (type(self), pickle_policy(self))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write names and versions of the parts, the non-default config, weights and filter statistics; no pickle.

@@ -1,14 +1,18 @@
-"""What a model is made of: its layers, with their shapes and their numbers of weights."""
+"""What people are shown of a policy: its parts and shapes, and the layers of its model with their weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlcatalog.choice import Resolution
+from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.internals import Sheet, Table
+from rlcatalog.models import weights_of
+
+if TYPE_CHECKING:
+    from rlcatalog_policy.policy import Policy
 
 Shape = tuple[int, ...]
 #: A model may have thousands of layers; its whole table is in `Summary.layers`.
@@ -105,7 +109,7 @@ class Summary:
         return " around ".join(reversed(self.parts))
 
 
-def announced(resolution: Resolution) -> Summary | None:
+def summarize_layers(resolution: Resolution) -> Summary | None:
     """Return the summary of a model that is not built, or None where a part of it does not announce its weights."""
     layers = []
     for stage in resolution.layers:
@@ -115,7 +119,7 @@ def announced(resolution: Resolution) -> Summary | None:
     return Summary(resolution.model_parts, resolution.framework, tuple(layers), built=False)
 
 
-def counted(parts: tuple[str, ...], framework: str, weights: Iterable[tuple[str, Shape]]) -> Summary:
+def summarize_weights(parts: tuple[str, ...], framework: str, weights: Iterable[tuple[str, Shape]]) -> Summary:
     """Return the summary of a model that is built.
 
     Args:
@@ -129,6 +133,28 @@ def counted(parts: tuple[str, ...], framework: str, weights: Iterable[tuple[str,
         groups.setdefault(layer or last, {})[last] = tuple(shape)
     layers = (Layer(name, None, sum(map(prod, arrays.values())), arrays) for name, arrays in groups.items())
     return Summary(parts, framework, tuple(layers), built=True)
+
+
+def policy_sheet(policy: Policy) -> Sheet:
+    """Return what is shown of a policy."""
+    resolution = policy.resolution
+    rows = []
+    for slot in ("preprocessor", "filter", *MODEL_SLOTS, "action_dist"):
+        part = resolution.choices[slot].component
+        if part is not None:
+            rows.append((slot, part.name, part.provider))
+    shapes = [(stage.name, "-" if stage.shape is None else str(stage.shape)) for stage in resolution.shapes]
+    weights = weights_of(policy.model)
+    count = sum(array.size for array in weights.values())
+    action = resolution.request.action
+    facts = [
+        ("observation", resolution.request.obs.describe()),
+        ("action", "" if action is None else action.describe()),
+        ("weights", f"{count:,} numbers in {len(weights)} arrays"),
+    ]
+    notes = [("config", ", ".join(sorted(resolution.config.given)) or "all defaults")]
+    tables = [Table("parts", ("slot", "part", "provided by"), rows), Table("shapes", ("stage", "shape"), shapes)]
+    return Sheet(f"Policy ({policy.framework})", facts, tables, notes)
 
 
 def _batched(shape: Shape | None) -> str:

@@ -167,7 +167,8 @@ class NoPreprocessor(ArrayPreprocessor):
         try:
             if self._unchecked:
                 self._check_rows(batch)
-            array = self._cast(batch, copy=False)
+            plain = type(batch) is ndarray and batch.dtype is self._dtype
+            array = batch if plain else self._cast(batch, copy=False)
             if isinstance(batch, list) and not batch:
                 array = array.reshape(0, *self.shape)
             if not array.ndim or array.shape[1:] != self.shape:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from rlcatalog.actions import params_given
 from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
-from rlcatalog_torch import flat_sample
 
 
 class CatalogRLModule(CatalogModule, ValueFunctionAPI):
@@ -38,14 +37,11 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
     def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
         rows = self.rows(batch)
         outputs, states = self.run_model(self.model, rows, training=False)
-        dist = self.policy.dist_class(outputs, self.model)
-        sample = dist.sample() if explore else dist.deterministic_sample()
-        self.policy.conformity.check_tensors(sample, "sample" if explore else "deterministic_sample")
-        actions = flat_sample(sample)
+        actions, logp, params = self.policy.backend.draw(outputs, None, explore)
         if actions.ndim == 1 and not self.policy.action_codec.scalar:
             actions = actions[:, None]
-        params = outputs if self._outputs_are_params else params_given(dist, actions)
-        found = {Columns.ACTIONS: actions, Columns.ACTION_LOGP: dist.logp(actions), Columns.ACTION_DIST_INPUTS: params}
+        params = outputs if self._outputs_are_params else params
+        found = {Columns.ACTIONS: actions, Columns.ACTION_LOGP: logp, Columns.ACTION_DIST_INPUTS: params}
         if not self._state_names:
             return found
         found = {name: value.reshape(*rows.shape, *value.shape[1:]) for name, value in found.items()}

@@ -120,8 +120,8 @@ class CatalogSACModule(CatalogModule, QNetAPI):
 
     @torch.inference_mode()
     def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
-        dist = self._dist(self.rows(batch), training=False)
-        actions = flat_sample(dist.sample() if explore else dist.deterministic_sample())
+        outputs, _ = self.run_model(self.model, self.rows(batch), training=False)
+        actions, *_ = self.policy.backend.draw(outputs, None, explore)
         if actions.ndim == 1 and not self.policy.action_codec.scalar:
             actions = actions[:, None]
         return {Columns.ACTIONS: actions}

@@ -125,7 +125,7 @@ class ActorCritic:
         if (step := self.collecting.step(encoded, found, deterministic)) is not None:
             return self.collected(step)
         inputs, _ = self.model({"obs": encoded, "is_training": False}, [], None)
-        actions, logp = self.draw(self.dist_of(inputs, found), deterministic)
+        actions, logp = self.draw(inputs, found, deterministic)
         return actions, self.values(), logp
 
     def collected(self, step: Step) -> tuple[Tensor, Tensor, Tensor]:
@@ -146,25 +146,25 @@ class ActorCritic:
 
     def masked(self, inputs: Tensor, obs: Any, mask: Any, acting: bool) -> Any:
         """Return the distribution of a model's output, with the action masks baked in."""
-        return self.dist_of(inputs, self.observer.mask(obs, mask, check=acting))
+        allowed = self.observer.mask(obs, mask, check=acting)
+        return self.dist_class(inputs if allowed is None else self.dist_class.masked(inputs, allowed), self.model)
 
-    def dist_of(self, inputs: Tensor, mask: Tensor | None) -> Any:
-        """Return the distribution of a model's output under action masks `[B, m]`."""
-        return self.dist_class(inputs if mask is None else self.dist_class.masked(inputs, mask), self.model)
+    def draw(self, outputs: Tensor, mask: Tensor | None, deterministic: bool) -> tuple[Tensor, Tensor]:
+        """Return raw actions drawn from a model's output, as `shape_actions` does, and their log density `[B]`."""
+        sample, logp, _ = self.policy.backend.draw(outputs, mask, not deterministic)
+        return self.shape_actions(sample), logp
 
-    def draw(self, dist: Any, deterministic: bool) -> tuple[Tensor, Tensor]:
-        """Return raw actions in the shape of the space Stable-Baselines3 sees, and their log density `[B]`."""
-        sample = dist.deterministic_sample() if deterministic else dist.sample()
-        if not isinstance(sample, Tensor):
-            self.policy.conformity.check_tensors(sample, "deterministic_sample" if deterministic else "sample")
-            sample = flat_sample(sample)
-        logp = dist.logp(sample)
+    def shape_actions(self, sample: Tensor) -> Tensor:
+        """Return raw actions in the shape of the space Stable-Baselines3 sees.
+
+        Raises:
+            ModelContractError: They are none of the action space.
+        """
         raw = sample.detach()
-        if self.policy.conformity.checks_actions:
-            self.policy.conformity.check_actions(raw.reshape(len(raw), -1).cpu().numpy(), None)
-        return (raw if raw.shape[1:] == self.action_shape else self._shaped(raw)), logp
-
-    def _shaped(self, raw: Tensor) -> Tensor:
+        if self.policy.contract.checks_actions:
+            self.policy.contract.check_actions(raw.reshape(len(raw), -1).cpu().numpy(), None)
+        if raw.shape[1:] == self.action_shape:
+            return raw
         if raw[:1].numel() != self._width * len(raw[:1]):
             raise ModelContractError(
                 f"{self.dist_class!r}.sample() gave actions of shape {tuple(raw.shape[1:])};"

@@ -26,11 +26,16 @@ class CatalogDistribution(Distribution):
 
     def sample(self) -> Any:
         """Draw raw actions `[B, ...]`."""
-        return self.actor_critic.draw(self.distribution, False)[0]
+        return self._draw("sample")
 
     def mode(self) -> Any:
         """Return the most likely raw actions `[B, ...]`."""
-        return self.actor_critic.draw(self.distribution, True)[0]
+        return self._draw("deterministic_sample")
+
+    def _draw(self, method: str) -> Any:
+        sample = getattr(self.distribution, method)()
+        self.actor_critic.policy.contract.check_tensors(sample, method)
+        return self.actor_critic.shape_actions(flat_sample(sample))
 
     def log_prob(self, x: Any) -> Any:
         """Return the log density `[B]` of raw actions."""

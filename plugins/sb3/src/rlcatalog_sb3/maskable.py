@@ -22,9 +22,6 @@ class CatalogMaskablePolicy(CatalogBasePolicy, MaskableActorCriticPolicy):
         """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
         return self.actor_critic.act(obs, action_masks, deterministic)
 
-    def _predict(self, observation: Any, deterministic: bool = False, action_masks: Any = None) -> Any:
-        return self.actor_critic.draw(self.actor_critic.dist(observation, action_masks), deterministic)[0]
-
     def evaluate_actions(self, obs: Any, actions: Any, action_masks: Any = None) -> tuple[Any, Any, Any]:
         """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`."""
         actor_critic = self.actor_critic

@@ -145,9 +145,6 @@ class CatalogPolicy(CatalogBasePolicy, ActorCriticPolicy):
         """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
         return self.actor_critic.act(obs, None, deterministic)
 
-    def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
-        return self.actor_critic.draw(self.actor_critic.dist(observation), deterministic)[0]
-
     def evaluate_actions(self, obs: Any, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`."""
         actor_critic = self.actor_critic

@@ -60,14 +60,8 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             states = self._packing.pack([torch.from_numpy(part) for part in step.state.memory])
             return *actor_critic.collected(step), RNNStates(states, states)
         inputs, states = self._run(encoded, memory)
-        actions, logp = actor_critic.draw(actor_critic.dist_of(inputs, mask), deterministic)
+        actions, logp = actor_critic.draw(inputs, mask, deterministic)
         return actions, actor_critic.values(), logp, RNNStates(states, states)
-
-    def _predict(  # type: ignore[override]
-        self, observation: Any, lstm_states: States, episode_starts: Tensor, deterministic: bool = False
-    ) -> tuple[Tensor, States]:
-        dist, states = self._step(observation, lstm_states, episode_starts)
-        return self.actor_critic.draw(dist, deterministic)[0], states
 
     def evaluate_actions(  # type: ignore[override]
         self, obs: Any, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
@@ -89,8 +83,9 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         self, obs: Any, lstm_states: States, episode_starts: Tensor
     ) -> tuple[CatalogDistribution, States]:
         """Return the distribution of raw actions and the new states."""
-        dist, states = self._step(obs, lstm_states, episode_starts)
-        return CatalogDistribution(self.actor_critic, dist), states
+        memory = self._packing.unpack(lstm_states, episode_starts)
+        inputs, states = self._run(self.actor_critic.observer.encode(obs), memory)
+        return CatalogDistribution(self.actor_critic, self.actor_critic.masked(inputs, obs, None, True)), states
 
     def predict_values(  # type: ignore[override]
         self, obs: Any, lstm_states: States, episode_starts: Tensor
@@ -99,12 +94,6 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         memory = self._packing.unpack(lstm_states, episode_starts)
         self._run(self.actor_critic.observer.encode(obs), memory, values_only=True)
         return self.actor_critic.values()
-
-    def _step(self, obs: Any, states: States, episode_starts: Tensor) -> tuple[Any, States]:
-        """Run one step of B episodes."""
-        memory = self._packing.unpack(states, episode_starts)
-        inputs, states = self._run(self.actor_critic.observer.encode(obs), memory)
-        return self.actor_critic.masked(inputs, obs, None, True), states
 
     def _run(
         self, encoded: Tensor, memory: list[Tensor], training: bool = False, **flags: bool

@@ -1,6 +1,6 @@
 import typing
 
-from .dtypes import HALF as HALF, widened as widened
+from .dtypes import HALF as HALF, to_float32_at_least as to_float32_at_least
 from .learner import TFLearner as TFLearner
 from .load_order import before_tensorflow as before_tensorflow
 from .model import (
@@ -17,9 +17,9 @@ from .nn import (
     features_of as features_of,
     initial_value as initial_value,
     normc_initializer as normc_initializer,
+    values_of as values_of,
 )
-from .ops import OPS as OPS, flatten_rows as flatten_rows
-from .outputs import flat_sample as flat_sample, values_of as values_of
+from .ops import OPS as OPS, flat_sample as flat_sample, flatten_rows as flatten_rows
 from .random import (
     Noise as Noise,
     draw_categorical as draw_categorical,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,9 +12,9 @@ import tensorflow as tf
 from rlcatalog.actions import entropy_of, params_given
 from rlcatalog.frameworks import Evaluation, PolicyParts, lengths_of, memory_of, views_of
 from rlcatalog.models import check_values, set_weights_of, weights_of
-from rlcatalog_tf.dtypes import dtype_of, floats_as, widened
-from rlcatalog_tf.ops import flatten_rows
-from rlcatalog_tf.outputs import flat_sample, values_of
+from rlcatalog_tf.dtypes import dtype_of, floats_as, to_float32_at_least
+from rlcatalog_tf.nn import values_of
+from rlcatalog_tf.ops import flat_sample, flatten_rows
 from rlcatalog_tf.random import drawing_from, new_generator
 from rlcatalog_tf.sequences import Padding
 from rlcatalog_tf.variables import unbuilt
@@ -42,7 +42,7 @@ class TFBackend:
         policy = self.policy
         self.model: Any = model
         self.dist_class: Any = policy.dist_class
-        self.conformity = policy.conformity
+        self.contract = policy.contract
         self.scalar, self.width = policy.action_codec.scalar, policy.action_codec.width
         self.has_value = policy.has_value
         self._follow(dtype_of(model))
@@ -51,8 +51,8 @@ class TFBackend:
         #: The memory acting returned last, as arrays and as tensors.
         self._last: tuple[Any, list[Any]] = (None, [])
         if unbuilt(model):  # what is traced or trained must have its variables
-            input_dict, memory = self.given(self._example())
-            self._forward(input_dict, memory, None, True)  # a distribution need not have a deterministic sample
+            inputs, memory = self._example()
+            self.step(inputs, memory, None, True)  # a distribution need not have a deterministic sample
             self._follow(dtype_of(model))
 
     def _follow(self, dtype: Any) -> None:
@@ -61,12 +61,13 @@ class TFBackend:
         encoded = np.dtype(self.policy.encoded_space.dtype)
         self.dtype = np.dtype(dtype.as_numpy_dtype) if encoded.kind == "f" else encoded
 
-    def _example(self) -> tuple[dict[str, Any], list[Array]]:
-        """Return an input and a memory of one row, as acting gets them."""
+    def _example(self) -> tuple[dict[str, Any], list[Any]]:
+        """Return an input and a memory of one row, as the model gets them."""
         policy = self.policy
         obs = np.zeros((1, *policy.preprocessor.shape), self.dtype)
         seen = policy.views.see(policy.views.start(1), obs)
-        return {"obs": obs, **{name: seen[name] for name in policy.views.acting}}, list(policy.memory.start(1))
+        views = {name: seen[name] for name in policy.views.acting}
+        return self.inputs_of(obs, views, policy.memory.start(1))
 
     def act(
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
@@ -90,8 +91,8 @@ class TFBackend:
         rows = len(obs)
         if any(part is not None and len(part) != rows for part in found):  # a trace does not know how many there are
             self._runner(self._acting(explore), mask is not None)(*arguments)
-            self.conformity.check_sample(found[0], rows)
-            self.conformity.check_rows(logp, rows, "logp")
+            self.contract.check_sample(found[0], rows)
+            self.contract.check_rows(logp, rows, "logp")
         return *found, self._kept(returned)
 
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
@@ -118,13 +119,13 @@ class TFBackend:
         if obs.dtype != self.dtype:
             obs = obs.astype(self.dtype)
         arrays, tensors = self._last
-        found = tensors if memory is arrays else self.given(list(memory))
+        states = tensors if memory is arrays else self._tensors(list(memory))
         if not views:  # they are of the right dtype; `tf.nest` and `tf.cast` take as long as a small layer
-            return [tf.constant(obs), *found]
-        return [*tf.nest.flatten(self.given({"obs": obs, **views})), *found]
+            return [tf.constant(obs), *states]
+        return [*tf.nest.flatten(self._tensors({"obs": obs, **views})), *states]
 
     def _kept(self, returned: list[Any]) -> tuple[Array, ...]:
-        arrays = tuple(widened(part).numpy() for part in returned)
+        arrays = tuple(to_float32_at_least(part).numpy() for part in returned)
         self._last = (arrays, returned)
         return arrays
 
@@ -137,19 +138,19 @@ class TFBackend:
         """Trace what `_runner` returned."""
         if not self._traces:
             return run
-        signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self.given(self._example()))]
+        signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self._example())]
         if masked:
             signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
         traced = tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
         own = {id(variable) for variable in self.model.variables()}
         for variable in traced.graph.variables:
             if variable.trainable and id(variable) not in own:
-                self.conformity.nobody_holds(variable.name, variable.shape)
+                self.contract.refuse_lost_weight(variable.name, variable.shape)
         return traced
 
     def _runner(self, run: Callable[[dict[str, Any], list[Any], Any], Any], masked: bool = False) -> Callable[..., Any]:
         """Return a function of inputs, memory and mask as one of these, flattened; the mask only if masked."""
-        example = self.given(self._example())
+        example = self._example()
 
         def flat(*arguments: Any) -> Any:
             mask = arguments[-1] if masked else None
@@ -160,49 +161,103 @@ class TFBackend:
         return flat
 
     def _acting(self, explore: bool) -> Callable[[dict[str, Any], list[Any], Any], Any]:
-        return lambda input_dict, memory, mask: self._forward(input_dict, memory, mask, explore)
+        def run(inputs: dict[str, Any], memory: list[Any], mask: Any) -> tuple[Any, ...]:
+            sample, logp, value, dist_inputs, new_memory = self.step(inputs, memory, mask, explore)
+            if value is None:  # a trace returns tensors alone
+                value = tf.zeros([tf.shape(logp)[0]])
+            return flatten_rows(sample), logp, value, dist_inputs, *new_memory
 
-    def _forward(self, input_dict: dict[str, Any], memory: list[Any], mask: Any, explore: bool) -> tuple[Any, ...]:
-        rows = input_dict["obs"].shape[0]
-        inputs, returned = self.one_step(input_dict, memory)
-        self.conformity.check_outputs(inputs, rows)
-        inputs = widened(inputs)
-        if mask is not None:
-            inputs = self.dist_class.masked(inputs, mask)
-        dist = self.dist_class(inputs, self.model)
-        sample = dist.sample() if explore else dist.deterministic_sample()
-        self.conformity.check_tensors(sample, "sample" if explore else "deterministic_sample")
-        raw, logp = self._score(dist, sample, rows)
-        if explore and not tf.executing_eagerly() and _depends(raw, inputs):
-            self.conformity.has_gradient("sample")
-        value = values_of(self.model, rows) if self.has_value else tf.zeros([tf.shape(inputs)[0]])
-        return raw, logp, value, params_given(dist, sample), *(returned if memory else ())
+        return run
 
     def _estimates(self, input_dict: dict[str, Any], memory: list[Any], mask: Any) -> Any:
-        self.one_step({**input_dict, "values_only": True}, memory)
+        self._run_model({**input_dict, "values_only": True}, memory)
         return values_of(self.model, input_dict["obs"].shape[0])
 
-    def one_step(self, input_dict: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
+    def step(
+        self, inputs: dict[str, Any], memory: list[Any], mask: Any, explore: Any
+    ) -> tuple[Any, Any, Any, Any, list[Any]]:
+        """Do one acting step on tensors; whatever acts in TensorFlow comes here.
+
+        Args:
+            inputs: What the model is given, as `inputs_of` returns it.
+            memory: The model's memory, tensors `[B, ...]`.
+            mask: Action mask `[B, m]`, or None.
+            explore: See `draw`.
+
+        Returns:
+            Raw actions, their logp and the distribution's inputs as `draw` returns them, with the value `[B]`, or None,
+            before the last; then the memory that the model returned.
+        """
+        rows = inputs["obs"].shape[0]
+        outputs, new_memory = self._run_model(inputs, memory)
+        sample, logp, dist_inputs = self.draw(outputs, mask, explore, rows)
+        return sample, logp, values_of(self.model, rows) if self.has_value else None, dist_inputs, new_memory
+
+    def inputs_of(self, obs: Any, views: Mapping[str, Any], memory: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
+        """Return what the model is given at one step, its input and its memory, as tensors.
+
+        Args:
+            obs: Encoded observations `[B, ...]`, an array or a tensor.
+            views: The views of past steps by name.
+            memory: The model's memory `[B, ...]`.
+        """
+        return self._tensors({"obs": obs, **views}), self._tensors(list(memory))
+
+    def draw(self, outputs: Any, mask: Any, explore: Any, rows: int | None) -> tuple[Any, Any, Any]:
+        """Draw raw actions from a model's outputs.
+
+        Args:
+            outputs: What the last pass of the model returned `[B, n]`.
+            mask: Action mask `[B, m]`, or None.
+            explore: Sample; else take the most likely action. A tensor lets a trace decide at each run.
+            rows: B, where it is known.
+
+        Returns:
+            Raw actions as `logp` takes them, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` under
+            which they are scored.
+
+        Raises:
+            ModelContractError: Model or distribution returned something of another shape or framework.
+        """
+        self.contract.check_outputs(outputs, rows)
+        outputs = to_float32_at_least(outputs)
+        if mask is not None:
+            outputs = self.dist_class.masked(outputs, mask)
+        dist = self.dist_class(outputs, self.model)
+        if tf.is_tensor(explore):
+            drawn, likely = flat_sample(dist.sample()), flat_sample(dist.deterministic_sample())
+            flat = sample = tf.where(explore, drawn, tf.cast(likely, drawn.dtype))
+            dist = self.dist_class(outputs, self.model)  # a fresh one, that remembers neither
+        else:
+            sample = dist.sample() if explore else dist.deterministic_sample()
+            self.contract.check_tensors(sample, "sample" if explore else "deterministic_sample")
+            flat = flat_sample(sample)
+            if explore and not tf.executing_eagerly() and _depends(flat, outputs):
+                self.contract.refuse_gradient("sample")
+        self.contract.check_sample(flat if flat.shape.rank == 0 else flatten_rows(flat), rows)
+        logp = dist.logp(flat)
+        self.contract.check_rows(logp, rows, "logp")
+        return flat, logp, params_given(dist, sample)
+
+    def _run_model(self, inputs: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
         """Run the model on one step of each episode."""
-        seq_lens = tf.ones([tf.shape(input_dict["obs"])[0]], tf.int32) if memory else None
-        inputs, returned = self.model(
-            {**input_dict, "is_training": False, "single_steps": True}, list(memory), seq_lens
-        )
+        lengths = tf.ones([tf.shape(inputs["obs"])[0]], tf.int32) if memory else None
+        outputs, returned = self.model({**inputs, "is_training": False, "single_steps": True}, list(memory), lengths)
         if len(returned) == len(memory):  # what comes back at the next step must be what was traced
             returned = [tf.cast(new, old.dtype) for new, old in zip(returned, memory, strict=True)]
-        return inputs, returned
+        return outputs, returned if memory else []
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
         with tf.device(self.device), drawing_from(self.generator):
-            input_dict = self.given({"obs": batch["obs"], **views_of(self.policy, batch)})
+            input_dict = self._tensors({"obs": batch["obs"], **views_of(self.policy, batch)})
             rows = input_dict["obs"].shape[0]
             if self.policy.memory:
                 inputs, value = self._over_sequences(input_dict, batch)
             else:
                 outputs, _ = self.model({**input_dict, "is_training": True}, [], None)
-                self.conformity.check_outputs(outputs, rows)
-                inputs = widened(outputs)
+                self.contract.check_outputs(outputs, rows)
+                inputs = to_float32_at_least(outputs)
                 value = values_of(self.model, rows) if self.has_value else None
             if batch.get("mask") is not None:
                 inputs = self.dist_class.masked(inputs, tf.cast(self.tensor(batch["mask"]), tf.bool))
@@ -214,7 +269,7 @@ class TFBackend:
             kl = self._kl(batch, dist, raw)
             for found, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
                 if found is not None:
-                    self.conformity.check_rows(found, rows, method)
+                    self.contract.check_rows(found, rows, method)
             return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
@@ -250,12 +305,12 @@ class TFBackend:
             state = memory_of(self.policy, batch, int(lengths.shape[0]))
         padding, repeats = Padding(lengths), self.policy.views.training
         padded = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
-        memory = self.given(list(getattr(state, "memory", state)))
+        memory = self._tensors(list(getattr(state, "memory", state)))
         outputs, _ = self.model({**padded, "is_training": True, "outputs_only": True}, memory, lengths)
         places = padded["obs"].shape[0]
-        self.conformity.check_outputs(outputs, places)
+        self.contract.check_outputs(outputs, places)
         value = padding.take(values_of(self.model, places)) if self.has_value else None
-        return widened(padding.take(outputs)), value
+        return to_float32_at_least(padding.take(outputs)), value
 
     def to(self, device: str) -> None:
         """Rebuild the model on a device; variables stay where they were made."""
@@ -294,18 +349,7 @@ class TFBackend:
         """
         return floats_as(tf.convert_to_tensor(value), dtype)
 
-    def _score(self, dist: Any, sample: Any, rows: int | None) -> tuple[Any, Any]:
-        """Return a sample in its flat form `[B, width]` and its logp."""
-        sample = flat_sample(sample)
-        if not len(sample.shape):
-            self.conformity.check_sample(sample, rows)
-        raw = flatten_rows(sample)
-        self.conformity.check_sample(raw, rows)
-        logp = dist.logp(sample)
-        self.conformity.check_rows(logp, rows, "logp")
-        return raw, logp
-
-    def given(self, value: Any) -> Any:
+    def _tensors(self, value: Any) -> Any:
         """Return a structure of arrays as tensors that the model is given."""
         return tf.nest.map_structure(lambda part: self.tensor(part, self.floats), value)
 

@@ -29,6 +29,6 @@ def floats_as(x: Any, dtype: Any) -> Any:
     return tf.cast(x, dtype) if x.dtype.is_floating and x.dtype != dtype else x
 
 
-def widened(x: Any) -> Any:
+def to_float32_at_least(x: Any) -> Any:
     """Return half precisions as float32, everything else as it is."""
     return tf.cast(x, tf.float32) if x.dtype in HALF else x

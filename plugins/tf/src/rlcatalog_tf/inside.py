@@ -13,7 +13,7 @@ from rlcatalog.errors import StaleOutputError
 from rlcatalog.models import ModelInternals, check_weights, get_submodel, inner_model, is_model
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf.sequences import Padding
-from rlcatalog_tf.variables import Found, find, raw
+from rlcatalog_tf.variables import NamedVariable, find, raw
 
 
 class TFInternals(ModelInternals):
@@ -33,10 +33,11 @@ class TFInternals(ModelInternals):
         """Return observations with each NumPy array a tensor."""
         return map_tensors(obs, lambda leaf: self.ops.tensor(leaf) if isinstance(leaf, np.ndarray) else leaf)
 
-    def remember(self, output: Any) -> None:
-        """Keep a call's output for `last_output()`, and the graph it belongs to."""
-        self.last_output = output
+    def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
+        """Call `forward`, and note the graph that its output belongs to."""
+        result = model.forward(inputs, state, seq_lens)
         self.trace = None if tf.executing_eagerly() else weakref.ref(tf.compat.v1.get_default_graph())
+        return result
 
     def check_trace(self, model: Any, what: str) -> None:
         """Raise when the last forward pass ran in a `tf.function` that we are not in."""
@@ -54,11 +55,11 @@ class TFInternals(ModelInternals):
 
     def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:
         """Return all variables as arrays, in canonical layouts."""
-        return {item.name: item.value() for item in found_in(model)}
+        return {item.name: item.value() for item in variables_of(model)}
 
     def set_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
         """Set all variables from arrays."""
-        found = found_in(model)
+        found = variables_of(model)
         check_weights(model, {item.name: item.shape for item in found}, weights)
         parts: dict[int, list[Any]] = {}
         for item in found:
@@ -87,14 +88,14 @@ class TFInternals(ModelInternals):
         return {**super()._fresh(), "trace": None}
 
 
-def found_in(model: Any) -> list[Found]:
+def variables_of(model: Any) -> list[NamedVariable]:
     """Return the variables of a model: those in its attributes, then what it, or a trunk of its, has registered."""
     found = find(model)
     known = {id(item.variable) for item in found}
     models: list[tuple[Any, str]] = [(model, "")]
     for outer, path in models:  # what a trunk has registered is registered
         extra = [raw(v) for v in outer._rlcatalog.registered if id(raw(v)) not in known]
-        found += [Found(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
+        found += [NamedVariable(f"{path}registered.{i}", v, None) for i, v in enumerate(extra)]
         known |= {id(v) for v in extra}
         names = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
         for name, inner in names.items():

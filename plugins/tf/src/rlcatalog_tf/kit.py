@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions import params_given
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
-from rlcatalog_tf import flat_sample, flatten_rows, keras, tf, values_of, widened
+from rlcatalog_tf import flatten_rows, keras, tf, to_float32_at_least, values_of
 
 Array = np.ndarray[Any, Any]
 
@@ -43,18 +42,14 @@ class TFKit:
         flags = {"single_steps": True} if single else {}
         outputs, state = model({**given, **flags}, [tensor(part) for part in memory], seq_lens)
         value = values_of(model).numpy() if policy.has_value else None
-        return widened(outputs).numpy(), value, [widened(part).numpy() for part in state]
+        return to_float32_at_least(outputs).numpy(), value, [to_float32_at_least(part).numpy() for part in state]
 
     @staticmethod
     def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
         """Draw raw actions from outputs, and return what is stored of their distribution."""
-        dist_class: Any = policy.dist_class
-        inputs = tf.constant(outputs)
-        if mask is not None:
-            inputs = dist_class.masked(inputs, tf.cast(tf.constant(mask), tf.bool))
-        dist = dist_class(inputs, policy.model)
-        sample = dist.sample() if explore else dist.deterministic_sample()
-        return flatten_rows(flat_sample(sample)).numpy(), params_given(dist, sample).numpy()
+        allowed = None if mask is None else tf.cast(tf.constant(mask), tf.bool)
+        sample, _, dist_inputs = policy.backend.draw(tf.constant(outputs), allowed, explore, len(outputs))
+        return flatten_rows(sample).numpy(), dist_inputs.numpy()
 
     @staticmethod
     def gradients(

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from rlcatalog.models import ModelV2, check_time_major, in_row_order
 from rlcatalog_tf.dtypes import dtype_of
-from rlcatalog_tf.inside import TFInternals, found_in
+from rlcatalog_tf.inside import TFInternals, variables_of
 from rlcatalog_tf.sequences import steps_of
 
 
@@ -55,12 +55,12 @@ class TFModelV2(ModelV2):
 
     def variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
         """Return all variables, as a list or by name."""
-        found = {item.name: item.variable for item in found_in(self) if not item.part}
+        found = {item.name: item.variable for item in variables_of(self) if not item.part}
         return found if as_dict else list(found.values())
 
     def trainable_variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
         """Return the trainable variables, as a list or by name."""
-        found = {item.name: item.variable for item in found_in(self) if item.variable.trainable and not item.part}
+        found = {item.name: item.variable for item in variables_of(self) if item.variable.trainable and not item.part}
         return found if as_dict else list(found.values())
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -69,7 +69,7 @@ class TFModelV2(ModelV2):
 
     def variable_axes(self) -> dict[str, tuple[int, ...] | None]:
         """Return by name the axes that turn a variable, and what has its form, into its canonical layout, or None."""
-        return {item.name: item.axes for item in found_in(self)}
+        return {item.name: item.axes for item in variables_of(self)}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Set all variables from arrays (see `ModelV2.set_weights`)."""

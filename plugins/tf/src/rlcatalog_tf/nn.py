@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
-from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
+from rlcatalog.models import DenseSpec, OutputPlan, check_features, check_values, output_spec
+from rlcatalog_tf.dtypes import to_float32_at_least
 from rlcatalog_tf.ops import flatten_rows
 
 ACTIVATIONS: dict[str, Callable[[Any], Any] | None] = {
@@ -125,6 +126,27 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
     x = flatten_rows(x)
     check_features(trunk, x.shape[1])
     return tf.cast(x, tf.float32), new_state
+
+
+def values_of(model: Any, rows: int | None = None) -> Any:
+    """Return the value estimates `[B]` of a model's last pass, float32 at least; a column `[B, 1]` will do as well.
+
+    Args:
+        model: The model.
+        rows: B, where it is known.
+
+    Raises:
+        ModelContractError: They have another shape.
+    """
+    value = model.value_function()
+    if not tf.is_tensor(value):
+        check_values(model, value, rows)
+        value = tf.convert_to_tensor(value)
+    if value.shape.rank is not None:
+        check_values(model, value, rows if value.shape.rank and value.shape[0] is not None else None)
+        if value.shape.rank == 2:
+            value = value[:, 0]
+    return to_float32_at_least(value)
 
 
 class Dense:

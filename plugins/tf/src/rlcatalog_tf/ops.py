@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.frameworks import TensorOps
-from rlcatalog_tf.dtypes import HALF, widened
+from rlcatalog.spaces import parts_of
+from rlcatalog_tf.dtypes import HALF, to_float32_at_least
 
 
 def reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
@@ -32,6 +33,19 @@ def flatten_rows(x: Any) -> Any:
     return tf.reshape(x, [-1, size])
 
 
+def flat_sample(sample: Any) -> Any:
+    """Return a sample in its stored form: a structure's parts side by side, `[B, width]`; one tensor as it is."""
+    parts = parts_of(sample)
+    if parts is None:
+        return sample
+    rows = [flatten_rows(part) for part in parts]
+    dtypes = {part.dtype for part in rows}
+    # float32 holds whole numbers that half precision would not.
+    wide = tf.float64 if tf.float64 in dtypes else tf.float32
+    dtype = rows[0].dtype if len(dtypes) == 1 else wide
+    return tf.concat([tf.cast(part, dtype) for part in rows], axis=1)
+
+
 def fill_forbidden(inputs: Any, mask: Any) -> Any:
     """Give inputs where `mask` is False the lowest finite value of their dtype."""
     return tf.where(tf.cast(mask, tf.bool), inputs, inputs.dtype.min)
@@ -43,7 +57,7 @@ def _integers(x: Any) -> Any:
 
 def _side_by_side(pieces: list[Any]) -> Any:
     if len({piece.dtype for piece in pieces}) > 1:  # half precision would not hold whole numbers
-        pieces = _alike([widened(piece) for piece in pieces])
+        pieces = _alike([to_float32_at_least(piece) for piece in pieces])
     return tf.concat(pieces, axis=1)
 
 

@@ -23,7 +23,7 @@ from rlcatalog.observations import Preprocessor
 from rlcatalog_tf.keras_layouts import Layout, layouts_of
 
 
-class Found(NamedTuple):
+class NamedVariable(NamedTuple):
     """One variable, or a part of one, under its canonical name.
 
     Attributes:
@@ -41,7 +41,7 @@ class Found(NamedTuple):
     part: int = 0
 
     @classmethod
-    def of(cls, path: str, variable: Any, layout: Layout) -> list[Found]:
+    def of(cls, path: str, variable: Any, layout: Layout) -> list[NamedVariable]:
         """Return what a layout makes of a variable."""
         axes = layout.axes
         if axes is not None or layout.to is None:
@@ -65,7 +65,7 @@ class Found(NamedTuple):
         return value if self.axes is None else value.transpose(self.axes)
 
 
-def find(model: Any) -> list[Found]:
+def find(model: Any) -> list[NamedVariable]:
     """Return the variables of a model in the order of its attributes, each once."""
     seen: set[tuple[int, int]] = set()
     found = []
@@ -121,9 +121,9 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
                 yield name, getattr(value, name)
 
 
-def _walk(value: Any, path: str, visited: set[int]) -> Iterator[Found]:
+def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     if isinstance(value, tf.Variable):
-        yield Found(path, value, None)
+        yield NamedVariable(path, value, None)
         return
     if isinstance(value, _PLAIN) or id(value) in visited:
         return
@@ -131,9 +131,9 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[Found]:
     keras = sys.modules.get("keras")
     if not isinstance(value, ModelV2) and callable(getattr(type(value), "canonical", None)):
         for name, variable, axes in value.canonical():
-            yield Found(_join(path, name), raw(variable), axes)
+            yield NamedVariable(_join(path, name), raw(variable), axes)
     elif keras is not None and isinstance(value, keras.Variable):
-        yield Found(path, value.value, None)
+        yield NamedVariable(path, value.value, None)
     elif _is_layer(value):
         yield from _layer(value, path, visited)
     else:
@@ -150,11 +150,11 @@ def _is_layer(value: Any) -> bool:
     return any(isinstance(value, keras.layers.Layer) for keras in _kerases())
 
 
-def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[Found]:
+def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     """Yield a layer's variables: canonical ones, those of the layers in it, then what is left under its own names."""
     if not layer.built and not isinstance(layer, tuple(keras.Model for keras in _kerases())):
         return
-    found: list[Found] = []
+    found: list[NamedVariable] = []
     for keras in _kerases():
         if isinstance(layer, keras.Sequential) or type(layer).__name__ == "Functional":
             for index, inner in enumerate(layer.layers):
@@ -162,7 +162,7 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[Found]:
             break
         if (layouts := layouts_of(layer, keras)) is not None:
             for variable, layout in layouts:
-                found += Found.of(path, raw(variable), layout)
+                found += NamedVariable.of(path, raw(variable), layout)
             break
     else:
         own = _bookkeeping()
@@ -174,7 +174,7 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[Found]:
     rest = [variable for variable in (layer.weights if layer.built else []) if id(raw(variable)) not in known]
     names = [variable.name.rpartition("/")[2].partition(":")[0] for variable in rest]  # legacy: dense_3/kernel:0
     for index, (name, variable) in enumerate(zip(names, rest, strict=True)):
-        yield Found(_join(path, name if names.count(name) == 1 else str(index)), raw(variable), None)
+        yield NamedVariable(_join(path, name if names.count(name) == 1 else str(index)), raw(variable), None)
 
 
 def _holds_layers(value: Any) -> bool:

@@ -12,7 +12,7 @@ import lazy_loader
 from rlcatalog.frameworks import load_first, require_framework
 from rlcatalog.plugins import part_class, part_classes
 
-load_first("triton", before="tensorflow")  # see rlcatalog_torch.load_order
+load_first("triton", before="tensorflow")  # see rlcatalog_tf.load_order
 
 _own, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

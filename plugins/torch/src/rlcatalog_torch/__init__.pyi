@@ -6,7 +6,7 @@ from .dtypes import (
     LOWEST as LOWEST,
     dtype_of as dtype_of,
     floats_as as floats_as,
-    widened as widened,
+    to_float32_at_least as to_float32_at_least,
 )
 from .learner import TorchLearner as TorchLearner
 from .load_order import before_torch_optimizers as before_torch_optimizers
@@ -20,9 +20,9 @@ from .nn import (
     features_of as features_of,
     initialize as initialize,
     normc_initializer as normc_initializer,
+    values_of as values_of,
 )
-from .ops import OPS as OPS, flatten_rows as flatten_rows
-from .outputs import flat_sample as flat_sample, values_of as values_of
+from .ops import OPS as OPS, flat_sample as flat_sample, flatten_rows as flatten_rows
 from .sequences import (
     Padding as Padding,
     add_time_dimension as add_time_dimension,

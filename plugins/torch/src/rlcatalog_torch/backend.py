@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlcatalog.actions import ActionDistribution, entropy_of, params_given
+from rlcatalog.actions import entropy_of, params_given
 from rlcatalog.frameworks import Evaluation, PolicyParts, lengths_of, memory_of, views_of
-from rlcatalog_torch.dtypes import HALF, dtype_of, floats_as, widened
-from rlcatalog_torch.outputs import flat_sample, values_of
+from rlcatalog_torch.dtypes import HALF, dtype_of, floats_as, to_float32_at_least
+from rlcatalog_torch.nn import values_of
+from rlcatalog_torch.ops import flat_sample, flatten_rows
 from rlcatalog_torch.sequences import Padding
 
 Array = np.ndarray[Any, Any]
@@ -34,66 +34,155 @@ class TorchBackend:
         self.policy = policy
         self.model: Any = policy.model
         self.dist_class: Any = policy.dist_class
-        self.conformity = policy.conformity
+        self.contract = policy.contract
         self.scalar = policy.action_codec.scalar
-        self.width, self.outputs = policy.action_codec.width, policy.conformity.outputs
+        self.width, self.outputs = policy.action_codec.width, policy.contract.outputs
         #: Whether what takes a backward pass to see was seen to be right.
         self._examined = False
         self.has_value = policy.has_value
         #: The memory acting returned last, as arrays and, on a device, as tensors, which are not moved there again.
-        self._last: tuple[Any, list[torch.Tensor]] = (None, [])
+        self._last: tuple[Any, list[Tensor]] = (None, [])
         #: The lengths of the last step's sequences, all 1.
         self._lengths = torch.ones(0, dtype=torch.int32)
         self.device, self.on_cpu = torch.device("cpu"), True
-        self.numpy: Callable[[torch.Tensor], Array] = torch.Tensor.numpy
+        self.numpy: Callable[[Tensor], Array] = torch.Tensor.numpy
+
+    # --- acting ----------------------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        inputs: dict[str, Any],
+        memory: list[Tensor],
+        mask: Tensor | None,
+        explore: bool | Tensor,
+        rows: int | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor, list[Tensor]]:
+        """Do one acting step on tensors; whatever acts in PyTorch comes here.
+
+        Args:
+            inputs: What the model is given, as `inputs_of` returns it.
+            memory: Its memory, tensors `[B, ...]`.
+            mask: Action mask `[B, m]`, or None.
+            explore: See `draw`.
+            rows: B, where shapes are to be checked; None while a graph is recorded that leaves it open.
+
+        Returns:
+            Raw actions, their logp and the distribution's inputs as `draw` returns them, with the value `[B]`, or None,
+            before the last; then the memory that the model returned.
+        """
+        lengths = self._single_steps(inputs["obs"], rows) if memory else None
+        outputs, new_memory = self.model(inputs, memory, lengths)
+        sample, logp, dist_inputs = self.draw(outputs, mask, explore, rows)
+        return sample, logp, values_of(self.model, rows) if self.has_value else None, dist_inputs, new_memory
+
+    def draw(
+        self, outputs: Tensor, mask: Tensor | None, explore: bool | Tensor, rows: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw raw actions from a model's outputs.
+
+        Args:
+            outputs: What the last pass of the model returned `[B, n]`.
+            mask: Action mask `[B, m]`, or None.
+            explore: Sample; else take the most likely action. A tensor lets a recorded graph decide at each run.
+            rows: B, where shapes are to be checked.
+
+        Returns:
+            Raw actions as `logp` takes them, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` under
+            which they are scored.
+
+        Raises:
+            ModelContractError: Model or distribution returned something of another shape or framework.
+        """
+        if rows is not None and (type(outputs) is not Tensor or outputs.shape != (rows, self.outputs)):
+            self.contract.check_outputs(outputs, rows)
+        if outputs.dtype in HALF:
+            outputs = outputs.float()
+        if mask is not None:
+            outputs = self.dist_class.masked(outputs, mask)
+        dist = self.dist_class(outputs, self.model)
+        if isinstance(explore, Tensor):
+            drawn, likely = flat_sample(dist.sample()), flat_sample(dist.deterministic_sample())
+            flat = sample = torch.where(explore, drawn, likely.to(drawn.dtype))
+            dist = self.dist_class(outputs, self.model)  # a fresh one, that remembers neither
+        else:
+            flat = sample = dist.sample() if explore else dist.deterministic_sample()
+            if type(sample) is not Tensor:
+                self.contract.check_tensors(sample, "sample" if explore else "deterministic_sample")
+                flat = flat_sample(sample)
+        if rows is not None and flat.shape != (rows, self.width) and (self.width != 1 or flat.shape != (rows,)):
+            self.contract.check_sample(flatten_rows(flat) if flat.ndim else flat, rows)
+        logp = dist.logp(flat)
+        if rows is not None and (type(logp) is not Tensor or logp.shape != (rows,)):
+            self.contract.check_rows(logp, rows, "logp")
+        return flat, logp, params_given(dist, sample)
 
     def act(
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
-        model = self.model
-        if model.training:
-            model.eval()
-        rows = len(obs)
-        input_dict, states = self._one_step(obs, views, memory)
+        if self.model.training:
+            self.model.eval()
+        rows, array = len(obs), self.numpy
+        inputs, states = self.inputs_of(obs, views, memory)
         with torch.inference_mode():
-            seq_lens = self._single_steps(rows) if memory else None
-            inputs, new_state = model(input_dict, states, seq_lens)
-            if views or input_dict["obs"]._version or (states and self.on_cpu and any(map(_VERSION, states))):
-                self._check_untouched({}, _versions(input_dict, states))
-            if type(inputs) is not Tensor or inputs.shape != (rows, self.outputs):
-                self.conformity.check_outputs(inputs, rows)
-            if inputs.dtype in HALF:
-                inputs = inputs.float()
-            if mask is not None:
-                inputs = self.dist_class.masked(inputs, self.tensor(mask))
-            dist = self.dist_class(inputs, model)
-            sample = dist.sample() if explore else dist.deterministic_sample()
-            if type(sample) is not Tensor:
-                self.conformity.check_tensors(sample, "sample" if explore else "deterministic_sample")
-            raw, logp = self._score(dist, sample, rows)
-            if type(logp) is not Tensor or logp.shape != (rows,):
-                self.conformity.check_rows(logp, rows, "logp")
-            value = self.numpy(values_of(self.model, rows)) if self.has_value else None
-            found: tuple[Array, ...] = ()
+            allowed = None if mask is None else self.tensor(mask)
+            sample, logp, value, dist_inputs, new_states = self.step(inputs, states, allowed, explore, rows)
+            if views or inputs["obs"]._version or (states and self.on_cpu and any(map(_VERSION, states))):
+                self._check_untouched({}, _versions(inputs, states))
+            new_memory: tuple[Array, ...] = ()
             if states:
                 # What inference mode did not make is an input or a weight: the state must not change with it.
-                owned = [part if part.is_inference() else part.clone() for part in new_state]
-                found = tuple(self.numpy(widened(part)) for part in owned)
+                owned = [part if part.is_inference() else part.clone() for part in new_states]
+                new_memory = tuple(array(to_float32_at_least(part)) for part in owned)
                 if not self.on_cpu:
-                    self._last = (found, new_state)
-            return raw, self.numpy(logp), value, self.numpy(params_given(dist, sample)), found
+                    self._last = (new_memory, new_states)
+            raw = array(sample)
+            if raw.ndim != 2:
+                raw = raw.reshape(rows, self.width)
+            return raw, array(logp), None if value is None else array(value), array(dist_inputs), new_memory
 
     def values(self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Array:
         """Return value estimates, as a NumPy array; no distribution is made."""
         if self.model.training:
             self.model.eval()
-        input_dict, states = self._one_step(obs, views, memory)
+        inputs, states = self.inputs_of(obs, views, memory)
         with torch.inference_mode():
-            seq_lens = self._single_steps(len(obs)) if memory else None
-            self.model({**input_dict, "values_only": True}, states, seq_lens)
-            self._check_untouched({}, _versions(input_dict, states))
+            lengths = self._single_steps(inputs["obs"], len(obs)) if memory else None
+            self.model({**inputs, "values_only": True}, states, lengths)
+            self._check_untouched({}, _versions(inputs, states))
             return self.numpy(values_of(self.model, len(obs)))
+
+    def inputs_of(
+        self, obs: Any, views: Mapping[str, Any], memory: Sequence[Any]
+    ) -> tuple[dict[str, Any], list[Tensor]]:
+        """Return what the model is given at one step: its input, and its memory as tensors.
+
+        Made outside of inference mode, tensors count their versions.
+
+        Args:
+            obs: Encoded observations `[B, ...]`, an array or a tensor.
+            views: The views of past steps by name.
+            memory: The model's memory `[B, ...]`.
+        """
+        dtype = dtype_of(self.model)
+        inputs: dict[str, Any] = {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
+        for name, view in views.items():
+            inputs[name] = self.tree(view, dtype)
+        if not memory:
+            return inputs, []
+        arrays, tensors = self._last
+        return inputs, [self.tensor(part, dtype) for part in (tensors if memory is arrays else memory)]
+
+    def _single_steps(self, obs: Tensor, rows: int | None) -> Tensor:
+        """Return the lengths of sequences of one step; those of the last call where there are as many."""
+        if rows is None:
+            return torch.ones(obs.shape[0], dtype=torch.int32, device=self.device)
+        if self._lengths.shape[0] != rows:
+            with torch.inference_mode(False):
+                self._lengths = torch.ones(rows, dtype=torch.int32, device=self.device)
+        return self._lengths
+
+    # --- scoring ---------------------------------------------------------------------------------------------------
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
@@ -123,7 +212,7 @@ class TorchBackend:
             self._check_outputs(outputs, places)
             inputs = padded.take(outputs)
             value = padded.take(values_of(self.model, places)) if self.has_value else None
-        inputs = widened(inputs)
+        inputs = to_float32_at_least(inputs)
         if batch.get("mask") is not None:
             inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())
         dist = self.dist_class(inputs, model)
@@ -134,7 +223,7 @@ class TorchBackend:
         kl = self._kl(batch, dist, raw)
         for found, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
             if found is not None and (type(found) is not Tensor or found.shape != (rows,)):
-                self.conformity.check_rows(found, rows, method)
+                self.contract.check_rows(found, rows, method)
         if not self._examined and logp.requires_grad:
             self._examine(inputs, [found for found in (logp, uncertainty, value) if found is not None])
         return Evaluation(logp, uncertainty, kind, value, dist, kl)
@@ -147,13 +236,13 @@ class TorchBackend:
         """
         for name, version in after.items():
             if version != before.get(name, 0):
-                self.conformity.was_written(name)
+                self.contract.refuse_written_input(name)
 
     def _check_outputs(self, outputs: Any, rows: int) -> None:
         if type(outputs) is not Tensor or outputs.shape != (rows, self.outputs):
-            self.conformity.check_outputs(outputs, rows)
+            self.contract.check_outputs(outputs, rows)
 
-    def _examine(self, inputs: torch.Tensor, found: list[torch.Tensor]) -> None:
+    def _examine(self, inputs: Tensor, found: list[Tensor]) -> None:
         """Raise where a sample carries a gradient, or a weight takes part that nobody trains.
 
         Raises:
@@ -162,14 +251,14 @@ class TorchBackend:
         if torch._C._are_functorch_transforms_active():  # neither draws nor leaves are what they seem there
             return
         own = {id(parameter) for parameter in self.model.parameters()}
-        for leaf in _leaves(found):
+        for leaf in leaves_of(found):
             if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
-                self.conformity.nobody_holds(_place_of(leaf, self.model), leaf.shape)
+                self.contract.refuse_lost_weight(_place_of(leaf, self.model), leaf.shape)
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):  # as if nothing was drawn
             drawn = self.dist_class(inputs, self.model).sample()
         if flat_sample(drawn).requires_grad:
-            self.conformity.has_gradient("sample")
+            self.contract.refuse_gradient("sample")
         self._examined = True
 
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
@@ -180,14 +269,14 @@ class TorchBackend:
             stored: Any = self.policy.stored_dist
             return _copied(stored(params, self.model).logp(raw))
 
-    def _kl(self, batch: Mapping[str, Any], dist: Any, raw: torch.Tensor) -> torch.Tensor | None:
+    def _kl(self, batch: Mapping[str, Any], dist: Any, raw: Tensor) -> Tensor | None:
         if batch.get("dist_inputs") is None:
             return None
         stored: Any = self.policy.stored_dist
         params = params_given(dist, raw)
         # As in RLlib, both have today's model, where they read one.
         old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
-        kl: torch.Tensor = old.kl(stored(params, self.model))
+        kl: Tensor = old.kl(stored(params, self.model))
         return kl
 
     def to(self, device: str) -> None:
@@ -213,14 +302,14 @@ class TorchBackend:
             held = torch.from_numpy(np.array(state[self.device.type]))
             torch.get_device_module(self.device).set_rng_state(held, self.device)
 
-    def tensor(self, value: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    def tensor(self, value: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return an array or tensor as a tensor on the device.
 
         Args:
             value: The array or tensor.
             dtype: What floating-point numbers are cast to; others stay as they are.
         """
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             tensor = value
         else:
             array = np.asarray(value)
@@ -228,19 +317,6 @@ class TorchBackend:
         if tensor.dtype is not dtype and tensor.is_floating_point():
             tensor = tensor.to(dtype)
         return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
-
-    def _score(self, dist: ActionDistribution, sample: Any, rows: int) -> tuple[Array, torch.Tensor]:
-        """Return a sample in its flat form, an array `[B, width]`, and its logp."""
-        if not isinstance(sample, torch.Tensor):
-            sample = flat_sample(sample)
-        raw = self.numpy(sample)
-        if raw.ndim == 1:
-            raw = raw[:, None]
-        elif raw.ndim > 2:
-            raw = raw.reshape(len(raw), math.prod(raw.shape[1:]))
-        if raw.shape != (rows, self.width):
-            self.conformity.check_sample(raw, rows)
-        return raw, dist.logp(sample)
 
     def tree(self, value: Any, dtype: torch.dtype) -> Any:
         """Return a structure of arrays as one of tensors; see `tensor`."""
@@ -250,30 +326,7 @@ class TorchBackend:
             return tuple(self.tree(part, dtype) for part in value)
         return self.tensor(value, dtype)
 
-    def _one_step(
-        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...]
-    ) -> tuple[dict[str, Any], list[torch.Tensor]]:
-        """Return a model's input and memory for one step; made outside of inference mode, they count their versions."""
-        dtype = dtype_of(self.model)
-        input_dict: dict[str, Any] = {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
-        for name, view in views.items():
-            input_dict[name] = self.tree(view, dtype)
-        return input_dict, self._states(memory, dtype) if memory else []
-
-    def _states(self, memory: tuple[Array, ...], dtype: torch.dtype) -> list[torch.Tensor]:
-        arrays, tensors = self._last
-        return [self.tensor(part, dtype) for part in (tensors if memory is arrays else memory)]
-
-    def _single_steps(self, rows: int) -> torch.Tensor:
-        """Return the lengths of sequences of one step; those of the last call where there are as many."""
-        if self._lengths.shape[0] != rows:
-            with torch.inference_mode(False):
-                self._lengths = torch.ones(rows, dtype=torch.int32, device=self.device)
-        return self._lengths
-
-    def _sequences(
-        self, batch: Mapping[str, Any], dtype: torch.dtype
-    ) -> tuple[torch.Tensor, Padding, list[torch.Tensor]]:
+    def _sequences(self, batch: Mapping[str, Any], dtype: torch.dtype) -> tuple[Tensor, Padding, list[Tensor]]:
         """Return the lengths of a batch's sequences, where their rows stand, and the memory each began with."""
         rows = len(batch["obs"])
         lengths = lengths_of(batch, rows)
@@ -282,12 +335,12 @@ class TorchBackend:
         return torch.from_numpy(lengths).to(self.device), padding, [self.tensor(part, dtype) for part in memory]
 
 
-def _versions(input_dict: Mapping[str, Any], states: Sequence[torch.Tensor] = ()) -> dict[str, int]:
+def _versions(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> dict[str, int]:
     """Return how often each tensor that a model is given was written in place, by name."""
     versions: dict[str, int] = {}
 
     def walk(name: str, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             if not value.is_inference():  # such a tensor keeps no count, and no array shares its memory
                 versions[name] = value._version
         elif isinstance(value, Mapping):
@@ -303,19 +356,19 @@ def _versions(input_dict: Mapping[str, Any], states: Sequence[torch.Tensor] = ()
     return versions
 
 
-def _leaves(found: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     """Yield the leaves that gradients of tensors reach."""
-    functions = [tensor.grad_fn for tensor in found if tensor.grad_fn is not None]
+    functions = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     known = set(functions)
     for function in functions:
-        if hasattr(function, "variable"):
-            yield function.variable
-        inner = {before for before, _ in function.next_functions if before is not None} - known
-        known |= inner
-        functions += inner
+        if isinstance(leaf := getattr(function, "variable", None), Tensor):
+            yield leaf
+        before = {function for function, _ in function.next_functions if function is not None} - known
+        known |= before
+        functions += before
 
 
-def _place_of(leaf: torch.Tensor, model: torch.nn.Module) -> str:
+def _place_of(leaf: Tensor, model: torch.nn.Module) -> str:
     """Return where a parameter stands that is in a list, tuple or dict of a module; else what can be said of it."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
@@ -332,5 +385,5 @@ def _place_of(leaf: torch.Tensor, model: torch.nn.Module) -> str:
     return "without a name"
 
 
-def _copied(tensor: torch.Tensor) -> Array:
+def _copied(tensor: Tensor) -> Array:
     return tensor.cpu().numpy()

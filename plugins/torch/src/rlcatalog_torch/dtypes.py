@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -29,19 +30,13 @@ def dtype_of(model: nn.Module) -> torch.dtype:
     It is looked for at each call, which ends at the first parameter of most models and takes one microsecond:
     parameters are converted, assigned and replaced without a word.
     """
-    return _first(model) or torch.float32
-
-
-def _first(module: Any) -> torch.dtype | None:
-    for parameter in module._parameters.values():
-        if parameter is not None and parameter.dtype in _SERVED:
-            return parameter.dtype  # type: ignore[no-any-return]
-    for child in module._modules.values():
-        if child is not None:
-            found = _first(child)
-            if found is not None:
-                return found
-    return None
+    module: Any = model
+    while module is not None:  # in most models, the first of the first modules has weights
+        for parameter in module._parameters.values():
+            if parameter is not None and parameter.dtype in _SERVED:
+                return parameter.dtype  # type: ignore[no-any-return]
+        module = next(iter(module._modules.values()), None)
+    return next((parameter.dtype for parameter in model.parameters() if parameter.dtype in _SERVED), torch.float32)
 
 
 def floats_as(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -49,6 +44,13 @@ def floats_as(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype) if x.dtype is not dtype and x.is_floating_point() else x
 
 
-def widened(x: Tensor) -> Tensor:
+def to_float32_at_least(x: Tensor) -> Tensor:
     """Return half precisions as float32, everything else as it is."""
     return x.float() if x.dtype in HALF else x
+
+
+def to_array(x: Tensor) -> np.ndarray[Any, Any]:
+    """Return a copy of a tensor as an array; of bfloat16, which NumPy has not, float32, which holds its values."""
+    x = x.detach().cpu()
+    array: np.ndarray[Any, Any] = (x.float() if x.dtype is torch.bfloat16 else x).numpy()
+    return array.copy()

@@ -11,14 +11,14 @@ from torch import nn
 
 from rlcatalog.models import ModelInternals, check_weights
 from rlcatalog.spaces import map_tensors
+from rlcatalog_torch.dtypes import to_array
 from rlcatalog_torch.sequences import Padding
-
-#: Whether `torch.jit.trace` is at work, asked as nn.Module asks it.
-_tracing = torch._C._get_tracing_state
 
 
 class TorchInternals(ModelInternals):
     """The kernel's state of a PyTorch model."""
+
+    in_trace = staticmethod(torch._C._get_tracing_state)  # of `torch.jit.trace`, asked as nn.Module asks it
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         """Call `forward`: with nn.Module's hooks where there are any, compiled after `model.compile()`."""
@@ -28,14 +28,6 @@ class TorchInternals(ModelInternals):
         if model._compiled_call_impl is not None:
             return nn.Module.__call__(model, inputs, state, seq_lens)
         return model.forward(inputs, state, seq_lens)
-
-    def no_state(self) -> Any:
-        """Return the state of a model without one: a list; for `torch.jit.trace`, which takes no empty one, a tuple."""
-        return () if _tracing() else []
-
-    def is_no_state(self, state: Any) -> bool:
-        """Whether something that is no list stands for no state, as `no_state` may have returned it."""
-        return state == () and bool(_tracing())
 
     def hold(self, model: Any, models: Mapping[str, Any]) -> None:
         """Note the models that a model is built around, and hold those that are kept where nn.Module does not look."""
@@ -47,7 +39,7 @@ class TorchInternals(ModelInternals):
 
     def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:
         """Return all weights and buffers as arrays, under the names of `state_dict`."""
-        return {name: _array(tensor) for name, tensor in model.state_dict().items()}
+        return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
 
     def set_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
         """Set all weights from arrays."""
@@ -71,10 +63,3 @@ class TorchInternals(ModelInternals):
     def padding_of(self, seq_lens: Any, rows: torch.Tensor) -> Padding | None:
         """Return where the padding stands in rows, or None where there is none."""
         return Padding.of(seq_lens, rows)
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    tensor = tensor.detach().cpu()
-    if tensor.dtype is torch.bfloat16:  # NumPy has none; float32 holds its values exactly
-        tensor = tensor.float()
-    return tensor.numpy().copy()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from rlcatalog.actions import params_given
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
-from rlcatalog_torch import dtype_of, flat_sample, flatten_rows, values_of, widened
+from rlcatalog_torch import dtype_of, flatten_rows, to_float32_at_least, values_of
+from rlcatalog_torch.backend import leaves_of
 
 Array = np.ndarray[Any, Any]
 
@@ -44,19 +44,15 @@ class TorchKit:
             flags = {"single_steps": True} if single else {}
             outputs, state = model({**given, **flags}, [tensor(part) for part in memory], seq_lens)
             value = values_of(model).numpy() if policy.has_value else None
-        return widened(outputs).numpy(), value, [widened(part).numpy() for part in state]
+        return to_float32_at_least(outputs).numpy(), value, [to_float32_at_least(part).numpy() for part in state]
 
     @staticmethod
     def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
         """Draw raw actions from outputs, and return what is stored of their distribution."""
-        dist_class: Any = policy.dist_class
-        inputs = torch.from_numpy(outputs)
+        allowed = None if mask is None else torch.from_numpy(mask).bool()
         with torch.no_grad():
-            if mask is not None:
-                inputs = dist_class.masked(inputs, torch.from_numpy(mask).bool())
-            dist = dist_class(inputs, policy.model)
-            sample = dist.sample() if explore else dist.deterministic_sample()
-            return flatten_rows(flat_sample(sample)).numpy(), params_given(dist, sample).numpy()
+            sample, _, dist_inputs = policy.backend.draw(torch.from_numpy(outputs), allowed, explore)
+        return flatten_rows(sample).numpy(), dist_inputs.numpy()
 
     @staticmethod
     def gradients(
@@ -72,7 +68,7 @@ class TorchKit:
         parameters = dict(model.named_parameters())
         known = {id(parameter) for parameter in parameters.values()}
         assert isinstance(loss, torch.Tensor)
-        outside = [tuple(leaf.shape) for leaf in _leaves(loss) if id(leaf) not in known]
+        outside = [tuple(leaf.shape) for leaf in leaves_of([loss]) if id(leaf) not in known]
         if loss.requires_grad:
             torch.autograd.backward(loss)
         by_name = {
@@ -97,15 +93,3 @@ class TorchKit:
             return None
         (found,) = torch.autograd.grad(total, x, allow_unused=True)
         return None if found is None else found.numpy()
-
-
-def _leaves(loss: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the tensors that a loss was computed from and that would be trained."""
-    functions, seen = [loss.grad_fn], set()
-    for function in functions:
-        if function is None or function in seen:
-            continue
-        seen.add(function)
-        if isinstance(leaf := getattr(function, "variable", None), torch.Tensor):
-            yield leaf
-        functions += [before for before, _ in function.next_functions]

@@ -11,6 +11,7 @@ from torch import Tensor
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import Moments, PolicyParts
 from rlcatalog.spaces import map_tensors
+from rlcatalog_torch.dtypes import to_array
 from rlcatalog_torch.load_order import before_torch_optimizers
 
 
@@ -241,7 +242,7 @@ class TorchLearner:
 
         def moments(key: str) -> dict[str, Any]:
             found = {name: getattr(kept[p], key) if p in kept else torch.zeros_like(p) for name, p in named.items()}
-            return {name: _array(value) for name, value in found.items()}
+            return {name: to_array(value) for name, value in found.items()}
 
         behind = {name: count for name, count in counts.items() if count != step}
         return Moments(step, moments("first"), moments("second"), behind)
@@ -255,8 +256,3 @@ class TorchLearner:
     def means(self, figures: list[Tensor]) -> list[float]:
         """Return the means of the figures of several steps."""
         return torch.stack(figures).mean(dim=0).tolist()
-
-
-def _array(tensor: Tensor) -> Any:
-    # NumPy has no bfloat16; float32 holds its values exactly.
-    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).detach().cpu().numpy().copy()

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
-from rlcatalog.models import DenseSpec, OutputPlan, check_features, output_spec
-from rlcatalog_torch.dtypes import widened
+from rlcatalog.models import DenseSpec, OutputPlan, check_features, check_values, output_spec
+from rlcatalog_torch.dtypes import HALF, to_float32_at_least
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "linear": None,
@@ -91,7 +91,7 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: in
         inputs: How many inputs the layer has, for a bias, which does not show it.
     """
     name = initializer_name(value, dict(config))
-    wide = widened(tensor)  # some know no half precision, and all would draw coarsely
+    wide = to_float32_at_least(tensor)  # some know no half precision, and all would draw coarsely
     if isinstance(name, str):
         known = {"inputs": inputs} if name == "fan_in_uniform" else {}
         _INITIALIZERS[name](wide, **{**INITIALIZERS[name], **config, **known})
@@ -115,6 +115,24 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
     if x.shape[1] != trunk.num_outputs:
         check_features(trunk, x.shape[1])
     return x if x.is_floating_point() else x.float(), new_state
+
+
+def values_of(model: Any, rows: int | None = None) -> Tensor:
+    """Return the value estimates `[B]` of a model's last pass, float32 at least; a column `[B, 1]` will do as well.
+
+    Args:
+        model: The model.
+        rows: B, where it is known.
+
+    Raises:
+        ModelContractError: They have another shape.
+    """
+    value: Tensor = model.value_function()
+    if type(value) is not Tensor or value.shape != (rows,):
+        check_values(model, value, rows)
+        if value.ndim == 2:
+            value = value[:, 0]
+    return value.float() if value.dtype in HALF else value
 
 
 class Linear(nn.Linear):

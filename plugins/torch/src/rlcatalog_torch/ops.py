@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlcatalog.frameworks import TensorOps
+from rlcatalog.spaces import parts_of
 from rlcatalog_torch.dtypes import HALF, HIGHEST, LOWEST
 
 _ARRAYS = (Tensor, np.ndarray)
@@ -27,6 +28,16 @@ def reshape_last(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 def flatten_rows(x: Tensor) -> Tensor:
     """Return `[B]` or `[B, ...]` as `[B, n]`; B may be 0, which leaves no `-1` to be found out."""
     return x[:, None] if x.ndim == 1 else x.flatten(1)
+
+
+def flat_sample(sample: Any) -> Tensor:
+    """Return a sample in its stored form: a structure's parts side by side, `[B, width]`; one tensor as it is."""
+    if isinstance(sample, Tensor):
+        return sample
+    parts = [flatten_rows(part) for part in parts_of(sample) or []]
+    if len({part.dtype for part in parts}) > 1:  # float32 holds whole numbers that half precision would not
+        parts = [part if part.dtype is torch.float64 else part.float() for part in parts]
+    return torch.cat(parts, dim=1)
 
 
 def fill_forbidden(inputs: Tensor, mask: Tensor) -> Tensor:

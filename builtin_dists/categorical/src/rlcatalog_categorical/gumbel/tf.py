@@ -7,7 +7,7 @@ from typing import Any
 
 from rlcatalog_categorical.contract import wrong_temperature
 from rlcatalog_categorical.gumbel.contract import GumbelSoftmaxContract, wrong_actions
-from rlcatalog_tf import draw_uniform, tf, widened
+from rlcatalog_tf import draw_uniform, tf, to_float32_at_least
 
 #: Entries below this are zero to `logp`: their reciprocals, which gradients hold, would soon be infinite.
 _FLOOR = {tf.float32: 1e-30, tf.float64: 1e-290}
@@ -23,7 +23,7 @@ class GumbelSoftmax(GumbelSoftmaxContract):
             raise wrong_temperature(temperature)
         super().__init__(tf.convert_to_tensor(inputs), model)
         self.temperature = temperature
-        logits = widened(self.inputs)
+        logits = to_float32_at_least(self.inputs)
         #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.
         self.log_probs = tf.maximum(tf.nn.log_softmax(logits), logits.dtype.min)
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from rlcatalog_categorical.contract import wrong_temperature
 from rlcatalog_categorical.gumbel.contract import GumbelSoftmaxContract, wrong_actions
-from rlcatalog_torch import LOWEST, widened
+from rlcatalog_torch import LOWEST, to_float32_at_least
 
 #: Entries below this are zero to `logp`: their reciprocals, which gradients hold, would soon be infinite.
 _FLOOR = {torch.float32: 1e-30, torch.float64: 1e-290}
@@ -29,7 +29,7 @@ class GumbelSoftmax(GumbelSoftmaxContract):
         self.inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         self.model = model
         self.temperature = temperature
-        logits = widened(self.inputs)
+        logits = to_float32_at_least(self.inputs)
         #: Normalised log probabilities `[B, n]` of the largest entry; float32 for half precisions. Finite.
         self.log_probs = torch.log_softmax(logits, dim=-1).maximum(LOWEST[logits.dtype])
 

@@ -4,103 +4,59 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import rlcatalog_tf
-from rlcatalog.actions import params_given
 from rlcatalog.errors import CatalogError, NotServedError, reason
-from rlcatalog_export import Exported, Interface, Port, Whole
+from rlcatalog_export import Exported
 from rlcatalog_export.lines import line_of
-from rlcatalog_tf import OPS, Noise, drawing_from, flat_sample, flatten_rows, tf, values_of, widened
+from rlcatalog_export.policy_function import PolicyFunction
+from rlcatalog_tf import OPS, Noise, drawing_from, tf
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
 
-Array = np.ndarray[Any, Any]
 
-#: Numbers of rows of the batches that are tried before anything is exported.
-_TRIED = (2, 3)
-
-
-class LoweredPolicy(tf.Module):  # type: ignore[misc]
+class LoweredPolicy(PolicyFunction, tf.Module):  # type: ignore[misc]
     """A copy of a policy as one function of tensors; `interface` says which.
 
     Args:
         policy: The policy; it is copied.
 
     Attributes:
-        policy: The copy.
-        interface: Inputs and outputs.
         program: The function, traced for any number of rows: inputs by name to outputs by name.
+        held: The variables that it reads; a module that is saved holds them.
 
     Raises:
         NotServedError: The policy does something that cannot be exported.
     """
 
     def __init__(self, policy: Policy) -> None:
-        super().__init__()
-        self.policy = copy.deepcopy(policy)
-        self._backend: Any = self.policy.backend
-        self._widths: list[int] | None = None
-        self._whole = Whole(self.policy, OPS)
-        try:
-            self.interface = self._tried()
-        except NotServedError:
-            if not self._whole.masked or self.policy.masks.key is not None:
-                raise
-            self._whole = Whole(self.policy, OPS, masked=False)  # its distribution takes no masks
-            self.interface = self._tried()
+        tf.Module.__init__(self)
+        PolicyFunction.__init__(self, copy.deepcopy(policy), OPS)
         self.program = self._traced()
-        #: What the program reads; a module that is saved holds its variables.
         self.held = list(self.program.graph.variables)
 
-    def _run(self, given: Mapping[str, Any], noise: Noise) -> dict[str, Any]:
-        policy, backend, model = self.policy, self._backend, self.policy.model
-        with drawing_from(noise):
-            seen = self._whole.before(given)
-            input_dict = backend.given({"obs": seen.obs, **seen.views})
-            inputs, returned = backend.one_step(input_dict, backend.given(list(seen.memory)))
-            params = widened(inputs)
-            if seen.mask is not None:
-                params = policy.dist_class.masked(params, seen.mask)
-            dist = policy.dist_class(params, model)
-            drawn = flat_sample(dist.sample())
-            likely = flat_sample(dist.deterministic_sample())
-            raw = tf.where(given["deterministic"], tf.cast(likely, drawn.dtype), drawn)
-            dist = policy.dist_class(params, model)  # a fresh one, that remembers neither
-            stored = flatten_rows(raw)
-            memory = [widened(part) for part in returned] if seen.memory else ()
-            found = self._whole.after(seen, stored, memory)
-            found |= {"raw_action": stored, "logp": dist.logp(raw), "dist_inputs": params_given(dist, raw)}
-            if policy.has_value:
-                found["value"] = values_of(model, noise.rows)
-        return {name: tf.identity(tensor) for name, tensor in found.items()}
+    def new_noise(self, rows: int) -> Noise:
+        """Return noise that draws its numbers itself and counts them."""
+        return Noise(rows)
 
-    def _tried(self) -> Interface:
-        """Run the policy on two batches, and return the interface that follows."""
-        found: dict[str, tuple[str, tuple[int, ...]]] = {}
-        widths: list[list[int]] = []
-        generator, steps = np.random.default_rng(0), self.policy.masks.steps
-        for rows in _TRIED:
-            given = {port.name: tf.constant(_example(port, rows, generator, steps)) for port in self._whole.inputs}
-            noise = Noise(rows)
-            outputs = self._run(given, noise)
-            widths.append(noise.widths)
-            for name, tensor in outputs.items():
-                if not tensor.shape.rank or tensor.shape[0] != rows:
-                    raise NotServedError(f"export: {name!r} has shape {tuple(tensor.shape)} for {rows} rows.")
-            found = {name: (tensor.dtype.name, tuple(tensor.shape[1:])) for name, tensor in outputs.items()}
-        if widths[0] != widths[1]:
-            raise NotServedError(
-                "export: the policy draws another number of random numbers for each row of a larger batch; found"
-                f" {sum(widths[0])} for {_TRIED[0]} rows and {sum(widths[1])} for {_TRIED[1]}."
-            )
-        self._widths = widths[0]
-        return self._whole.interface(found, sum(widths[0]), "tf")
+    def drawing(self, noise: Noise) -> AbstractContextManager[Any]:
+        """Return a context in which distributions draw from noise."""
+        return drawing_from(noise)
+
+    def written(self) -> Exported:
+        """Return what a written file is compared with."""
+
+        def drawing(noise: np.ndarray[Any, Any]) -> AbstractContextManager[Any]:
+            untraced: AbstractContextManager[Any] = self.policy.backend.untraced(Noise(len(noise), noise))
+            return untraced
+
+        return Exported(self.interface, self.policy, drawing)
 
     def _traced(self) -> Any:
         """Return the traced function.
@@ -116,7 +72,8 @@ class LoweredPolicy(tf.Module):  # type: ignore[misc]
 
         def run(*tensors: Any) -> dict[str, Any]:
             given = dict(zip((port.name for port in ports), tensors, strict=True))
-            return self._run(given, Noise(None, given.get("noise"), self._widths))
+            outputs = self.run(given, Noise(None, given.get("noise"), self.widths))
+            return {name: tf.identity(tensor) for name, tensor in outputs.items()}
 
         try:
             program = tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
@@ -142,32 +99,8 @@ def constant_program(lowered: LoweredPolicy) -> Any:
     return convert.convert_variables_to_constants_v2(lowered.program, lower_control_flow=False)
 
 
-def exported(lowered: LoweredPolicy) -> Exported:
-    """Return what the kernel compares a written file with."""
-    policy, backend = lowered.policy, lowered._backend
-
-    @contextmanager
-    def drawing(noise: Array) -> Iterator[None]:
-        with backend.untraced(Noise(len(noise), noise)):
-            yield
-
-    return Exported(lowered.interface, policy, drawing)
-
-
 def _operations(graph: Any) -> Iterator[Any]:
     """Yield the operations of a graph and of the functions it calls."""
     yield from graph.get_operations()
     for function in graph._functions.values():
         yield from getattr(function, "graph", graph).get_operations()
-
-
-def _example(port: Port, rows: int, generator: np.random.Generator, mask_steps: tuple[str, ...]) -> Array:
-    """Return an array as an input: zeros that no model stumbles over, or numbers from the open interval (0, 1)."""
-    if port.role == "deterministic":
-        return np.array(False)
-    shape, dtype = (rows, *port.shape), np.dtype(port.dtype)
-    if port.role == "mask" or (mask_steps and port.steps[: len(mask_steps)] == mask_steps):
-        return np.ones(shape, dtype)
-    if port.role == "noise" or dtype.kind == "f":
-        return (0.25 + 0.5 * generator.random(shape)).astype(dtype)
-    return np.zeros(shape, dtype)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlcatalog.errors import NotServedError, SavedPolicyError, reason
 from rlcatalog_export import Exported, Interface, check_folder, read_file, seal_folder
-from rlcatalog_export.tf.lowering import LoweredPolicy, exported
+from rlcatalog_export.tf.lowering import LoweredPolicy
 from rlcatalog_tf import tf
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
     (path / INTERFACE).parent.mkdir(exist_ok=True)
     (path / INTERFACE).write_text(lowered.interface.to_json(), encoding="utf-8")
     seal_folder(path, _CHECKSUMS)
-    return exported(lowered)
+    return lowered.written()
 
 
 class SavedModelRunner:

@@ -5,28 +5,24 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlcatalog.actions import params_given
-from rlcatalog.errors import CatalogError, NotServedError
-from rlcatalog_export import Exported, Interface, Port, Whole
+from rlcatalog.errors import CatalogError
+from rlcatalog_export import Exported
+from rlcatalog_export.policy_function import PolicyFunction
 from rlcatalog_export.torch.drawing import Drawing
-from rlcatalog_export.torch.stopping import Suspects, stopped
-from rlcatalog_torch import OPS, dtype_of, flat_sample, flatten_rows, floats_as, values_of, widened
+from rlcatalog_export.torch.stopping import Suspects, explain_stop
+from rlcatalog_torch import OPS
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
 
-#: Numbers of rows of the batches that are tried before anything is exported.
-_TRIED = (2, 3)
 
-
-class LoweredPolicy(nn.Module):
+class LoweredPolicy(PolicyFunction, nn.Module):
     """A copy of a policy as one function of tensors; `interface` says which.
 
     Args:
@@ -34,100 +30,56 @@ class LoweredPolicy(nn.Module):
         replaced: Functions of PyTorch's that a format has no form of, and what to call in their place.
 
     Attributes:
-        policy: The copy.
-        interface: Inputs and outputs.
+        suspects: Lines that make a number of the size of the batch.
 
     Raises:
         NotServedError: The policy does something that cannot be exported.
     """
 
     def __init__(self, policy: Policy, replaced: Mapping[Any, Callable[..., Any]] | None = None) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         with torch.random.fork_rng([]):  # a model is built; what the policy draws next must not depend on it
-            self.policy = copy.deepcopy(policy).to("cpu")
-        model: Any = self.policy.model
+            own = copy.deepcopy(policy).to("cpu")
+        model: Any = own.model
         self.model: Any = model.eval()
         self._replaced = replaced or {}
-        self._whole = Whole(self.policy, OPS)
-        self._widths: list[int] | None = None
         self.suspects = Suspects()
-        self._names: tuple[str, ...] = ()
-        try:
-            self.interface = self._tried()
-        except NotServedError:
-            if not self._whole.masked or self.policy.masks.key is not None:
-                raise
-            self._whole = Whole(self.policy, OPS, masked=False)  # its distribution takes no masks
-            self.interface = self._tried()
+        with torch.inference_mode(False), torch.no_grad():
+            PolicyFunction.__init__(self, own, OPS)
+
+    def new_noise(self, rows: int) -> Drawing:
+        """Return noise that draws its numbers itself and counts them."""
+        return Drawing(rows, replaced=self._replaced)
+
+    def drawing(self, noise: Drawing) -> Drawing:
+        """Return a context in which PyTorch draws from noise: the noise itself."""
+        return noise
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs in the order of `interface.outputs` for the inputs in the order of `interface.inputs`."""
         given = {port.name: tensor for port, tensor in zip(self.interface.inputs, tensors, strict=True)}
-        drawing = Drawing(tensors[0].shape[0], given.get("noise"), self._widths, self._replaced)
-        drawing.suspects = self.suspects
-        found = self._run(given, drawing)
-        return tuple(found[name] for name in self._names)
-
-    def examples(self, rows: int, seed: int = 0) -> tuple[Tensor, ...]:
-        """Return inputs of the right shapes and dtypes for a batch."""
-        generator = np.random.default_rng(seed)
-        return tuple(_example(port, rows, generator, self.policy.masks.steps) for port in self.interface.inputs)
-
-    def _run(self, given: Mapping[str, Tensor], drawing: Drawing) -> dict[str, Tensor]:
-        model, policy = self.model, self.policy
-        rows = drawing.rows
-        with drawing:
-            seen = self._whole.before(given)
-            dtype = dtype_of(model)
-            inputs: dict[str, Any] = {name: _tree(view, dtype) for name, view in seen.views.items()}
-            inputs |= {"obs": floats_as(seen.obs, dtype), "is_training": False, "single_steps": True}
-            states = [floats_as(part, dtype) for part in seen.memory]
-            lengths = torch.ones_like(states[0].flatten(1)[:, 0], dtype=torch.int32) if states else None
-            params, returned = model(inputs, states, lengths)
-            params = widened(params)
-            if seen.mask is not None:
-                params = policy.dist_class.masked(params, seen.mask)
-            dist = policy.dist_class(params, model)
-            drawn = flat_sample(dist.sample())
-            likely = flat_sample(dist.deterministic_sample())
-            raw = torch.where(given["deterministic"], likely.to(drawn.dtype), drawn)
-            dist = policy.dist_class(params, model)  # a fresh one, that remembers neither
-            stored = flatten_rows(raw)
-            found = self._whole.after(seen, stored, [widened(part) for part in returned] if states else ())
-            found |= {"raw_action": stored, "logp": dist.logp(raw), "dist_inputs": params_given(dist, raw)}
-            if policy.has_value:
-                found["value"] = values_of(model, rows)
+        noise = Drawing(tensors[0].shape[0], given.get("noise"), self.widths, self._replaced)
+        noise.suspects = self.suspects
+        outputs = self.run(given, noise)
+        ordered = (outputs[port.name] for port in self.interface.outputs)
         # Whatever is an input as it is must be a tensor of its own.
-        return {name: tensor.clone() if any(tensor is x for x in given.values()) else tensor
-                for name, tensor in found.items()}  # fmt: skip
+        return tuple(x.clone() if any(x is tensor for tensor in tensors) else x for x in ordered)
 
-    def _tried(self) -> Interface:
-        """Run the policy on two batches, which fills its caches, and return the interface that follows."""
-        found: dict[str, tuple[str, tuple[int, ...]]] = {}
-        widths: list[list[int]] = []
-        generator = np.random.default_rng(0)
-        with torch.inference_mode(False), torch.no_grad():
-            for rows in _TRIED:
-                given = {
-                    port.name: _example(port, rows, generator, self.policy.masks.steps) for port in self._whole.inputs
-                }
-                drawing = Drawing(rows, replaced=self._replaced)
-                outputs = self._run(given, drawing)
-                widths.append(drawing.widths)
-                for name, tensor in outputs.items():
-                    if not tensor.ndim or tensor.shape[0] != rows:
-                        raise NotServedError(f"export: {name!r} has shape {tuple(tensor.shape)} for {rows} rows.")
-                found = {name: (str(x.dtype).removeprefix("torch."), tuple(x.shape[1:])) for name, x in outputs.items()}
-        if widths[0] != widths[1]:
-            raise NotServedError(
-                "export: the policy draws another number of random numbers for each row of a larger batch; found"
-                f" {sum(widths[0])} for {_TRIED[0]} rows and {sum(widths[1])} for {_TRIED[1]}."
-            )
-        self._widths, self._names = widths[0], tuple(found)
-        return self._whole.interface(found, sum(widths[0]), "torch")
+    def examples(self, rows: int) -> tuple[Tensor, ...]:
+        """Return inputs of the right shapes and dtypes for a batch."""
+        rng = np.random.default_rng(0)
+        return tuple(torch.from_numpy(self.example(port, rows, rng)) for port in self.interface.inputs)
+
+    def written(self) -> Exported:
+        """Return what a written file is compared with."""
+
+        def drawing(noise: np.ndarray[Any, Any]) -> Drawing:
+            return Drawing(len(noise), torch.from_numpy(noise), replaced=self._replaced)
+
+        return Exported(self.interface, self.policy, drawing)
 
 
-def exported_program(lowered: LoweredPolicy) -> Any:
+def export_program(lowered: LoweredPolicy) -> Any:
     """Return the `torch.export.ExportedProgram` of a policy, of batches of any size.
 
     Raises:
@@ -144,32 +96,4 @@ def exported_program(lowered: LoweredPolicy) -> Any:
     except CatalogError:
         raise
     except Exception as error:
-        raise stopped(error, lowered.suspects, "cannot be exported") from error
-
-
-def exported(lowered: LoweredPolicy) -> Exported:
-    """Return what the kernel compares a written file with."""
-    policy = lowered.policy
-
-    def drawing(noise: np.ndarray[Any, Any]) -> AbstractContextManager[Any]:
-        return Drawing(len(noise), torch.from_numpy(noise), replaced=lowered._replaced)
-
-    return Exported(lowered.interface, policy, drawing)
-
-
-def _tree(value: Any, dtype: torch.dtype) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _tree(part, dtype) for name, part in value.items()}
-    return tuple(_tree(part, dtype) for part in value) if isinstance(value, tuple) else floats_as(value, dtype)
-
-
-def _example(port: Port, rows: int, generator: np.random.Generator, mask_steps: tuple[str, ...]) -> Tensor:
-    """Return a tensor as an input: zeros that no model stumbles over, or numbers from the open interval (0, 1)."""
-    if port.role == "deterministic":
-        return torch.tensor(False)
-    shape, dtype = (rows, *port.shape), np.dtype(port.dtype)
-    if port.role == "mask" or (mask_steps and port.steps[: len(mask_steps)] == mask_steps):
-        return torch.ones(shape, dtype=getattr(torch, dtype.name))
-    if port.role == "noise" or dtype.kind == "f":
-        return torch.from_numpy((0.25 + 0.5 * generator.random(shape)).astype(dtype))
-    return torch.zeros(shape, dtype=getattr(torch, dtype.name))
+        raise explain_stop(error, lowered.suspects, "cannot be exported") from error

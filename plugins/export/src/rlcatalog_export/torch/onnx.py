@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import math
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import onnx
 import torch
 from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog_export import Exported
-from rlcatalog_export.onnx import INTERFACE, write_sealed
+from rlcatalog_export.onnx import quiet_converters, write_model
 from rlcatalog_export.stirling import SHIFT, TERMS
-from rlcatalog_export.torch.lowering import LoweredPolicy, exported, exported_program
-from rlcatalog_export.torch.stopping import stopped
+from rlcatalog_export.torch.lowering import LoweredPolicy, export_program
+from rlcatalog_export.torch.stopping import explain_stop
 
 
 def write_onnx(policy: Policy, path: Path) -> Exported:
@@ -34,14 +29,8 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
         NotServedError: It does something that PyTorch cannot export, or ONNX has no operation for.
     """
     lowered = LoweredPolicy(policy, REPLACED)
-    write_sealed(graph_of(lowered).SerializeToString(), path)
-    return exported(lowered)
-
-
-def graph_of(lowered: LoweredPolicy) -> onnx.ModelProto:
-    """Return a policy's graph, its interface in its metadata."""
-    program, interface = exported_program(lowered), lowered.interface
-    with _quiet():
+    program, interface = export_program(lowered), lowered.interface
+    with quiet_converters("torch.onnx"):
         try:
             made = torch.onnx.export(
                 program,
@@ -52,26 +41,10 @@ def graph_of(lowered: LoweredPolicy) -> onnx.ModelProto:
                 verbose=False,
             )
         except Exception as error:
-            raise stopped(error, None, "has no ONNX form", lined=False) from error
+            raise explain_stop(error, None, "has no ONNX form", lined=False) from error
     assert made is not None
-    model: onnx.ModelProto = made.model_proto
-    model.producer_name, model.producer_version = "rlcatalog", interface.rlcatalog
-    onnx.helper.set_model_props(model, {INTERFACE: interface.to_json()})
-    return model
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep to itself what the exporter says of its own working."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+    write_model(made.model_proto, interface, path)
+    return lowered.written()
 
 
 # --- what ONNX has no operation for ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import torch
 
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_export import Exported, Interface, read_sealed, sealed
-from rlcatalog_export.torch.lowering import LoweredPolicy, exported, exported_program
+from rlcatalog_export.torch.lowering import LoweredPolicy, export_program
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
@@ -37,10 +37,10 @@ def write_program(policy: Policy, path: Path) -> Exported:
     """
     lowered = LoweredPolicy(policy)
     archive = io.BytesIO()
-    torch.export.save(exported_program(lowered), archive, extra_files={INTERFACE: lowered.interface.to_json()})
+    torch.export.save(export_program(lowered), archive, extra_files={INTERFACE: lowered.interface.to_json()})
     # The archive's last two bytes are the length of its comment.
     path.write_bytes(sealed(archive.getvalue()[:-2] + (len(_MARK) + 64).to_bytes(2, "little"), _MARK))
-    return exported(lowered)
+    return lowered.written()
 
 
 class ProgramRunner:

@@ -37,7 +37,7 @@ def here() -> str | None:
     return line_of(reversed(frames), torch, rlcatalog_torch)
 
 
-def stopped(error: BaseException, suspects: Suspects | None, what: str, lined: bool = True) -> NotServedError:
+def explain_stop(error: BaseException, suspects: Suspects | None, what: str, lined: bool = True) -> NotServedError:
     """Return the error for what PyTorch could not export.
 
     Args:

@@ -14,10 +14,10 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog_export.frozen.noise import Noise
 from rlcatalog_export.frozen.session import Session
-from rlcatalog_export.frozen.torch.recording import TURNED, array_of, recorded
-from rlcatalog_export.torch.acting import acted
+from rlcatalog_export.frozen.torch.recording import TURNED, array_of, record
 from rlcatalog_export.torch.drawing import Drawing
 from rlcatalog_export.torch.onnx import REPLACED
+from rlcatalog_torch import HALF, dtype_of, flatten_rows, to_float32_at_least
 
 Array = np.ndarray[Any, Any]
 
@@ -53,7 +53,7 @@ class Program:
 
     Args:
         policy: The policy, on the CPU.
-        given: What the engine was given, by name: `obs`, `views`, `memory`, `mask`; arrays and structures of them.
+        given: What the backend is given, by name: `obs`, `views`, `memory`, `mask`; arrays and structures of them.
         explore: Sample; else take the most likely action.
 
     Attributes:
@@ -79,7 +79,7 @@ class Program:
                 leaves["noise"] = torch.full((self.rows, self.width), 0.5)
             weights = weights_of(policy)
             with _in_small_steps():
-                self._recording, self._outputs = recorded(self._step, leaves, weights)
+                self._recording, self._outputs = record(self._step, leaves, weights)
         self._inputs = {name: np.array(tensor.numpy(), order="C") for name, tensor in leaves.items()}
         self._obs, self._mask = self._inputs["obs"], self._inputs.get("mask", _NOTHING)
         self._memory_in = [self._inputs[name] for name, _ in _leaves(self._given["memory"], "memory")]
@@ -158,9 +158,15 @@ class Program:
     def _acted(self, given: Mapping[str, Any]) -> dict[str, Tensor]:
         model: Any = self._policy.model
         model.eval()
-        return acted(
-            self._policy, given["obs"], given["views"], given["memory"], given["mask"], self._explore
-        )  # fmt: skip
+        backend: Any = self._policy.backend
+        inputs, states = backend.inputs_of(given["obs"], given["views"], given["memory"])
+        sample, logp, value, dist_inputs, new_states = backend.step(
+            inputs, states, given["mask"], self._explore, self.rows
+        )
+        found = {"raw_action": flatten_rows(sample), "logp": logp, "dist_inputs": dist_inputs}
+        if value is not None:
+            found["value"] = value
+        return found | {f"memory_{i}": to_float32_at_least(part) for i, part in enumerate(new_states if states else ())}
 
 
 @contextmanager
@@ -182,8 +188,6 @@ def floating(model: Any) -> torch.dtype:
     Raises:
         NotServedError: It is a half precision.
     """
-    from rlcatalog_torch import HALF, dtype_of
-
     found = dtype_of(model)
     if found in HALF:
         raise NotServedError(f"freeze: a model of {found} has no graph here; float32 and float64 have.")

@@ -233,7 +233,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(part)
 
 
-def recorded(
+def record(
     function: Callable[..., dict[str, Tensor]], inputs: dict[str, Tensor], weights: dict[str, Tensor]
 ) -> tuple[Recording, list[tuple[str, str, str, tuple[int, ...]]]]:
     """Record what a function does with its inputs.

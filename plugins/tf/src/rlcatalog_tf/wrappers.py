@@ -1,12 +1,16 @@
-"""A value with a memory of its own, in TensorFlow."""
+"""The kernel's models around other models, in TensorFlow: a `model_interface`, and a value with a memory of its own."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog.models import SeparateValue, ValueSide
+from rlcatalog.models import ModelWrapper, SeparateValue, ValueSide
 from rlcatalog_tf.model import TFModelV2
 from rlcatalog_tf.nn import OutputLayers, features_of
+
+
+class TFHost(ModelWrapper, TFModelV2):
+    """A TensorFlow model that holds another one; see `rlcatalog.models.ModelWrapper`."""
 
 
 class TFValueSide(ValueSide, TFModelV2):

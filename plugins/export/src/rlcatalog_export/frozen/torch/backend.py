@@ -1,4 +1,4 @@
-"""The engine of a frozen policy of PyTorch's."""
+"""Backend of a frozen policy of PyTorch: repeats recorded steps, and compares them with the policy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from rlcatalog import Policy
 from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, reason
+from rlcatalog.frameworks import Backend
 from rlcatalog_export import observations
 from rlcatalog_export.agreement import disagreement
 from rlcatalog_export.frozen.noise import Noise
@@ -42,7 +43,8 @@ class FrozenTorch:
     def __init__(self, policy: Policy, rows: int, seed: int | None) -> None:
         if policy.device != "cpu":
             raise NotServedError(f"freeze: the policy is on {policy.device}; graphs run on the CPU here.")
-        self._policy, self._backend = policy, policy.backend
+        self._policy = policy
+        self._backend: Backend = policy.backend
         self._noise = Noise(seed)
         self._programs: dict[tuple[int, bool, bool], Program | None] = {}
         self._doubts = 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy
 
 
-def copied(policy: Policy, memo: dict[int, Any]) -> Policy:
+def copy_policy(policy: Policy, memo: dict[int, Any]) -> Policy:
     """Return a policy of the same parts and numbers, on the same device.
 
     Args:
@@ -32,7 +32,7 @@ def copied(policy: Policy, memo: dict[int, Any]) -> Policy:
     return made.to(policy.device)
 
 
-def pickled(policy: Policy) -> dict[str, Any]:
+def pickle_policy(policy: Policy) -> dict[str, Any]:
     """Return what a policy is made of again, for pickle.
 
     Raises:
@@ -50,8 +50,8 @@ def pickled(policy: Policy) -> dict[str, Any]:
     }
 
 
-def unpickled(cls: type[Policy], state: dict[str, Any]) -> Policy:
-    """Return the policy behind what `pickled` returned."""
+def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
+    """Return the policy behind what `pickle_policy` returned."""
     (restored, arguments), pins = state["catalog"], Pins.from_dict(state["pins"])
     catalog = restored(*arguments)
     pins.check(catalog.registry)  # a missing plugin is named before its config keys are
@@ -72,7 +72,7 @@ def _own_parts(policy: Policy) -> Iterator[Component]:
             continue
         for cls in set(component.objects.values()):
             where = f"{component.kind} {component.name!r}: the class {cls.__qualname__}"
-            if _imported(cls) is not cls:
+            if _import(cls) is not cls:
                 raise SavedPolicyError(
                     f"{where} cannot be imported from {cls.__module__}, so that a policy with it cannot be"
                     " pickled. Define it at the top level of a module; copy.deepcopy works as it is."
@@ -85,7 +85,7 @@ def _own_parts(policy: Policy) -> Iterator[Component]:
         yield component
 
 
-def _imported(cls: Any) -> Any:
+def _import(cls: Any) -> Any:
     found: Any = sys.modules.get(cls.__module__)
     for name in cls.__qualname__.split("."):
         found = getattr(found, name, None)

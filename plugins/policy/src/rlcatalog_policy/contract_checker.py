@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 Shape = tuple[int | None, ...]
 
 
-class Conformity:
+class ContractChecker:
     """Compares what a policy's parts return with what they must, and names the part that differs.
 
     Args:
@@ -64,7 +64,7 @@ class Conformity:
                 f" for {self._policy.action_space}; found {_found(found)}."
             )
 
-    def was_written(self, name: str) -> NoReturn:
+    def refuse_written_input(self, name: str) -> NoReturn:
         """Raise: a model has written into one of its inputs."""
         raise ModelContractError(
             f"{name_method(self._policy.model, 'forward')} must not write into its inputs; {name} has changed. It"
@@ -150,14 +150,14 @@ class Conformity:
                 f" {_found(found)}. Sum over the values of an action."
             )
 
-    def has_gradient(self, method: str) -> NoReturn:
+    def refuse_gradient(self, method: str) -> NoReturn:
         """Raise: gradients pass through a sample."""
         raise ModelContractError(
             f"{self._dist(method)} must return actions without gradient, and theirs reaches the inputs; detach"
             " them (tf.stop_gradient), and leave draws with gradient to rsample()."
         )
 
-    def nobody_holds(self, name: str, shape: Any) -> NoReturn:
+    def refuse_lost_weight(self, name: str, shape: Any) -> NoReturn:
         """Raise: a weight is used that neither is trained nor saved."""
         policy = self._policy
         parts = " or ".join(dict.fromkeys([name_method(policy.model, "forward"), self._dist()]))

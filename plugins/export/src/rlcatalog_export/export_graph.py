@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlcatalog_policy import Policy
 
 
-class Seen(NamedTuple):
+class ModelInputs(NamedTuple):
     """What model and distribution are given.
 
     Attributes:
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
         views: The views of past steps by name.
         memory: The model's memory.
         mask: The action mask `[B, m]`, or None.
-        history: The history, to be handed to `Whole.after`.
+        history: The history, to be handed to `ExportGraph.after`.
         past: What is kept beside the memory, too.
     """
 
@@ -40,7 +40,7 @@ class Seen(NamedTuple):
     past: tuple[Any, ...]
 
 
-class Whole:
+class ExportGraph:
     """The way of a policy's observations and actions as tensor operations, and the ports at its ends.
 
     Args:
@@ -69,7 +69,7 @@ class Whole:
 
     # --- the graph -------------------------------------------------------------------------------------------------
 
-    def before(self, given: Mapping[str, Any]) -> Seen:
+    def before(self, given: Mapping[str, Any]) -> ModelInputs:
         """Return what model and distribution are given, from the inputs by name."""
         values = [given[port.name] for port in self.inputs if port.role == "observation"]
         ops, policy = self.ops, self.policy
@@ -90,9 +90,9 @@ class Whole:
             history = History(windows, t)
             views = policy.views.see(history, encoded, ops, self._actions)
             views = {name: views[name] for name in policy.views.acting}
-        return Seen(encoded, views, memory, given.get("mask"), history, past)
+        return ModelInputs(encoded, views, memory, given.get("mask"), history, past)
 
-    def after(self, seen: Seen, raw: Any, returned: Iterable[Any]) -> dict[str, Any]:
+    def after(self, seen: ModelInputs, raw: Any, returned: Iterable[Any]) -> dict[str, Any]:
         """Return actions and state of the next step, by the names of their outputs.
 
         Args:

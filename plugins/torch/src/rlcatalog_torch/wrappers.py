@@ -1,10 +1,14 @@
-"""A value with a memory of its own, in PyTorch."""
+"""The kernel's models around other models, in PyTorch: a `model_interface`, and a value with a memory of its own."""
 
 from __future__ import annotations
 
-from rlcatalog.models import SeparateValue, ValueSide
+from rlcatalog.models import ModelWrapper, SeparateValue, ValueSide
 from rlcatalog_torch.model import TorchModelV2
 from rlcatalog_torch.nn import OutputLayers, features_of
+
+
+class TorchHost(ModelWrapper, TorchModelV2):
+    """A PyTorch model that holds another one; see `rlcatalog.models.ModelWrapper`."""
 
 
 class TorchValueSide(ValueSide, TorchModelV2):
