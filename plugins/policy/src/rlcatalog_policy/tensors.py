@@ -81,7 +81,7 @@ class TensorFile:
         if hashlib.sha256(data).hexdigest() != digest:
             raise SavedPolicyError(f"{self.file.path}: truncated or changed since it was saved (its checksum differs).")
         try:
-            parts = dict(deserialize(data))
+            parts = dict(deserialize(data))  # type: ignore[no-untyped-call]
         except SafetensorError as error:
             raise _damage(self.file, f"{error}.") from error
         return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +16,8 @@ from torch import Tensor
 
 from rlcatalog import Policy
 from rlcatalog_export import Exported
+from rlcatalog_export.formulas import log_gamma
 from rlcatalog_export.onnx import INTERFACE, write_sealed
-from rlcatalog_export.stirling import SHIFT, TERMS
 from rlcatalog_export.torch.lowering import LoweredPolicy, exported, exported_program
 from rlcatalog_export.torch.stopping import stopped
 
@@ -78,19 +77,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _lgamma(x: Tensor, *, out: Any = None) -> Tensor:
-    """Return log Γ(x) for x > 0: Stirling's series at x + 8, less the logs of what lies between."""
-    wide = x.double()
-    between = wide
-    for i in range(1, SHIFT):
-        between = between * (wide + i)
-    z = wide + SHIFT
-    inverse = 1 / z
-    square = inverse * inverse
-    series = torch.full_like(square, TERMS[-1])
-    for term in reversed(TERMS[:-1]):
-        series = term + square * series
-    series = inverse * series
-    return ((z - 0.5) * z.log() - z + 0.5 * math.log(2 * math.pi) + series - between.log()).to(x.dtype)
+    """Return log Γ(x) for x > 0, computed in float64."""
+    return log_gamma(x.double()).to(x.dtype)  # type: ignore[no-any-return]
 
 
 def _searchsorted(sorted_sequence: Tensor, input: Tensor, **options: Any) -> Tensor:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rlcatalog_export.formulas import Value
+
 if TYPE_CHECKING:
     from rlcatalog_export.frozen.torch.recording import Recording
 
@@ -44,41 +46,7 @@ def axis_of(axis: int, ndim: int) -> int:
     return axis + ndim if axis < 0 else axis
 
 
-class Value:
-    """Numbers in the graph, all of one dtype, to calculate with; Python's numbers take part as constants.
-
-    Args:
-        r: The recording.
-        name: What they are called in its graph.
-        dtype: Their dtype.
-    """
-
-    def __init__(self, r: Recording, name: str, dtype: str) -> None:
-        self.r, self.name, self.dtype = r, name, dtype
-
-    def to(self, operator: str, *others: Any, **attributes: Any) -> Value:
-        """Return what an operation of ONNX makes of these numbers and others."""
-        names = [self._name(other) for other in others]
-        return Value(self.r, self.r.graph.add(operator, self.name, *names, **attributes), self.dtype)
-
-    def __add__(self, other: Any) -> Value:
-        return self.to("Add", other)
-
-    def __sub__(self, other: Any) -> Value:
-        return self.to("Sub", other)
-
-    def __rsub__(self, other: Any) -> Value:
-        return Value(self.r, self._name(other), self.dtype) - self
-
-    def __mul__(self, other: Any) -> Value:
-        return self if _is_one(other) else self.to("Mul", other)
-
-    def __truediv__(self, other: Any) -> Value:
-        return self if _is_one(other) else self.to("Div", other)
-
-    def _name(self, other: Any) -> str:
-        return other.name if isinstance(other, Value) else self.r.name(other, self.dtype)
-
-
-def _is_one(number: Any) -> bool:
-    return isinstance(number, int | float) and number == 1
+def value_of(r: Recording, tensor: Any, dtype: str | None = None) -> Value:
+    """Return a tensor or number for formulas, in a dtype; a tensor's own where none is given."""
+    dtype = dtype or dtype_of(tensor)
+    return Value(r.graph, r.name(tensor, dtype), dtype)

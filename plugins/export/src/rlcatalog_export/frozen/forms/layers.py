@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog_export.frozen.forms.common import Value, dtype_of, form_of, shape_of
+from rlcatalog_export.formulas import Value
+from rlcatalog_export.frozen.forms.common import dtype_of, form_of, shape_of, value_of
 
 if TYPE_CHECKING:
     from rlcatalog_export.frozen.torch.recording import Recording
@@ -31,9 +32,10 @@ def _linear(r: Recording, out: Any, a: Any, weight: Any, bias: Any = None) -> st
 
 @form_of("baddbmm")
 def _baddbmm(r: Recording, out: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> str:
-    first, more = (Value(r, r.name(x), dtype_of(out)) for x in (a, bias))
-    product = first.to("MatMul", b) * alpha
-    return product.name if beta == 0 else (product + more * beta).name
+    answer: Value = value_of(r, a).to("MatMul", value_of(r, b)) * alpha
+    if beta != 0:
+        answer += value_of(r, bias) * beta
+    return answer.name
 
 
 @form_of("native_layer_norm")

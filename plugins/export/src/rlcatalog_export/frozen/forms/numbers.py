@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog_export.frozen.forms.common import FORMS, Form, Value, dtype_of, form_of
+from rlcatalog_export.formulas import Value
+from rlcatalog_export.frozen.forms.common import FORMS, Form, dtype_of, form_of, value_of
 
 if TYPE_CHECKING:
     from rlcatalog_export.frozen.torch.recording import Recording
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def _softplus(a: Value, beta: float = 1, threshold: float = 20) -> Value:
     # The larger of x and 0, and log(1 + exp(-|x|)): no number is too large for it.
     x = a * beta
-    return (x.to("Max", 0) + (x.to("Abs").to("Neg").to("Exp") + 1).to("Log")) / beta
+    return (x.to("Max", 0) + (x.to("Abs").to("Neg").to("Exp") + 1).log()) / beta
 
 
 def _elu(a: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
@@ -33,16 +34,15 @@ def _gelu(a: Value, *, approximate: str = "none") -> Value:
 
 
 def _truncated(a: Value) -> Value:
-    below = Value(a.r, a.to("Less", 0).name, "bool")
-    return Value(a.r, below.to("Where", a.to("Ceil"), a.to("Floor")).name, a.dtype)
+    return a.to("Less", 0).to("Where", a.to("Ceil"), a.to("Floor"))
 
 
 def _divided(a: Value, b: Any, *, rounding_mode: str | None = None) -> Value:
-    ratio = a / b
+    ratio: Value = a / b
     if rounding_mode is None or (rounding_mode == "trunc" and a.dtype.startswith("int")):
         return ratio
     if not a.dtype.startswith("float"):
-        raise a.r.refused(f"div(rounding_mode={rounding_mode!r}) of {a.dtype}")
+        raise TypeError(f"rounding_mode={rounding_mode!r} of {a.dtype}")
     return ratio.to("Floor") if rounding_mode == "floor" else _truncated(ratio)
 
 
@@ -105,14 +105,14 @@ def _form(formula: Callable[..., Value], dtype: str | None = None) -> Form:
 
     def form(r: Recording, out: Any, a: Any, *args: Any, **kwargs: Any) -> str:
         inner = dtype or dtype_of(out)
-        values = [Value(r, r.name(x, inner), inner) if hasattr(x, "shape") else x for x in args]
-        return r.cast(formula(Value(r, r.name(a, inner), inner), *values, **kwargs).name, inner, dtype_of(out))
+        values = [value_of(r, x, inner) if hasattr(x, "shape") else x for x in args]
+        return r.cast(formula(value_of(r, a, inner), *values, **kwargs).name, inner, dtype_of(out))
 
     return form
 
 
 FORMS.update({name: _form(formula) for name, formula in _FORMULAS.items()})
-FORMS["log1p"] = _form(lambda a: (a + 1).to("Log"), "float64")
+FORMS["log1p"] = _form(lambda a: (a + 1).log(), "float64")
 FORMS["expm1"] = _form(lambda a: a.to("Exp") - 1, "float64")
 
 
@@ -150,6 +150,5 @@ def _isnan(r: Recording, out: Any, a: Any) -> str:
 
 @form_of("log_sigmoid_forward")
 def _log_sigmoid(r: Recording, out: Any, a: Any) -> list[str]:
-    dtype = dtype_of(out[0])
-    x = Value(r, r.name(a, dtype), dtype)
-    return [(x.to("Min", 0) - (x.to("Abs").to("Neg").to("Exp") + 1).to("Log")).name]
+    x = value_of(r, a)
+    return [(x.to("Min", 0) - (x.to("Abs").to("Neg").to("Exp") + 1).log()).name]
