@@ -11,12 +11,13 @@ import numpy as np
 
 from rlcatalog.frameworks import PolicyParts, frameworks, ops_of
 from rlcatalog.models import weights_of
-from rlcatalog_testing.contract import NotApplicable
+from rlcatalog_testing.contract import NotApplicable, require
 from rlcatalog_testing.examples import Example, observations_of
-from rlcatalog_testing.passes import Array, Gradients
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,19 @@ class Pass:
     outputs: Array
     value: Array | None
     state: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What one backward pass gave.
+
+    Attributes:
+        by_name: Name of each trainable weight → its gradient, or None where the loss does not depend on it.
+        strangers: Shapes of trainable weights that the pass used and that are none of the model's.
+    """
+
+    by_name: dict[str, Array | None]
+    strangers: list[tuple[int, ...]]
 
 
 class Kit(Protocol):
@@ -184,18 +198,21 @@ def array_of(tensor: Any) -> Array:
     return np.asarray(tensor if found is None else found)
 
 
-def close(one: Array, other: Array, tolerance: float = 1e-5) -> bool:
-    """Whether two arrays have one shape and equal numbers, but for rounding."""
-    return one.shape == other.shape and bool(
-        np.allclose(one.astype(np.float64), other.astype(np.float64), rtol=tolerance, atol=tolerance)
-    )
+def alike(answer: Array, expected: Array, what: str, tolerance: float = 1e-4) -> None:
+    """Raise unless arrays are equal but for rounding, or both beyond what matters: below -1e30, for example."""
+    require(answer.shape == expected.shape, f"{what}: shape {answer.shape}, expected {expected.shape}")
+    answer, expected = (np.clip(np.asarray(x, np.float64), -1e30, 1e30) for x in (answer, expected))
+    close = np.isclose(answer, expected, rtol=tolerance, atol=tolerance)
+    if not close.all():
+        place = tuple(int(i) for i in np.argwhere(~close)[0])
+        require(False, f"{what}: {answer[place]:.6g}, expected {expected[place]:.6g} at {list(place)}")
 
 
-def apart(one: Array, other: Array) -> str:
-    """Say how two arrays differ."""
-    if one.shape != other.shape:
-        return f"shapes {one.shape} and {other.shape}"
-    return f"up to {np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0):.2g} apart"
+def same_answers(one: Pass, expected: Pass, what: str, tolerance: float = 1e-4) -> None:
+    """Raise unless two passes gave the same outputs and values but for rounding."""
+    alike(one.outputs, expected.outputs, f"{what}, its outputs", tolerance)
+    if one.value is not None and expected.value is not None:
+        alike(one.value, expected.value, f"{what}, its value", tolerance)
 
 
 def weights_in(policy: Policy) -> int:

@@ -8,9 +8,8 @@ import numpy as np
 
 from rlcatalog_testing.contract import Part, check, require
 from rlcatalog_testing.examples import observations_of
-from rlcatalog_testing.trials import Trial, alike, chance_trials, trials
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_testing.running import Array, alike
+from rlcatalog_testing.trials import Trial, chance_trials, trials
 
 ROWS = 5
 #: Draws that a centre is compared with, and how many standard errors it may be off.

@@ -14,9 +14,7 @@ from rlcatalog.errors import CatalogWarning
 from rlcatalog.internals import make_filter
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import named
-from rlcatalog_testing.trials import alike
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_testing.running import Array, alike
 
 ROWS = 6
 
