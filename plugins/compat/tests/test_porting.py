@@ -90,6 +90,24 @@ def test_lines(old, new):
     assert ported(HEAD + old + "\n") == (HEAD + new + "\n", [])
 
 
+def test_where_of_the_older_tensorflow_chooses_rows():
+    tf = pytest.importorskip("tensorflow")
+    lines = "from ray.rllib.utils import try_import_tf\n\ntf = try_import_tf()\ny = tf.where(rows, x, -x)\n"
+    content, notes = ported(lines)
+    assert "y = tf.compat.v1.where(rows, x, -x)" in content
+    assert notes == []
+    assert ported(content) == (content, [])
+    given = np.arange(6.0).reshape(3, 2)
+    names = {"x": tf.constant(given), "rows": tf.constant([True, False, True])}
+    exec(content, names)
+    assert names["y"].numpy().tolist() == [[0, 1], [-2, -3], [4, 5]]
+
+
+def test_where_of_todays_tensorflow_stays():
+    line = "y = tf.where(rows, x, -x)\n"
+    assert ported(HEAD + line) == (HEAD + line, [])
+
+
 def test_the_older_try_import_tf():
     found, _ = ported("from ray.rllib.utils import try_import_tf\n\ntf = try_import_tf()  # maybe\ny = tf.log(x)\n")
     assert found == (

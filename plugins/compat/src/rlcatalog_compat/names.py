@@ -69,7 +69,7 @@ _UNITS = (
 )
 _BY_NAME = "get_trainable_cls"
 _BUILDER = (_OWN + "builder", "PPOConfig")
-_Q_TF, _Q_TORCH = _OWN + "q_models.tf", _OWN + "q_models.torch"
+_Q_TF, _Q_TORCH = _OWN + "tf", _OWN + "torch"
 _NOISY = "noisy layers are not served; leave use_noisy out"
 _GRAPH = "code for the graphs and sessions of TensorFlow 1; here models run eagerly or in a tf.function"
 _KERAS = "Keras models as models of RLlib's; derive from TFModelV2 and hold the Keras model as an attribute"
@@ -129,24 +129,22 @@ MODULES: dict[str, Module] = {
     "rllib.models.torch.misc": _served(
         "0.8–2.60",
         (_TORCH, "normc_initializer"),
-        (_OWN + "layers.torch", "SlimFC SlimConv2d AppendBiasLayer Reshape"),
-        (_OWN + "layers.padding", "same_padding valid_padding"),
+        (_OWN + "torch", "SlimFC SlimConv2d AppendBiasLayer Reshape"),
+        (_OWN + "padding", "same_padding valid_padding"),
         (_OWN + "frameworks", "get_activation_fn"),
     ),
     "rllib.models.torch.modules": _served(
         "0.8–2.60",
-        (_OWN + "layers.torch", "SkipConnection ConvTranspose2DStack"),
+        (_OWN + "torch", "SkipConnection ConvTranspose2DStack"),
         refused={"GRUGate MultiHeadAttention RelativeMultiHeadAttention": _UNITS, "NoisyLayer": _NOISY},
     ),
-    "rllib.models.torch.modules.convtranspose2d_stack": _served(
-        "1.13–2.9", (_OWN + "layers.torch", "ConvTranspose2DStack")
-    ),
-    "rllib.models.torch.modules.skip_connection": _served("0.8–2.60", (_OWN + "layers.torch", "SkipConnection")),
+    "rllib.models.torch.modules.convtranspose2d_stack": _served("1.13–2.9", (_OWN + "torch", "ConvTranspose2DStack")),
+    "rllib.models.torch.modules.skip_connection": _served("0.8–2.60", (_OWN + "torch", "SkipConnection")),
     "rllib.models.torch.recurrent_net": _served("0.8–2.60", (_TORCH, "RecurrentNetwork LSTMWrapper")),
     "rllib.models.torch.torch_action_dist": _served(
         "0.8–2.60",
         ("rlcatalog", "ActionDistribution"),
-        (_OWN + "dists.torch", "TorchDistributionWrapper get_torch_categorical_class_with_temperature"),
+        (_OWN + "torch", "TorchDistributionWrapper get_torch_categorical_class_with_temperature"),
         (_TORCH, " ".join(f"Torch{name}={name}" for name in [*_DISTS.split(), "MultiActionDistribution"])),
     ),
     "rllib.models.torch.torch_modelv2": _served("0.8–2.60", (_TORCH, "TorchModelV2"), ("rlcatalog", "ModelV2")),
@@ -155,7 +153,7 @@ MODULES: dict[str, Module] = {
     "rllib.models.tf": _served(
         "0.8–2.60",
         (_TF, "TFModelV2 RecurrentNetwork VisionNetwork"),
-        (_OWN + "nets.tf", "FullyConnectedNetwork"),
+        (_OWN + "tf", "FullyConnectedNetwork"),
     ),
     "rllib.models.tf.attention_net": _served(
         "0.8–2.60",
@@ -167,9 +165,9 @@ MODULES: dict[str, Module] = {
     ),
     "rllib.models.tf.complex_input_net": _served("1.13–2.60", (_TF, "ComplexInputNetwork")),
     "rllib.models.tf.fcnet": _served(
-        "0.8–2.60", (_OWN + "nets.tf", "FullyConnectedNetwork"), refused={"Keras_FullyConnectedNetwork": _KERAS}
+        "0.8–2.60", (_OWN + "tf", "FullyConnectedNetwork"), refused={"Keras_FullyConnectedNetwork": _KERAS}
     ),
-    "rllib.models.tf.fcnet_v2": _served("0.8–0.8", (_OWN + "nets.tf", "FullyConnectedNetwork")),
+    "rllib.models.tf.fcnet_v2": _served("0.8–0.8", (_OWN + "tf", "FullyConnectedNetwork")),
     "rllib.models.tf.layers": _served(
         "0.8–2.60",
         refused={
@@ -196,7 +194,7 @@ MODULES: dict[str, Module] = {
     "rllib.models.tf.tf_action_dist": _served(
         "0.8–2.60",
         ("rlcatalog", "ActionDistribution"),
-        (_OWN + "dists.tf", "TFActionDistribution get_categorical_class_with_temperature"),
+        (_OWN + "tf", "TFActionDistribution get_categorical_class_with_temperature"),
         (_TF, f"{_DISTS} MultiActionDistribution GumbelSoftmax"),
     ),
     "rllib.models.tf.tf_modelv2": _served("0.8–2.60", (_TF, "TFModelV2"), ("rlcatalog", "ModelV2")),
@@ -227,9 +225,9 @@ MODULES: dict[str, Module] = {
     # --- utils ---
     "rllib.utils": _served(
         "0.8–2.60",
-        (_OWN + "annotations", _ANNOTATIONS),
+        (_OWN + "decorators", _ANNOTATIONS),
         (_OWN + "frameworks", _IMPORTS),
-        (_OWN + "deprecation", "deprecation_warning"),
+        (_OWN + "decorators", "deprecation_warning"),
         (_OWN + "helpers", "force_list force_tuple merge_dicts deep_update NullContextManager"),
         (_OWN + "constants", _NUMBERS),
         (_OWN + "arrays", "sigmoid softmax relu fc"),
@@ -238,14 +236,14 @@ MODULES: dict[str, Module] = {
     "rllib.utils.annotations": _served(
         "0.8–2.60",
         (
-            _OWN + "annotations",
+            _OWN + "decorators",
             f"{_ANNOTATIONS} ExperimentalAPI OldAPIStack OverrideToImplementCustomLogic"
             " OverrideToImplementCustomLogic_CallToSuperRecommended is_overridden",
         ),
-        (_OWN + "deprecation", "Deprecated"),
+        (_OWN + "decorators", "Deprecated"),
     ),
     "rllib.utils.deprecation": _served(
-        "0.8–2.9", (_OWN + "deprecation", "DEPRECATED_VALUE Deprecated deprecation_warning")
+        "0.8–2.9", (_OWN + "decorators", "DEPRECATED_VALUE Deprecated deprecation_warning")
     ),
     "rllib.utils.error": _served(
         "0.8–2.60",
@@ -259,7 +257,7 @@ MODULES: dict[str, Module] = {
     "rllib.utils.framework": _served(
         "0.8–2.60",
         (_OWN + "frameworks", f"{_IMPORTS} get_activation_fn get_variable tf_function"),
-        (_OWN + "hints", "TensorType TensorStructType TensorShape"),
+        (_OWN + "constants", "TensorType TensorStructType TensorShape"),
     ),
     "rllib.utils.from_config": _served("0.8–2.60", (_OWN + "helpers", "from_config")),
     "rllib.utils.numpy": _served(
@@ -298,11 +296,11 @@ MODULES: dict[str, Module] = {
         "1.13–2.60",
         (_OWN + "tensors.torch", _TORCH_TENSORS),
         (_OWN + "constants", _LIMITS),
-        (_OWN + "layers.torch", "Swish"),
+        (_OWN + "torch", "Swish"),
     ),
     "rllib.utils.tuple_actions": _served("0.8–0.8", ("rlcatalog", "TupleActions")),
-    "rllib.utils.types": _served("0.8–0.8", (_OWN + "hints", _HINTS), ("typing", _TYPING)),
-    "rllib.utils.typing": _served("1.13–2.60", (_OWN + "hints", _HINTS), ("typing", _TYPING)),
+    "rllib.utils.types": _served("0.8–0.8", (_OWN + "constants", _HINTS), ("typing", _TYPING)),
+    "rllib.utils.typing": _served("1.13–2.60", (_OWN + "constants", _HINTS), ("typing", _TYPING)),
     # --- algorithms ---
     "rllib.agents": _served("0.8–1.13"),
     "rllib.agents.a3c": _served("0.8–1.13", (_OWN + "algorithms", "A2CTrainer A3CTrainer DEFAULT_CONFIG")),
@@ -337,8 +335,8 @@ MODULES: dict[str, Module] = {
     "tune.logger": _served("0.8–2.60", (_OWN + "helpers", "pretty_print")),
     "tune.registry": _served("0.8–2.60", (_OWN + "algorithms", "register_env get_trainable_cls")),
     "tune.utils": _served("0.8–2.60", (_OWN + "helpers", "merge_dicts deep_update")),
-    "util": _served("0.8–2.60", (_OWN + "deprecation", "log_once")),
-    "util.debug": _served("0.8–2.60", (_OWN + "deprecation", "log_once")),
+    "util": _served("0.8–2.60", (_OWN + "decorators", "log_once")),
+    "util.debug": _served("0.8–2.60", (_OWN + "decorators", "log_once")),
 }
 
 #: What everything under a path has in common that is not in the table; the longest path that fits counts.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import libcst as cst
+from libcst.metadata import PositionProvider
 
 #: Modules by the names that stand for them in the files of RLlib's users.
 NUMPY, TENSORFLOW, TENSORFLOW_1 = "numpy", "tensorflow", "tensorflow.compat.v1"
@@ -30,10 +32,13 @@ class Note:
 
 
 @dataclass
-class Layers:
-    """What a class says of its layers.
+class ClassScope:
+    """A class, and what it says of its layers.
 
     Attributes:
+        bases: The last parts of its bases' names.
+        functions: Its methods around the place, from the outside in.
+        keeps: Whether a call in it became one of a layer that the model keeps.
         models: Its attributes that are Keras models.
         kept: Whether its methods call layers of TensorFlow 1 by name, which the model is to keep.
         calls: Method → how often methods call it.
@@ -41,6 +46,9 @@ class Layers:
         labels: Names that layers without one were given.
     """
 
+    bases: list[str] = field(default_factory=list)
+    functions: list[cst.FunctionDef] = field(default_factory=list)
+    keeps: bool = False
     models: set[str] = field(default_factory=set)
     kept: bool = False
     calls: Counter[str] = field(default_factory=Counter)
@@ -74,13 +82,14 @@ class Context:
         frames: Whether the file has layers of three dimensions: its convolutions of two may go over stacks of frames.
         recurrent: Whether the file makes recurrent layers of PyTorch's.
         whole: Number of calls of `int` around the place.
+        selects_rows: Whether the file has RLlib 0.8's TensorFlow, whose `where` takes one condition per row.
         pads_as_before: Whether the file calls RLlib 0.8's `valid_padding`, which returns the padding.
     """
 
     modules: dict[str, str] = field(default_factory=dict)
     mirrored: dict[str, str] = field(default_factory=dict)
     notes: set[Note] = field(default_factory=set)
-    classes: list[Layers] = field(default_factory=list)
+    classes: list[ClassScope] = field(default_factory=list)
     gym: dict[str, str] = field(default_factory=dict)
     patched: set[str] = field(default_factory=set)
     makers: set[str] = field(default_factory=set)
@@ -91,6 +100,7 @@ class Context:
     frames: bool = False
     recurrent: bool = False
     whole: int = 0
+    selects_rows: bool = False
     pads_as_before: bool = False
 
     def stands_for(self, node: cst.CSTNode) -> tuple[str, str]:
@@ -111,6 +121,24 @@ class Context:
     def is_root(self, node: cst.CSTNode) -> bool:
         """Return whether a dotted name begins with a module as a whole: `tf.log`, not `math.log` or `log`."""
         return self.modules.get(dotted(node).partition(".")[0]) in (TENSORFLOW, TENSORFLOW_1, NUMPY)
+
+
+class Rewriter(cst.CSTTransformer):
+    """Changes a file, and notes what could not be ported.
+
+    Args:
+        context: What is known of the file.
+    """
+
+    METADATA_DEPENDENCIES: ClassVar[Collection[Any]] = (PositionProvider,)
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self.context = context
+
+    def note(self, node: cst.CSTNode, what: str, why: str) -> None:
+        """Note a place that could not be ported."""
+        self.context.notes.add(Note(self.get_metadata(PositionProvider, node).start.line, what, why))
 
 
 def dotted(node: cst.CSTNode | None) -> str:
@@ -137,6 +165,22 @@ def code(node: cst.CSTNode) -> str:
 def keyword(call: cst.Call, name: str) -> cst.Arg | None:
     """Return a call's keyword argument."""
     return next((arg for arg in call.args if arg.keyword is not None and arg.keyword.value == name), None)
+
+
+def comma() -> cst.Comma:
+    """Return a comma with a space behind it."""
+    return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+
+
+def as_name(name: str) -> cst.AsName:
+    """Return the end of an import that gives something this name."""
+    return cst.AsName(cst.Name(name), cst.SimpleWhitespace(" "), cst.SimpleWhitespace(" "))
+
+
+def with_names(node: cst.ImportFrom, aliases: list[cst.ImportAlias]) -> cst.ImportFrom:
+    """Return an import of these names alone."""
+    last = aliases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return node.with_changes(names=[*aliases[:-1], last])
 
 
 def names_of(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

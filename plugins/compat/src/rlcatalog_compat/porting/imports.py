@@ -10,7 +10,7 @@ import libcst as cst
 from rlcatalog_compat.mirror import KNOWN
 from rlcatalog_compat.names import MODULES, reason_for
 from rlcatalog_compat.porting import numpy_rules, tensorflow_rules
-from rlcatalog_compat.porting.context import RAY, dotted, name_node
+from rlcatalog_compat.porting.context import RAY, as_name, dotted, name_node, with_names
 
 #: What `rlcatalog_compat` has beside the mirror's modules.
 OWN = ("init", "shutdown", "is_initialized", "kept", "frames")
@@ -36,8 +36,7 @@ def why_not(path: str, name: str = "") -> str | None:
         return None
     if name and path in MODULES and name in MODULES[path].names:
         return None
-    refused = MODULES[path].refused.get(name) if path in MODULES else None
-    return refused or reason_for(whole) or (_CLUSTER if not path else _UNKNOWN)
+    return reason_for(whole) or (_CLUSTER if not path else _UNKNOWN)
 
 
 def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
@@ -121,29 +120,23 @@ def ported_from(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], lis
     if isinstance(node.names, cst.ImportStar):
         why = reason_of(inside)
         return ([node], [(f"from {path} import *", why)]) if why else ([_moved(node, target)], [])
-    reasons = [reason_of(inside, dotted(alias.name)) for alias in node.names]
-    stays = [
-        (f"from {path} import {dotted(alias.name)}", why)
-        for alias, why in zip(node.names, reasons, strict=True)
-        if why is not None
-    ]
-    goes = [alias for alias, why in zip(node.names, reasons, strict=True) if why is None]
+    reasons = {alias: reason_of(inside, dotted(alias.name)) for alias in node.names}
+    stays = [(f"from {path} import {dotted(alias.name)}", why) for alias, why in reasons.items() if why is not None]
+    goes = [alias for alias, why in reasons.items() if why is None]
     if not goes:
         return [node], stays
     if not stays:
         return [_moved(node, target)], stays
-    rest = [alias for alias, why in zip(node.names, reasons, strict=True) if why is not None]
-    return [_moved(_only(node, goes), target), _only(node, rest)], stays
+    rest = [alias for alias, why in reasons.items() if why is not None]
+    return [_moved(with_names(node, goes), target), with_names(node, rest)], stays
 
 
 def padding_as_before(node: cst.ImportFrom) -> cst.ImportFrom:
     """Return an import with RLlib 0.8's `valid_padding` under the name that it has had since."""
     if isinstance(node.names, cst.ImportStar):
         return node
-    space = cst.SimpleWhitespace(" ")
-    called = cst.AsName(cst.Name("valid_padding"), space, space)
     names = [
-        alias.with_changes(name=cst.Name("same_padding"), asname=called)
+        alias.with_changes(name=cst.Name("same_padding"), asname=as_name("valid_padding"))
         if dotted(alias.name) == "valid_padding" and alias.asname is None
         else alias
         for alias in node.names
@@ -155,16 +148,10 @@ def _moved(node: cst.ImportFrom, path: str) -> cst.ImportFrom:
     return node if dotted(node.module) == path else node.with_changes(module=name_node(path))
 
 
-def _only(node: cst.ImportFrom, aliases: list[cst.ImportAlias]) -> cst.ImportFrom:
-    last = aliases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-    return node.with_changes(names=[*aliases[:-1], last])
-
-
 def _renamed(alias: cst.ImportAlias, path: str) -> cst.ImportAlias:
     root, _, inside = path.partition(".")
     new = {"ray": "rlcatalog_compat", "gym": "gymnasium"}[root]
     if alias.asname is not None:
         return alias.with_changes(name=name_node(f"{new}.{inside}".strip(".")))
     # Without a name of its own the root is bound, from which its modules are found by themselves.
-    asname = cst.AsName(cst.Name(root), cst.SimpleWhitespace(" "), cst.SimpleWhitespace(" "))
-    return alias.with_changes(name=cst.Name(new), asname=asname)
+    return alias.with_changes(name=cst.Name(new), asname=as_name(root))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import libcst as cst
 
 from rlcatalog_compat.porting.context import TENSORFLOW, Context, dotted, keyword, name_node
@@ -31,8 +34,8 @@ def call(context: Context, node: cst.Call) -> cst.Call:
         return node.with_changes(func=name_node("rlcatalog_compat.frames.conv2d"))
     name = layer_name(node)
     if name == "Dense":
-        return _whole(node)
-    return _tuple_shape(node) if name == "Input" else node
+        return _with_argument(node, "units", _whole)
+    return _with_argument(node, "shape", _tuple_shape) if name == "Input" else node
 
 
 def model_call(context: Context, node: cst.Call) -> cst.Call:
@@ -48,27 +51,25 @@ def model_call(context: Context, node: cst.Call) -> cst.Call:
     return node.with_changes(args=[cst.Arg(elements[0].value)])
 
 
-def _whole(node: cst.Call) -> cst.Call:
+def _with_argument(node: cst.Call, name: str, change: Callable[[Any], cst.BaseExpression]) -> cst.Call:
+    """Return a call with its argument of this name, which may come first without it, changed."""
+    args = list(node.args)
+    for index, arg in enumerate(args):
+        if (arg.keyword.value if arg.keyword is not None else name if index == 0 else "") == name:
+            args[index] = arg.with_changes(value=change(arg.value))
+    return node.with_changes(args=args)
+
+
+def _whole(units: cst.BaseExpression) -> cst.BaseExpression:
     """Wrap a number of units that may be one of NumPy's integers."""
-    args = list(node.args)
-    for index, arg in enumerate(args):
-        named = arg.keyword.value if arg.keyword is not None else "units" if index == 0 else ""
-        last = dotted(arg.value).rpartition(".")[2]
-        if named == "units" and (last == "n" or dotted(arg.value) == "num_outputs"):
-            args[index] = arg.with_changes(value=cst.Call(cst.Name("int"), [cst.Arg(arg.value)]))
-    return node.with_changes(args=args)
+    is_number = dotted(units) == "num_outputs" or dotted(units).rpartition(".")[2] == "n"
+    return cst.Call(cst.Name("int"), [cst.Arg(units)]) if is_number else units
 
 
-def _tuple_shape(node: cst.Call) -> cst.Call:
+def _tuple_shape(shape: Any) -> cst.BaseExpression:
     """Make a tuple of a shape that is one number in parentheses."""
-    args = list(node.args)
-    for index, arg in enumerate(args):
-        named = arg.keyword.value if arg.keyword is not None else "shape" if index == 0 else ""
-        value = arg.value
-        # A name may be a tuple already; one in parentheses of its own was meant to be made one.
-        one = bool(getattr(value, "lpar", ())) and bool(dotted(value)) and "shape" not in dotted(value)
-        number = isinstance(value, cst.Integer) or one
-        if named == "shape" and number:
-            bare = value.with_changes(lpar=[], rpar=[])
-            args[index] = arg.with_changes(value=cst.Tuple([cst.Element(bare, cst.Comma())]))
-    return node.with_changes(args=args)
+    # A name may be a tuple already; one in parentheses of its own was meant to be made one.
+    is_name = bool(getattr(shape, "lpar", ())) and bool(dotted(shape)) and "shape" not in dotted(shape)
+    if not (is_name or isinstance(shape, cst.Integer)):
+        return shape  # type: ignore[no-any-return]
+    return cst.Tuple([cst.Element(shape.with_changes(lpar=[], rpar=[]), cst.Comma())])

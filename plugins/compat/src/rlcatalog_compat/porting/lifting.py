@@ -11,9 +11,9 @@ import builtins
 from typing import Any
 
 import libcst as cst
-from libcst.metadata import PositionProvider
+from libcst import matchers
 
-from rlcatalog_compat.porting.context import TENSORFLOW, Context, Note, code, dotted, keyword
+from rlcatalog_compat.porting.context import TENSORFLOW, Context, Rewriter, code, comma, dotted, keyword
 from rlcatalog_compat.porting.symbolic import Symbolic, is_operation, is_symbolic, parameters_of, parts_of
 
 _TRAINING = "Keras 3 wants to know training as True or False; call the layer in forward() instead"
@@ -26,7 +26,7 @@ _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subsc
 _WALKED = (*_OPERATORS, cst.List, cst.Tuple, cst.Dict, cst.Set, cst.Lambda)
 
 
-class Lifter(cst.CSTTransformer):
+class Lifter(Rewriter):
     """Puts operations on symbolic tensors into layers.
 
     Args:
@@ -34,11 +34,8 @@ class Lifter(cst.CSTTransformer):
         context: What its names stand for.
     """
 
-    METADATA_DEPENDENCIES = (PositionProvider,)
-
     def __init__(self, module: cst.Module, context: Context) -> None:
-        super().__init__()
-        self.context = context
+        super().__init__(context)
         self.symbolic = Symbolic(module, context)
         self._known = [self.symbolic.of(module)]
         self._lifted: set[cst.CSTNode] = set()
@@ -47,11 +44,6 @@ class Lifter(cst.CSTTransformer):
     def is_symbolic(self, node: cst.BaseExpression) -> bool:
         """Return whether an expression is symbolic in the function around it."""
         return is_symbolic(node, self._known[-1], self.context)
-
-    def note(self, node: cst.CSTNode, what: str, why: str) -> None:
-        """Note a place that could not be ported."""
-        line = self.get_metadata(PositionProvider, node).start.line
-        self.context.notes.add(Note(line, what, why))
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if isinstance(node, cst.FunctionDef):
@@ -117,8 +109,7 @@ class Lifter(cst.CSTTransformer):
             # Without a length the mask is as long as the longest sequence, and a batch may be padded beyond that.
             tf = dotted(node.func).partition(".")[0]  # type: ignore[attr-defined]
             length = cst.parse_expression(f"{tf}.shape({code(sequences)})[1]")
-            comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-            whole = node.with_changes(args=[node.args[0].with_changes(comma=comma), cst.Arg(length)])  # type: ignore[attr-defined]
+            whole = node.with_changes(args=[node.args[0].with_changes(comma=comma()), cst.Arg(length)])  # type: ignore[attr-defined]
         parts = Parts(self, whole)
         given = [code(atom.visit(self)) for atom in parts.inputs.values()]  # type: ignore[arg-type]
         inputs = given[0] if len(given) == 1 else f"[{', '.join(given)}]"
@@ -253,14 +244,7 @@ class _Put(cst.CSTTransformer):
 
 def names_in(node: cst.CSTNode) -> set[str]:
     """Return the names that an expression reads, and those of its keyword arguments."""
-    found: set[str] = set()
-
-    class Names(cst.CSTVisitor):
-        def visit_Name(self, name: cst.Name) -> None:
-            found.add(name.value)
-
-    node.visit(Names())
-    return found
+    return {name.value for name in matchers.findall(node, matchers.Name())}  # type: ignore[attr-defined]
 
 
 def _is_equality(part: cst.ComparisonTarget) -> bool:
@@ -277,13 +261,4 @@ def _indices(node: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 def _has_own_names(node: cst.CSTNode) -> bool:
     """Return whether an expression binds names or suspends its function, which a lambda cannot do for it."""
-    found: list[cst.CSTNode] = []
-
-    class Binders(cst.CSTVisitor):
-        def on_visit(self, node: cst.CSTNode) -> bool:
-            if isinstance(node, cst.NamedExpr | cst.Await | cst.Yield):
-                found.append(node)
-            return True
-
-    node.visit(Binders())
-    return bool(found)
+    return bool(matchers.findall(node, matchers.NamedExpr() | matchers.Await() | matchers.Yield()))

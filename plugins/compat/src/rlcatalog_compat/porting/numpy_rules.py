@@ -7,7 +7,7 @@ import warnings
 import libcst as cst
 import numpy as np
 
-from rlcatalog_compat.porting.context import NUMPY, Context, code, dotted, keyword, name_node
+from rlcatalog_compat.porting.context import NUMPY, Context, as_name, code, dotted, keyword, name_node, with_names
 
 #: Name → NumPy's name today.
 _RENAMED = {
@@ -69,12 +69,7 @@ def why_gone(context: Context, node: cst.Attribute) -> str | None:
     first = name.partition(".")[0]
     if module != NUMPY or dotted(node) in context.patched or first in (*_RENAMED, *_BUILT_IN, *_NUMBERS, *_CALLS):
         return None
-    return why_not_imported(first)
-
-
-def why_not_imported(name: str) -> str | None:
-    """Return why a name cannot be imported from NumPy; None where it can."""
-    return None if _is_served(name) else GONE.format(name)
+    return None if _is_served(first) else GONE.format(first)
 
 
 def imported(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[str]]:
@@ -86,10 +81,7 @@ def imported(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[s
         name = dotted(alias.name)
         bound = dotted(alias.asname.name) if alias.asname is not None else name
         if name in _RENAMED:
-            space = cst.SimpleWhitespace(" ")
-            aliases.append(alias.with_changes(
-                name=cst.Name(_RENAMED[name]), asname=alias.asname or cst.AsName(cst.Name(bound), space, space)
-            ))  # fmt: skip
+            aliases.append(alias.with_changes(name=cst.Name(_RENAMED[name]), asname=alias.asname or as_name(bound)))
         elif name in _BUILT_IN or (name in _NUMBERS and name != "NINF"):
             value = _BUILT_IN.get(name) or _NUMBERS[name]
             if bound != value:
@@ -100,8 +92,7 @@ def imported(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[s
     if len(aliases) == len(node.names):
         return [node.with_changes(names=aliases)], gone
     if aliases:
-        last = aliases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        statements.insert(0, node.with_changes(names=[*aliases[:-1], last]))
+        statements.insert(0, with_names(node, aliases))
     return statements or [cst.Pass()], gone
 
 

@@ -12,9 +12,9 @@ from libcst.metadata import ExpressionContext, ExpressionContextProvider, Metada
 
 from rlcatalog_compat.mirror import KNOWN
 from rlcatalog_compat.porting import imports, keras_rules, numpy_rules, tensorflow_rules, torch_rules
-from rlcatalog_compat.porting.context import Context, Note, code, dotted
+from rlcatalog_compat.porting.context import Context, Note, Rewriter, code, dotted
 from rlcatalog_compat.porting.lifting import Lifter
-from rlcatalog_compat.porting.reading import Reader, layers_of
+from rlcatalog_compat.porting.reading import Reader, scope_of
 from rlcatalog_compat.porting.symbolic import parameters_of
 
 _CRITIC = "a central critic needs its algorithm's own batches; the model ports, the algorithm stays with Ray"
@@ -87,7 +87,7 @@ def _compiles(content: bytes) -> bool:
     return True
 
 
-class _Porter(cst.CSTTransformer):
+class _Porter(Rewriter):
     """Walks a file and lets the rules change it.
 
     Args:
@@ -97,18 +97,9 @@ class _Porter(cst.CSTTransformer):
     METADATA_DEPENDENCIES = (PositionProvider, ExpressionContextProvider)
 
     def __init__(self, context: Context) -> None:
-        super().__init__()
-        self.context = context
+        super().__init__(context)
         self._inner: set[cst.CSTNode] = set()
-        self._functions: list[list[cst.FunctionDef]] = [[]]
-        self._keeps: list[bool] = []
-        self._bases: list[list[str]] = []
         self._loops: list[int] = []
-
-    def note(self, node: cst.CSTNode, what: str, why: str) -> None:
-        """Note a place that could not be ported."""
-        line = self.get_metadata(PositionProvider, node).start.line
-        self.context.notes.add(Note(line, what, why))
 
     # --- imports ---------------------------------------------------------------------------------------------------
 
@@ -244,12 +235,12 @@ class _Porter(cst.CSTTransformer):
 
     def _kept(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """Return a call of a layer that the model keeps, or the call as it was and a note."""
-        functions = self._functions[-1]
-        if any(_has_self(function) for function in functions):
-            once = not self.context.loops and self.context.classes[-1].calls[functions[-1].name.value] < 2
+        scope = self.context.classes[-1]
+        if any(_has_self(function) for function in scope.functions):
+            once = not self.context.loops and scope.calls[scope.functions[-1].name.value] < 2
             kept = tensorflow_rules.kept(self.context, updated, once)
             if kept is not None:
-                self._keeps[-1] = True
+                scope.keeps = True
                 return kept
         self.note(original, code(original.func), _UNNAMED)
         return updated
@@ -274,19 +265,14 @@ class _Porter(cst.CSTTransformer):
     # --- where we are ----------------------------------------------------------------------------------------------
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        self.context.classes.append(layers_of(node, self.context))
-        self._functions.append([])
-        self._keeps.append(False)
-        self._bases.append([dotted(base.value).rpartition(".")[2] for base in node.bases])
+        self.context.classes.append(scope_of(node, self.context))
 
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
-        self._bases.pop()
-        self.context.classes.pop()
-        self._functions.pop()
-        return _with_layers(updated_node) if self._keeps.pop() else updated_node
+        return _with_layers(updated_node) if self.context.classes.pop().keeps else updated_node
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self._functions[-1].append(node)
+        for scope in self.context.classes[-1:]:
+            scope.functions.append(node)
         self.context.hidden.append(parameters_of(node))
         self._loops.append(self.context.loops)
         self.context.loops = 0
@@ -294,17 +280,19 @@ class _Porter(cst.CSTTransformer):
             self.note(node, "central_value_function", _CRITIC)
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        self._functions[-1].pop()
+        for scope in self.context.classes[-1:]:
+            scope.functions.pop()
         self.context.hidden.pop()
         self.context.loops = self._loops.pop()
         return updated_node
 
     def visit_Return(self, node: cst.Return) -> None:
-        in_env = self._bases and any(base.endswith(("Env", "Wrapper")) for base in self._bases[-1])
-        if not in_env or not self._functions[-1] or self._functions[-1][-1].name.value != "step":
+        if not isinstance(node.value, cst.Tuple) or len(node.value.elements) != 4:
             return
-        if isinstance(node.value, cst.Tuple) and len(node.value.elements) == 4:
-            self.note(node, code(node), _OLD_GYM)
+        for scope in self.context.classes[-1:]:
+            in_env = any(base.endswith(("Env", "Wrapper")) for base in scope.bases)
+            if in_env and scope.functions and scope.functions[-1].name.value == "step":
+                self.note(node, code(node), _OLD_GYM)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         self.context.loops += isinstance(node, _LOOPS)

@@ -10,8 +10,8 @@ from rlcatalog_compat.porting.context import (
     RAY,
     TENSORFLOW,
     TENSORFLOW_1,
+    ClassScope,
     Context,
-    Layers,
     dotted,
     names_of,
 )
@@ -60,8 +60,9 @@ class Reader(cst.CSTVisitor):
         self.context.pads_as_before |= function == "valid_padding" and "pad" in targets[0]
         if function != "try_import_tf":
             return
-        found = [TENSORFLOW_1, TENSORFLOW] if len(targets) > 1 else [TENSORFLOW]
-        self.context.modules |= {name: module for name, module in zip(targets, found, strict=False) if name != "_"}
+        self.context.selects_rows |= len(targets) == 1
+        modules = [TENSORFLOW_1, TENSORFLOW] if len(targets) > 1 else [TENSORFLOW]
+        self.context.modules |= {name: module for name, module in zip(targets, modules, strict=False) if name != "_"}
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         self.context.own_shapes |= node.name.value in ("shape", "get_shape")
@@ -85,26 +86,26 @@ class Reader(cst.CSTVisitor):
             self.context.mirrored[bound] = inside
 
 
-def layers_of(node: cst.ClassDef, context: Context) -> Layers:
-    """Return what a class says of its layers."""
-    found = Layers()
+def scope_of(node: cst.ClassDef, context: Context) -> ClassScope:
+    """Return a class with what it says of its layers."""
+    scope = ClassScope([dotted(base.value).rpartition(".")[2] for base in node.bases])
 
     class Methods(cst.CSTVisitor):
         def visit_Call(self, call: cst.Call) -> None:
             module, name = context.stands_for(call.func)
-            found.kept |= bool(module) and name.rpartition(".")[2] in _KEPT
-            found.calls[dotted(call.func).removeprefix("self.")] += 1
+            scope.kept |= bool(module) and name.rpartition(".")[2] in _KEPT
+            scope.calls[dotted(call.func).removeprefix("self.")] += 1
 
         def visit_SimpleString(self, text: cst.SimpleString) -> None:
-            found.texts.add(text.value)
+            scope.texts.add(text.value)
 
         def visit_FormattedStringText(self, text: cst.FormattedStringText) -> None:
-            found.texts.add(text.value)
+            scope.texts.add(text.value)
 
         def visit_Assign(self, assign: cst.Assign) -> None:
             made = isinstance(assign.value, cst.Call) and dotted(assign.value.func).rpartition(".")[2] == "Model"
             for target in assign.targets if made else ():
-                found.models.add(dotted(target.target))
+                scope.models.add(dotted(target.target))
 
     node.visit(Methods())
-    return found
+    return scope

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from rlcatalog_compat.porting.context import TENSORFLOW, TENSORFLOW_1, Context, code, dotted, keyword, name_node
+from rlcatalog_compat.porting.context import TENSORFLOW, TENSORFLOW_1, Context, code, comma, dotted, keyword, name_node
 
 _TENSORFLOWS = (TENSORFLOW, TENSORFLOW_1)
 #: Name → TensorFlow's name today.
@@ -291,8 +291,10 @@ def call(context: Context, original: cst.Call, updated: cst.Call) -> cst.BaseExp
     root = dotted(original.func).partition(".")[0]
     if name in _CASTS and module == TENSORFLOW and updated.args and context.is_root(original.func):
         dtype = cst.Arg(name_node(f"{root}.{_CASTS[name]}"))
-        value = updated.args[0].with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")), keyword=None)
+        value = updated.args[0].with_changes(comma=comma(), keyword=None)
         return updated.with_changes(func=name_node(f"{root}.cast"), args=[value, dtype])
+    if name == "where" and module == TENSORFLOW and context.selects_rows and len(updated.args) == 3:
+        return updated.with_changes(func=name_node(f"{root}.compat.v1.where"))
     if name == "nn.dropout" and module == TENSORFLOW and (share := keyword(updated, "keep_prob")) is not None:
         rate = cst.parse_expression(f"1 - ({code(share.value)})")
         dropped = share.with_changes(keyword=cst.Name("rate"), value=rate)
@@ -315,8 +317,7 @@ def unpacked(node: cst.Assign) -> cst.Assign:
         return node
     if len(node.targets) != 1 or not isinstance(target, cst.Name):
         return node
-    space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    names = [cst.Element(cst.Name("_"), space), cst.Element(target, space), cst.Element(cst.Name("_"))]
+    names = [cst.Element(cst.Name("_"), comma()), cst.Element(target, comma()), cst.Element(cst.Name("_"))]
     return node.with_changes(targets=[node.targets[0].with_changes(target=cst.Tuple(names, lpar=[], rpar=[]))])
 
 

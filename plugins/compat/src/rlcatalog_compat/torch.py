@@ -1,4 +1,4 @@
-"""RLlib's layers in PyTorch; the names of their weights are RLlib's."""
+"""RLlib's layers, distributions and Q-value model in PyTorch; the names of their weights are RLlib's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlcatalog import ActionDistribution
+from rlcatalog.errors import NotServedError
 from rlcatalog_compat.frameworks import get_activation_fn
-from rlcatalog_compat.layers.padding import pair
+from rlcatalog_compat.padding import pair
+from rlcatalog_torch import TorchModelV2
+
+# --- layers -----------------------------------------------------------------------------------------------------------
 
 
 def _activation(value: Any) -> list[nn.Module]:
@@ -203,3 +208,140 @@ class ConvTranspose2DStack(nn.Module):
         """Return normal distributions of deviation 1 around the images, each image one event."""
         mean = self._model(x).reshape(-1, *self.output_shape)
         return torch.distributions.Independent(torch.distributions.Normal(mean, 1), len(self.output_shape))
+
+
+# --- distributions ----------------------------------------------------------------------------------------------------
+
+
+class TorchDistributionWrapper(ActionDistribution):
+    """Base of distributions around one of `torch.distributions`: set `self.dist` in the constructor.
+
+    Args:
+        inputs: Model output `[B, size]`; arrays become tensors.
+        model: The model that made it, or None.
+    """
+
+    dist: Any
+    framework_of_class = "torch"
+
+    def __init__(self, inputs: Any, model: Any = None) -> None:
+        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
+
+    def sample(self) -> Any:
+        """Draw raw actions."""
+        self.last_sample = self.dist.sample()
+        return self.last_sample
+
+    def logp(self, actions: Any) -> Any:
+        """Return the log density `[B]` of raw actions."""
+        return self.dist.log_prob(actions)
+
+    def entropy(self) -> Any:
+        """Return the entropy `[B]`."""
+        return self.dist.entropy()
+
+    def kl(self, other: ActionDistribution) -> Any:
+        """Return the divergence from another distribution of the same kind, `[B]`."""
+        return torch.distributions.kl.kl_divergence(self.dist, other.dist)  # type: ignore[attr-defined]
+
+
+def get_torch_categorical_class_with_temperature(t: float) -> type:
+    """Return a Categorical whose logits are divided by `t`."""
+    from rlcatalog_torch import Categorical
+
+    class TorchCategoricalWithTemperature(Categorical):
+        def __init__(self, inputs: Any, model: Any = None, temperature: float = t) -> None:
+            super().__init__(inputs, model, temperature)
+
+    return TorchCategoricalWithTemperature
+
+
+# --- Q-values ---------------------------------------------------------------------------------------------------------
+
+
+class DQNTorchModel(TorchModelV2):
+    """A base class: `forward` gives features `[B, num_outputs]`, and heads over them give Q-values.
+
+    Args:
+        obs_space: The preprocessor's `observation_space`, or a Box.
+        action_space: A Discrete.
+        num_outputs: Width of the features; without `q_hiddens` and `dueling` they are the Q-values.
+        model_config: The flat model config.
+        name: A name for the model.
+        q_hiddens: Sizes of the hidden layers of the heads.
+        dueling: Whether there is a head for the state's value.
+        dueling_activation: Activation of the hidden layers.
+        num_atoms: Number of atoms of the distribution over returns; 1: Q-values alone.
+        use_noisy: Noisy layers; not served.
+        v_min: Smallest return of the distribution.
+        v_max: Largest return.
+        sigma0: For noisy layers.
+        add_layer_norm: Whether the hidden layers are normalised.
+
+    Raises:
+        NotServedError: `use_noisy` is set.
+    """
+
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+        *,
+        q_hiddens: Sequence[int] = (256,),
+        dueling: bool = False,
+        dueling_activation: str = "relu",
+        num_atoms: int = 1,
+        use_noisy: bool = False,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+        sigma0: float = 0.5,
+        add_layer_norm: bool = False,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        if use_noisy:
+            raise NotServedError("DQNTorchModel: noisy layers are not served; leave use_noisy out.")
+        self.dueling, self.num_atoms, self.v_min, self.v_max = dueling, num_atoms, v_min, v_max
+        self.action_dim = int(action_space.n)
+
+        def head(letter: str, outputs: int) -> nn.Sequential:
+            layers, width = nn.Sequential(), int(num_outputs or 0)
+            for index, size in enumerate(q_hiddens):
+                layers.add_module(f"dueling_{letter}_{index}", SlimFC(width, size, activation_fn=dueling_activation))
+                if add_layer_norm:
+                    layers.add_module(f"LayerNorm_{letter}_{index}", nn.LayerNorm(size))
+                width = size
+            if q_hiddens or outputs:
+                layers.add_module(letter, SlimFC(width, outputs))
+            return layers
+
+        self.advantage_module = head("A", self.action_dim * num_atoms) if q_hiddens else nn.Sequential()
+        self.value_module = head("V", num_atoms) if dueling else None
+
+    def get_q_value_distributions(self, model_out: Tensor) -> tuple[Tensor, ...]:
+        """Return the head's answer for features `[B, num_outputs]`.
+
+        Returns:
+            Of one atom the scores `[B, n]` and twice ones; else Q-values `[B, n]`, the atoms' returns `[atoms]`, twice
+            the logits `[B, n, atoms]`, and the probabilities.
+        """
+        scores: Tensor = self.advantage_module(model_out)
+        if self.num_atoms == 1:
+            return scores, torch.ones_like(scores), torch.ones_like(scores)
+        returns = torch.linspace(self.v_min, self.v_max, self.num_atoms, device=scores.device)
+        logits = scores.view(-1, self.action_dim, self.num_atoms)
+        probs = logits.softmax(-1)
+        return (returns * probs).sum(-1), returns, logits, logits, probs
+
+    def get_state_value(self, model_out: Tensor) -> Tensor:
+        """Return the state's value `[B, atoms]` for features `[B, num_outputs]`.
+
+        Raises:
+            NotServedError: The model was made without `dueling`.
+        """
+        if self.value_module is None:
+            raise NotServedError("get_state_value() needs a model made with dueling=True.")
+        value: Tensor = self.value_module(model_out)
+        return value
