@@ -2,135 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlcatalog.models import OutputPlan, Past, last_values
-from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 from rlcatalog_attention.layers.torch import Transformer
-from rlcatalog_torch import OutputLayers, TorchModelV2, features_of, flatten_rows, sequence_mask
+from rlcatalog_attention.models import AroundTrunk, ByItself, TransformerModel
+from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, features_of, flatten_rows, sequence_mask
 
 
-class _Model(TorchModelV2):
-    """What both models have: the units, and the end."""
+class _Model(TransformerModel, TorchModelV2):
+    ops, transformer_class, outputs_class = OPS, Transformer, OutputLayers
 
-    def _build(self, inputs: int, sizes: AttentionConfig, ends: OutputPlan) -> None:
-        self.num_outputs = ends.outputs
-        self.transformer = Transformer(inputs, sizes)
-        self.outputs = None if ends.logits is None else OutputLayers(ends)
-        self._features: Tensor | None = None
-
-    def _forward(
-        self, x: Tensor, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
-    ) -> tuple[Tensor, list[Any]]:
-        """Map `[S * T, inputs]` to the output."""
-        if seq_lens is not None and seq_lens.shape[0] != x.shape[0]:
-            # Padding may be no number, which even a weight of 0 would spread.
-            real = sequence_mask(seq_lens, x.shape[0] // seq_lens.shape[0])
-            x = torch.where(real.view(-1, 1), x, 0.0)
-        features, state = self.transformer(x, state, seq_lens, bool(input_dict.get("is_training", False)))
-        if self.outputs is None:
-            return features, state
-        self._features = features
-        output: Tensor = self.outputs(features)
-        return output, state
-
-    def get_initial_state(self) -> list[Tensor]:
-        """Return an empty memory and the number of steps it holds, 0."""
-        state: list[Tensor] = self.transformer.initial_state()
-        return state
-
-    def value_function(self) -> Tensor:
-        """Return the value estimates `[S * T]` of the last forward pass."""
-        values: Tensor = last_values(self, self._features)
-        return values
+    def _padding(self, x: Tensor, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Tensor | None]:
+        single = seq_lens is None or seq_lens.shape[0] == x.shape[0]
+        return seq_lens, None if single else sequence_mask(seq_lens, x.shape[0] // seq_lens.shape[0])
 
 
-class AttentionWrapper(_Model):
-    """A gated transformer behind a trunk, then logits and a value.
+class AttentionWrapper(AroundTrunk, _Model):
+    """A gated transformer behind a trunk, then logits and a value; see `AroundTrunk`."""
 
-    The trunk's features, past actions and past rewards side by side, `[S * T, width]` → units → logits
-    `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]`, what went into each unit in the
-    last steps, and how many slots hold something. Built as a trunk (`num_outputs=None`) it ends with the units.
-
-    Args:
-        obs_space: The preprocessor's `observation_space`, or a Box.
-        action_space: The environment's action space.
-        num_outputs: Width of the output, or None for a trunk.
-        model_config: The flat model config.
-        name: A name for the model.
-        trunk: The model whose features the units read.
-    """
-
-    is_memory = True
-
-    def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str, *, trunk: Any
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        sizes, ends = plan(self.model_config, num_outputs)
-        self.past = Past.of(action_space, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
-        self.view_requirements.update(self.past.views())
-        self.trunk = trunk
-        self._build(trunk.num_outputs + self.past.width, sizes, ends)
-
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
-        """Compute the logits; see `ModelV2.forward`."""
+    def _inputs(self, input_dict: dict[str, Any], past: list[Any]) -> Tensor:
         x, _ = features_of(self.trunk, input_dict, [], None)
-        if self.past.width:
-            past = [flatten_rows(view) for view in self.past.of_input(input_dict)]
-            x = torch.cat([x, *past], dim=1)
-        return self._forward(x, input_dict, state, seq_lens)
+        return torch.cat([x, *map(flatten_rows, past)], dim=1) if past else x
 
 
-class GTrXLNet(_Model):
-    """The gated transformer by itself: encoded observations → units → logits and a value.
-
-    Args:
-        obs_space: The preprocessor's `observation_space`, or a Box.
-        action_space: The environment's action space.
-        num_outputs: Width of the output, or None for a trunk.
-        model_config: The flat model config.
-        name: A name for the model.
-        num_transformer_units: Number of units.
-        attention_dim: Width of the units.
-        num_heads: Number of attention heads.
-        memory_inference: Past steps a step sees when acting.
-        memory_training: Past steps a step sees in training.
-        head_dim: Width of one head.
-        position_wise_mlp_dim: Width of the hidden dense layer inside a unit.
-        init_gru_gate_bias: Initial bias of the gates.
-    """
-
-    def __init__(
-        self,
-        obs_space: Any,
-        action_space: Any,
-        num_outputs: int | None,
-        model_config: Any,
-        name: str,
-        num_transformer_units: int = 1,
-        attention_dim: int = 64,
-        num_heads: int = 2,
-        memory_inference: int = 50,
-        memory_training: int = 50,
-        head_dim: int = 32,
-        position_wise_mlp_dim: int = 32,
-        init_gru_gate_bias: float = 2.0,
-    ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        sizes = AttentionConfig(
-            attention_num_transformer_units=num_transformer_units, attention_dim=attention_dim,
-            attention_num_heads=num_heads, attention_head_dim=head_dim, attention_memory_inference=memory_inference,
-            attention_memory_training=memory_training, attention_position_wise_mlp_dim=position_wise_mlp_dim,
-            attention_init_gru_gate_bias=init_gru_gate_bias,
-        )  # fmt: skip
-        self._build(math.prod(obs_space.shape), *net_plan(self.model_config, num_outputs, sizes))
-
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
-        """Compute the logits; see `ModelV2.forward`."""
-        return self._forward(input_dict["obs_flat"].float(), input_dict, state, seq_lens)
+class GTrXLNet(ByItself, _Model):
+    """The gated transformer by itself; see `ByItself`."""
