@@ -1,17 +1,136 @@
-"""The autoregressive head and its distribution in TensorFlow."""
+"""The autoregressive head, its conditionals and its distribution in TensorFlow."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from rlcatalog.errors import ActionMaskError
+from rlcatalog.models import DenseSpec
 from rlcatalog_autoregressive.head import AutoregressiveHead
 from rlcatalog_autoregressive.joint import JointDistribution
-from rlcatalog_autoregressive.made.tf import Conditionals
-from rlcatalog_autoregressive.part_columns import ActionPart
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
 from rlcatalog_autoregressive.refusals import nothing_left
-from rlcatalog_tf import OPS, Dense, OutputLayers, TFModelV2, features_of, flatten_rows, tf
+from rlcatalog_tf import OPS, Dense, OutputLayers, TFModelV2, activation, features_of, flatten_rows, initial_value, tf
+
+
+class Conditionals:
+    """What earlier parts of an action change in the parameters of later ones: MADE (Germain et al. 2015).
+
+    The structure is the PyTorch layers', name by name.
+
+    Args:
+        layout: The parts.
+    """
+
+    def __init__(self, layout: PartColumns) -> None:
+        self.layout = layout
+        self.activation = activation(layout.activation) or _itself
+        widths = layout.hiddens
+        self.actions = _weight(widths[0], len(layout.columns), 1.0, "actions")
+        self.hidden = [Dense(n, DenseSpec(m)) for n, m in pairwise(widths)]
+        self.params = _weight(layout.params, widths[-1], 0.01, "params")
+        first, between, last = layout.masks
+        self._first, self._last = first.T.copy(), last.T.copy()
+        self._between = [mask.T.copy() for mask in between]
+        self._source, self._is_choice, self._value, self._shift, self._scale = layout.encoding
+
+    def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
+        """Yield (canonical name, variable, axes that turn its value into the canonical layout)."""
+        yield "actions", self.actions, (1, 0)
+        yield "params", self.params, (1, 0)
+        for i, layer in enumerate(self.hidden):
+            for name, variable, axes in layer.canonical():
+                yield f"hidden.{i}.{name}", variable, axes
+
+    def encoded(self, raw: Any, columns: slice = slice(None), start: int = 0) -> Any:
+        """Return what parts see of raw actions `[B, raw]`: one-hots and scaled numbers, `[B, encoded]`.
+
+        Args:
+            raw: Raw values from column `start` on.
+            columns: The encoded columns to return.
+            start: See `raw`.
+        """
+        dtype = self.actions.dtype
+        found = tf.gather(raw, self._source[columns] - start, axis=1)
+        chosen = tf.cast(found == tf.constant(self._value[columns].astype(found.dtype.as_numpy_dtype)), dtype)
+        is_choice = self._is_choice[columns]
+        if is_choice.all():
+            return chosen
+        shift, scale = (side[columns].astype(np.float32) for side in (self._shift, self._scale))
+        return tf.where(is_choice, chosen, (tf.cast(found, dtype) - shift) * scale)
+
+    def given(self, context: Any, raw: Any) -> Any:
+        """Return the changes `[B, params]` for whole actions, in one pass.
+
+        Args:
+            context: `[B, hidden]`.
+            raw: Raw actions `[B, raw]`.
+        """
+        x = self.activation(context + tf.matmul(self.encoded(raw), self.actions * self._first))
+        for layer, mask in zip(self.hidden, self._between, strict=True):
+            x = self.activation(tf.nn.bias_add(tf.matmul(x, layer.kernel * mask), layer.bias))
+        return tf.matmul(x, self.params * self._last)
+
+    def begin(self, independent: Any, context: Any) -> Run:
+        """Return a run through the parts, one after the other.
+
+        Args:
+            independent: The parameters `[B, params]` that the parts would have if they were independent.
+            context: `[B, hidden]`.
+        """
+        return Run(self, independent, context)
+
+
+class Run:
+    """Goes through the parts in the order of drawing; each unit is computed once.
+
+    Args:
+        made: The layers.
+        independent: See `Conditionals.begin`.
+        context: See `Conditionals.begin`.
+    """
+
+    def __init__(self, made: Conditionals, independent: Any, context: Any) -> None:
+        self.made, self.sums = made, context
+        self.independent = tf.split(independent, made.layout.param_widths, axis=1)
+        self.done: list[list[Any]] = [[] for _ in made.layout.hiddens]
+
+    def params(self, part: ActionPart) -> Any:
+        """Return a part's parameters `[B, n]` under the values noted so far."""
+        made, (start, stop) = self.made, part.units[0]
+        x = self._keep(0, made.activation(self.sums[:, start:stop]))
+        for i, (layer, (first, last)) in enumerate(zip(made.hidden, part.units[1:], strict=True), 1):
+            kernel, bias = layer.kernel[:stop, first:last], layer.bias[first:last]
+            x, stop = self._keep(i, made.activation(tf.nn.bias_add(tf.matmul(x, kernel), bias))), last
+        change = tf.matmul(x, made.params[:stop, part.params.start : part.params.stop])
+        return self.independent[part.place] + change
+
+    def _keep(self, layer: int, values: Any) -> Any:
+        self.done[layer].append(values)
+        return tf.concat(self.done[layer], axis=1)
+
+    def note(self, part: ActionPart, value: Any) -> None:
+        """Let later parts see a part's raw values, `[B]` or `[B, width]`."""
+        made, (start, stop) = self.made, part.encoded
+        if part.onehot:  # its row of the weights is all there is to add
+            self.sums = self.sums + tf.gather(made.actions, tf.reshape(value, [-1]) + start)
+            return
+        width = part.raw.stop - part.raw.start
+        seen = made.encoded(tf.reshape(value, [-1, width]), slice(start, stop), part.raw.start)
+        self.sums = self.sums + tf.matmul(seen, made.actions[start:stop])
+
+
+def _weight(outputs: int, inputs: int, std: float, name: str) -> Any:
+    return tf.Variable(tf.transpose(initial_value((outputs, inputs), "normc", {"std": std})), name=name)
+
+
+def _itself(x: Any) -> Any:
+    return x
 
 
 class AutoregressiveDistribution(JointDistribution):
