@@ -11,7 +11,7 @@ from rlcatalog.choice import model_stages
 from rlcatalog.errors import CatalogError, UnsupportedSpaceError
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.parts import Items, ObservationPart
-from rlcatalog_complex_input.planning import Net, Plan, plan
+from rlcatalog_complex_input.plans import Net, Plan, plan
 
 
 def planned(request: Request) -> Plan | None:
