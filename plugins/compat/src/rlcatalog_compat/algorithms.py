@@ -13,8 +13,8 @@ from typing import Any
 
 from rlcatalog import default_catalog
 from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError
-from rlcatalog_compat.acting import PolicyFace, act
 from rlcatalog_compat.helpers import EnvContext
+from rlcatalog_compat.policy_face import PolicyFace, act
 
 _ENVS: dict[str, Callable[..., Any]] = {}
 
@@ -180,7 +180,7 @@ class Algorithm:
 
         Args:
             observation: As the environment gives it.
-            state: The state that the last call returned, or the model's initial one; see `acting.act`.
+            state: The state that the last call returned, or the model's initial one; see `policy_face.act`.
             prev_action: The last action, where the state does not know it.
             prev_reward: The last reward.
             info: Accepted for RLlib's signature.

@@ -96,12 +96,12 @@ MODULES: dict[str, Module] = {
     "rllib.models.catalog": _served("0.8–2.60", ("rlcatalog", "ModelCatalog MODEL_DEFAULTS")),
     "rllib.models.extra_spaces": _served("0.8–0.8", ("rlcatalog.spaces", "Simplex")),
     "rllib.models.model": _served(
-        "0.8–0.8", (_OWN + "restoring", "restore_original_dimensions flatten"), refused={"Model": _OLD_MODEL}
+        "0.8–0.8", (_OWN + "shapes", "restore_original_dimensions flatten"), refused={"Model": _OLD_MODEL}
     ),
     "rllib.models.modelv2": _served(
         "0.8–2.60",
         ("rlcatalog", "ModelV2"),
-        (_OWN + "restoring", "restore_original_dimensions flatten"),
+        (_OWN + "shapes", "restore_original_dimensions flatten"),
         (_OWN + "helpers", "NullContextManager"),
     ),
     "rllib.models.preprocessors": _served(
@@ -186,10 +186,10 @@ MODULES: dict[str, Module] = {
         "0.8–2.60", (_TF, "RecurrentNetwork LSTMWrapper"), refused={"Keras_LSTMWrapper": _KERAS}
     ),
     "rllib.models.tf.recurrent_tf_modelv2": _served(
-        "0.8–0.8", (_TF, "RecurrentTFModelV2 RecurrentNetwork"), (_OWN + "restoring", "add_time_dimension")
+        "0.8–0.8", (_TF, "RecurrentTFModelV2 RecurrentNetwork"), (_OWN + "shapes", "add_time_dimension")
     ),
     "rllib.models.tf.recurrent_tf_model_v2": _served(
-        "0.8–0.8", (_TF, "RecurrentTFModelV2 RecurrentNetwork"), (_OWN + "restoring", "add_time_dimension")
+        "0.8–0.8", (_TF, "RecurrentTFModelV2 RecurrentNetwork"), (_OWN + "shapes", "add_time_dimension")
     ),
     "rllib.models.tf.tf_action_dist": _served(
         "0.8–2.60",
@@ -207,7 +207,7 @@ MODULES: dict[str, Module] = {
     "rllib.policy": _served("0.8–2.60"),
     "rllib.policy.rnn_sequencing": _served(
         "0.8–2.60",
-        (_OWN + "restoring", "add_time_dimension"),
+        (_OWN + "shapes", "add_time_dimension"),
         (_OWN + "sequences", "chop_into_sequences pad_batch_to_sequences_of_same_size"),
     ),
     "rllib.policy.sample_batch": _served(

@@ -10,7 +10,7 @@ import numpy as np
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
 from rlcatalog_policy import Policy
-from rlcatalog_testing.running import Array, array_of
+from rlcatalog_testing.passes import Array, array_of
 
 
 class PolicyOutputs(NamedTuple):

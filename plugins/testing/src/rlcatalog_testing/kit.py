@@ -39,7 +39,7 @@ from rlcatalog_testing.checks import (
 )
 from rlcatalog_testing.contract import Check, ExampleError, NotApplicable, Part
 from rlcatalog_testing.examples import kind_of
-from rlcatalog_testing.running import seed
+from rlcatalog_testing.passes import seed
 
 #: The modules of the kernel's own checks.
 MODULES = (

@@ -14,7 +14,7 @@ from rlcatalog.spaces import parts_of
 from rlcatalog_policy import Policy
 from rlcatalog_testing.contract import NotApplicable, Part, require
 from rlcatalog_testing.examples import Example, named
-from rlcatalog_testing.running import Array, kit_of
+from rlcatalog_testing.passes import Array, kit_of
 
 #: Most actions of a space that are gone through one by one.
 MOST_ACTIONS = 64

@@ -18,7 +18,7 @@ from rlcatalog_policy import space_from_json, space_to_json
 from rlcatalog_testing.checks.codecs import DECLARE, ROWS
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import ACTIONS
-from rlcatalog_testing.running import Array, alike
+from rlcatalog_testing.passes import Array, alike
 from rlcatalog_testing.trials import contains
 
 

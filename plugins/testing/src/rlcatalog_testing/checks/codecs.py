@@ -17,7 +17,7 @@ from rlcatalog.internals import Watch, alike as same
 from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins import Request
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
-from rlcatalog_testing.running import alike
+from rlcatalog_testing.passes import alike
 
 ROWS = 5
 #: Further observations, of which some differ wherever the space leaves a choice.

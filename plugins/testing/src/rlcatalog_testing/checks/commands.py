@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from rlcatalog_testing.contract import Part, check, require
-from rlcatalog_testing.running import framework_modules
+from rlcatalog_testing.passes import framework_modules
 
 #: Prints what became of asking a command for help: its exit status, its text, and which modules were imported.
 _ASK = """

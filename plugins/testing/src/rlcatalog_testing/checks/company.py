@@ -14,7 +14,7 @@ from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.checks.models import check_outputs, check_trained, innermost
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import VECTOR, Example, examples_of, kind_of, named, parts_in, quiet
-from rlcatalog_testing.running import encoded_of, run
+from rlcatalog_testing.passes import encoded_of, run
 
 #: How parts say that they do not go together; anything else is a fault.
 REFUSALS = (ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlcatalog_testing.contract import Part, check, require
 from rlcatalog_testing.examples import observations_of
-from rlcatalog_testing.running import Array, alike
+from rlcatalog_testing.passes import Array, alike
 from rlcatalog_testing.trials import Trial, chance_trials, trials
 
 ROWS = 5

@@ -14,7 +14,7 @@ from rlcatalog.errors import CatalogWarning
 from rlcatalog.internals import make_filter
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import named
-from rlcatalog_testing.running import Array, alike
+from rlcatalog_testing.passes import Array, alike
 
 ROWS = 6
 

@@ -16,7 +16,7 @@ from rlcatalog.models import weights_of
 from rlcatalog_testing.changes import changes
 from rlcatalog_testing.contract import Part, check, require
 from rlcatalog_testing.examples import Example, parts_in, quiet
-from rlcatalog_testing.running import array_of, batch_of, encoded_of, kit_of, run
+from rlcatalog_testing.passes import array_of, batch_of, encoded_of, kit_of, run
 
 MODELS = ("trunk", "memory", "head")
 #: The kernel's keys that change batches, observations and names, not what a model computes.

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import Example
-from rlcatalog_testing.running import Array, Pass, alike, encoded_of, run, same_answers
+from rlcatalog_testing.passes import Array, Pass, alike, encoded_of, run, same_answers
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlcatalog_testing.contract import Part, check, require
 from rlcatalog_testing.examples import Example, observations_of
-from rlcatalog_testing.running import Array, batch_of, encoded_of, run
+from rlcatalog_testing.passes import Array, batch_of, encoded_of, run
 
 if TYPE_CHECKING:
     from rlcatalog_policy import Policy

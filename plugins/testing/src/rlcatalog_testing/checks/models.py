@@ -15,7 +15,7 @@ from rlcatalog.models import inner_model, set_weights_of, weights_of
 from rlcatalog_policy import load
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
 from rlcatalog_testing.examples import Example, is_chosen, kind_of, observations_of
-from rlcatalog_testing.running import (
+from rlcatalog_testing.passes import (
     Array,
     Pass,
     batch_of,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from rlcatalog_compat.mirror import KNOWN
-from rlcatalog_compat.porting.context import (
+from rlcatalog_compat.codemod.context import (
     NUMPY,
     RAY,
     TENSORFLOW,
@@ -15,7 +14,8 @@ from rlcatalog_compat.porting.context import (
     dotted,
     names_of,
 )
-from rlcatalog_compat.porting.torch_rules import is_recurrent
+from rlcatalog_compat.codemod.torch_rules import is_recurrent
+from rlcatalog_compat.mirror import KNOWN
 
 #: Layers of TensorFlow 1 that stand in methods, and the functions that keep them.
 _KEPT = ("dense", "conv2d", "flatten", "batch_normalization", "batch_norm", "get_variable")

@@ -2,7 +2,7 @@
 
 A layer computes at each call of its model, and the operation was computed once. So what the operation reads besides
 symbolic tensors is read where the layer is made: `tf.gather(x, [i])` becomes
-`rlcatalog_compat.lifted.apply(lambda x, i=i: tf.gather(x, [i]), x)`.
+`rlcatalog_compat.operations.apply(lambda x, i=i: tf.gather(x, [i]), x)`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
-from rlcatalog_compat.porting.context import TENSORFLOW, Context, Rewriter, code, comma, dotted, keyword
-from rlcatalog_compat.porting.symbolic import Symbolic, is_operation, is_symbolic, parameters_of, parts_of
+from rlcatalog_compat.codemod.context import TENSORFLOW, Context, Rewriter, code, comma, dotted, keyword
+from rlcatalog_compat.codemod.symbolic import Symbolic, is_operation, is_symbolic, parameters_of, parts_of
 
 _TRAINING = "Keras 3 wants to know training as True or False; call the layer in forward() instead"
 _UNWRAPPED = "an operation on Keras inputs that cannot become a layer; call it in forward() instead"
-_APPLY, _MODULE = "rlcatalog_compat.lifted.apply", "rlcatalog_compat.lifted"
+_APPLY, _MODULE = "rlcatalog_compat.operations.apply", "rlcatalog_compat.operations"
 _EQUALITY = "TensorFlow 1 compared the tensors as objects here, TensorFlow 2 compares their values; write tf.equal"
 #: Operations on symbolic tensors that no layer can do: they need the graph, or return no tensor.
 _REFUSED = ("gradients", "print", "assert_equal", "control_dependencies", "stop_recording")

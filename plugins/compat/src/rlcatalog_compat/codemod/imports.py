@@ -7,13 +7,13 @@ from types import ModuleType
 
 import libcst as cst
 
+from rlcatalog_compat.codemod import numpy_rules, tensorflow_rules
+from rlcatalog_compat.codemod.context import RAY, as_name, dotted, name_node, with_names
 from rlcatalog_compat.mirror import KNOWN
 from rlcatalog_compat.names import MODULES, reason_for
-from rlcatalog_compat.porting import numpy_rules, tensorflow_rules
-from rlcatalog_compat.porting.context import RAY, as_name, dotted, name_node, with_names
 
 #: What `rlcatalog_compat` has beside the mirror's modules.
-OWN = ("init", "shutdown", "is_initialized", "kept", "frames")
+OWN = ("init", "shutdown", "is_initialized", "layers", "operations", "frames")
 _UNKNOWN = "no name that rlcatalog-compat knows; write it yourself or leave it out"
 _NO_GYM = "Gymnasium has no such name; its migration guide says what to use instead"
 #: What Gymnasium has instead of what it gave up.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from rlcatalog_compat.porting.context import Context, code, dotted
+from rlcatalog_compat.codemod.context import Context, code, dotted
 
 #: Layers that take no number but Python's own.
 RECURRENT = ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell")

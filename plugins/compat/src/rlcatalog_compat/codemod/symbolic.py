@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from rlcatalog_compat.porting.context import TENSORFLOW, TENSORFLOW_1, Context, dotted, names_of
+from rlcatalog_compat.codemod.context import TENSORFLOW, TENSORFLOW_1, Context, dotted, names_of
 
 #: Calls that make something else of symbolic tensors.
 _NO_TENSORS = frozenset({

@@ -28,7 +28,7 @@ def port(
     """
     from libcst import ParserSyntaxError
 
-    from rlcatalog_compat.porting.porter import port as ported
+    from rlcatalog_compat.codemod.porter import port as ported
 
     left = changed = 0
     for path in with_progress(files(paths)):

@@ -7,7 +7,7 @@ import warnings
 import libcst as cst
 import numpy as np
 
-from rlcatalog_compat.porting.context import NUMPY, Context, as_name, code, dotted, keyword, name_node, with_names
+from rlcatalog_compat.codemod.context import NUMPY, Context, as_name, code, dotted, keyword, name_node, with_names
 
 #: Name → NumPy's name today.
 _RENAMED = {

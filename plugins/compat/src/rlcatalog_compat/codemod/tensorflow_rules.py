@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from rlcatalog_compat.porting.context import TENSORFLOW, TENSORFLOW_1, Context, code, comma, dotted, keyword, name_node
+from rlcatalog_compat.codemod.context import TENSORFLOW, TENSORFLOW_1, Context, code, comma, dotted, keyword, name_node
 
 _TENSORFLOWS = (TENSORFLOW, TENSORFLOW_1)
 #: Name → TensorFlow's name today.
@@ -201,13 +201,13 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
             continue
         by_place = place < front and len(args) == place
         args.append(_positional(arg) if by_place else _named(arg, word))
-    context.helpers.add("rlcatalog_compat.kept")
+    context.helpers.add("rlcatalog_compat.layers")
     if args:
         end = node.args[-1]  # what stood behind the last argument now stands behind this one
         comma = cst.MaybeSentinel.DEFAULT if args[-1].keyword is None and end is not args[-1] else end.comma
         args[-1] = args[-1].with_changes(comma=comma, whitespace_after_arg=end.whitespace_after_arg)
     whole = [cst.Arg(cst.Name("self")), cst.Arg(text), *args]
-    return node.with_changes(func=name_node(f"rlcatalog_compat.kept.{function}"), args=whole)
+    return node.with_changes(func=name_node(f"rlcatalog_compat.layers.{function}"), args=whole)
 
 
 def _arguments(node: cst.Call, name: str, front: int) -> dict[str, cst.Arg] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from rlcatalog_compat.porting.context import TENSORFLOW, Context, dotted, keyword, name_node
+from rlcatalog_compat.codemod.context import TENSORFLOW, Context, dotted, keyword, name_node
 
 
 def layer_name(node: cst.Call) -> str:

@@ -10,12 +10,12 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import ExpressionContext, ExpressionContextProvider, MetadataWrapper, PositionProvider
 
+from rlcatalog_compat.codemod import imports, keras_rules, numpy_rules, tensorflow_rules, torch_rules
+from rlcatalog_compat.codemod.context import Context, Note, Rewriter, code, dotted
+from rlcatalog_compat.codemod.lifter import Lifter
+from rlcatalog_compat.codemod.reader import Reader, scope_of
+from rlcatalog_compat.codemod.symbolic import parameters_of
 from rlcatalog_compat.mirror import KNOWN
-from rlcatalog_compat.porting import imports, keras_rules, numpy_rules, tensorflow_rules, torch_rules
-from rlcatalog_compat.porting.context import Context, Note, Rewriter, code, dotted
-from rlcatalog_compat.porting.lifting import Lifter
-from rlcatalog_compat.porting.reading import Reader, scope_of
-from rlcatalog_compat.porting.symbolic import parameters_of
 
 _CRITIC = "a central critic needs its algorithm's own batches; the model ports, the algorithm stays with Ray"
 _OLD_GYM = "gym's older interface: step() returns five values in Gymnasium, reset(*, seed, options) two"
@@ -28,7 +28,7 @@ _BROKEN = "what the rules made of this file is no Python; it stays as it was. Pl
 _WORDS = (b"ray", b"gym", b"tensorflow", b"numpy", b"torch", b"keras", b"rlcatalog_compat", b"env", b"central_value")
 
 _CONSTRUCTOR = "def __init__(self, *args, **kwargs):\n    super().__init__(*args, **kwargs)\n"
-_LAYERS = "self.kept_layers = rlcatalog_compat.kept.start()"
+_LAYERS = "self.kept_layers = rlcatalog_compat.layers.start()"
 
 
 #: What runs its body more than once.
