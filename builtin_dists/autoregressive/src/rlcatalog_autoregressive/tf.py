@@ -13,7 +13,7 @@ from rlcatalog.errors import ActionMaskError
 from rlcatalog.models import DenseSpec
 from rlcatalog_autoregressive.head import AutoregressiveHead
 from rlcatalog_autoregressive.joint import JointDistribution
-from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, itself
 from rlcatalog_autoregressive.refusals import nothing_left
 from rlcatalog_tf import OPS, Dense, OutputLayers, TFModelV2, activation, features_of, flatten_rows, initial_value, tf
 
@@ -29,7 +29,7 @@ class Conditionals:
 
     def __init__(self, layout: PartColumns) -> None:
         self.layout = layout
-        self.activation = activation(layout.activation) or _itself
+        self.activation = activation(layout.activation) or itself
         widths = layout.hiddens
         self.actions = _weight(widths[0], len(layout.columns), 1.0, "actions")
         self.hidden = [Dense(n, DenseSpec(m)) for n, m in pairwise(widths)]
@@ -127,10 +127,6 @@ class Run:
 
 def _weight(outputs: int, inputs: int, std: float, name: str) -> Any:
     return tf.Variable(tf.transpose(initial_value((outputs, inputs), "normc", {"std": std})), name=name)
-
-
-def _itself(x: Any) -> Any:
-    return x
 
 
 class AutoregressiveDistribution(JointDistribution):

@@ -14,7 +14,7 @@ from rlcatalog.errors import ActionMaskError
 from rlcatalog.models import DenseSpec
 from rlcatalog_autoregressive.head import AutoregressiveHead
 from rlcatalog_autoregressive.joint import JointDistribution
-from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
+from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns, itself
 from rlcatalog_autoregressive.refusals import nothing_left
 from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, activation, dense, features_of, flatten_rows, initialize
 
@@ -43,7 +43,7 @@ class Conditionals(nn.Module):
     def __init__(self, layout: PartColumns) -> None:
         super().__init__()
         self.layout = layout
-        self.activation = activation(layout.activation) or _itself
+        self.activation = activation(layout.activation) or itself
         widths = layout.hiddens
         self.actions = _weight(widths[0], len(layout.columns), 1.0)
         self.hidden = nn.ModuleList(dense(n, DenseSpec(m)) for n, m in pairwise(widths))
@@ -140,10 +140,6 @@ def _weight(outputs: int, inputs: int, std: float) -> nn.Parameter:
     weight = torch.empty(outputs, inputs)
     initialize(weight, "normc", {"std": std})
     return nn.Parameter(weight)
-
-
-def _itself(x: Tensor) -> Tensor:
-    return x
 
 
 class AutoregressiveDistribution(JointDistribution):

@@ -245,7 +245,7 @@ class CompositeDistribution(ActionDistribution):
 
         It is unbiased, as each estimate is, and varies less than one made from a draw of all leaves.
         """
-        return self.ops.total([entropy_of(dist, _itself)[0] for dist in self.groups])
+        return self.ops.total([entropy_of(dist, lambda sample: sample)[0] for dist in self.groups])
 
     def multi_entropy(self) -> Any:
         """Return the entropy of each of the space's children, `[B, children]`."""
@@ -276,7 +276,3 @@ class CompositeDistribution(ActionDistribution):
     def _per_child(self, values: list[Any]) -> Any:
         rest = iter(values)
         return self.ops.columns([self.ops.total([next(rest) for _ in range(count)]) for count in self.layout.counts])
-
-
-def _itself(sample: Any) -> Any:
-    return sample

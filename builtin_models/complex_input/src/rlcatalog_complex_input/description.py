@@ -46,7 +46,7 @@ def unencoded(space: str) -> UnsupportedSpaceError:
 def chosen_nets(request: Request) -> dict[str, str]:
     """Return `"distribution/name"` of the net of each part, by path."""
     found = planned(request)
-    return {} if found is None else {net.part.path: _address(net) for net in found.nets}
+    return {} if found is None else {net.part.path: net.component.address for net in found.nets}
 
 
 def stages(request: Request) -> list[Stage]:
@@ -86,8 +86,3 @@ def _own_stages(net: Net) -> list[Stage]:
         if net.part.path not in str(error):
             error.args = (f"{net.part.path}: {error}",)
         raise
-
-
-def _address(net: Net) -> str:
-    component = net.component
-    return f"{component.distribution}/{component.name}" if component.distribution else component.name

@@ -208,7 +208,10 @@ class Algorithm:
             checkpoint_dir: The folder; a new one below `runs` when missing. `rlcatalog.load(folder + "/policy")` loads
                 the policy in it.
         """
-        folder = _new_folder(self._name, self._algorithm.iterations) if checkpoint_dir is None else Path(checkpoint_dir)
+        if checkpoint_dir is None:
+            run = f"{self._name}-{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}"
+            checkpoint_dir = Path("runs", run, f"checkpoint_{self._algorithm.iterations:06d}")
+        folder = Path(checkpoint_dir)
         self._algorithm.save_checkpoint(folder)
         return str(folder)
 
@@ -233,7 +236,8 @@ class Algorithm:
             SavedPolicyError: There is no checkpoint, it is damaged, or another algorithm wrote it.
         """
         if not cls._name:
-            cls = get_trainable_cls(_written_by(path))
+            writer = importlib.import_module("rlcatalog_ppo.checkpoints").read(path)[1].get("algorithm")
+            cls = get_trainable_cls(str(writer))
         made = cls.__new__(cls)
         made._explore, made._env = True, _environment(env)
         made._algorithm = _own_class(cls._name).restore(path, env=made._env)
@@ -314,13 +318,3 @@ def _own_class(name: str) -> Any:
     """Return the class of one of rlcatalog's algorithms."""
     default_catalog().registry.explain_missing(name, "rlcatalog-ppo")
     return getattr(importlib.import_module("rlcatalog_ppo"), name)
-
-
-def _written_by(path: str | os.PathLike[str]) -> str:
-    """Return the name of the algorithm that wrote a checkpoint."""
-    return str(importlib.import_module("rlcatalog_ppo.checkpoints").read(path)[1].get("algorithm"))
-
-
-def _new_folder(name: str, iteration: int) -> Path:
-    """Return where a checkpoint goes that was given no place."""
-    return Path("runs", f"{name}-{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}", f"checkpoint_{iteration:06d}")

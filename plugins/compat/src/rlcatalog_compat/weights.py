@@ -263,11 +263,9 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
                 f"load_rllib_weights with post_fcnet_hiddens: RLlib's net uses fcnet_activation={first!r} in those"
                 f" layers too. Build the policy with post_fcnet_activation={first!r}."
             )
-    if (
-        has("convs")
-        and config.get("image_scale") is None
-        and any(map(_is_image, flatten_space(get_original_space(model.obs_space))))
-    ):
+    leaves = flatten_space(get_original_space(model.obs_space))
+    images = any(len(leaf.shape or ()) == 3 and leaf.dtype == np.uint8 for leaf in leaves)
+    if has("convs") and config.get("image_scale") is None and images:
         raise ConfigError(
             "load_rllib_weights: RLlib's nets see pixels as they are, and this one divides those of uint8 by 255. Build"
             " the policy with image_scale=False."
@@ -288,7 +286,3 @@ def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
             " the policy before you use it, or train it further.",
             CatalogWarning,
         )
-
-
-def _is_image(space: Any) -> bool:
-    return len(getattr(space, "shape", None) or ()) == 3 and space.dtype == np.uint8

@@ -85,7 +85,7 @@ def imported(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[s
         elif name in _BUILT_IN or (name in _NUMBERS and name != "NINF"):
             value = _BUILT_IN.get(name) or _NUMBERS[name]
             if bound != value:
-                statements.append(_assignment(f"{bound} = {value}"))
+                statements += cst.parse_statement(f"{bound} = {value}").body  # type: ignore[arg-type]
         else:
             aliases.append(alias)
             gone += [] if _is_served(name) else [name]
@@ -101,9 +101,3 @@ def _is_served(name: str) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return hasattr(np, name) or name in ("distutils", "testing", "f2py")
-
-
-def _assignment(text: str) -> cst.BaseSmallStatement:
-    line = cst.parse_statement(text)
-    assert isinstance(line, cst.SimpleStatementLine)
-    return line.body[0]

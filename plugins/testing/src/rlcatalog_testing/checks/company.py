@@ -71,15 +71,11 @@ def _company(part: Part, slot: str, outside: bool) -> None:
         _works(part, _joined(inner, outer, part, other if outside else part.component), part.component, other)
         for other in _others(part, slot)
         for mine in part.few[:1]
-        for theirs in _examples_of(part, other)
+        for theirs in (named(other, example) for example in examples_of(other, part.catalog)[:1])
         for inner, outer in [(mine, theirs) if outside else (theirs, mine)]
     ]
     if not any(tried):
         raise NotApplicable(f"no {slot} that is installed goes with it")
-
-
-def _examples_of(part: Part, other: Component) -> list[Example]:
-    return [named(other, example) for example in examples_of(other, part.catalog)[:1]]
 
 
 @check(
