@@ -42,7 +42,6 @@ from rlcatalog_testing.checks import (
     exporters,
     filters,
     frameworks,
-    slopes,
     ways_in,
     wrappers,
 )
@@ -409,7 +408,7 @@ def _forget():
 
 
 MODULES = (
-    ways_in, distributions, draws, densities, slopes, codecs, action_codecs, filters, wrappers, commands, frameworks,
+    ways_in, distributions, draws, densities, codecs, action_codecs, filters, wrappers, commands, frameworks,
     exporters,
 )  # fmt: skip
 CHECKS = {name: check for module in MODULES for name, check in vars(module).items() if isinstance(check, Check)}

@@ -33,7 +33,6 @@ from rlcatalog_testing.checks import (
     memories,
     model_inputs,
     models,
-    slopes,
     ways_in,
     wrappers,
 )
@@ -43,7 +42,7 @@ from rlcatalog_testing.passes import seed
 
 #: The modules of the kernel's own checks.
 MODULES = (
-    declarations, ways_in, keys, models, model_inputs, company, memories, distributions, draws, densities, slopes,
+    declarations, ways_in, keys, models, model_inputs, company, memories, distributions, draws, densities,
     codecs, action_codecs, filters, wrappers, commands, frameworks, exporters,
 )  # fmt: skip
 #: The kernel's own checks.
