@@ -374,7 +374,7 @@ def plugged(monkeypatch, tmp_path):
                 (tmp_path / f"{name}.py").write_text(lines)
         if part == "sail":
             monkeypatch.syspath_prepend(str(tmp_path))
-            commands._asked.cache_clear()
+            commands._ask_for_help.cache_clear()
         spec = replace(SPECS[part], **(fault.declared or {}))
         hooks: dict[str, Any] = {HOOKS[type(spec)]: [spec]}
         if part == "plain":

@@ -53,18 +53,18 @@ def stages(request: Request) -> list[Stage]:
     """Return the stages of every net, then what follows them; a config that cannot be built is found here."""
     found = planned(request)
     described: list[Stage] = []
-    width = None if found is None else _described(found.parts, found.nets, described)
+    width = None if found is None else _describe(found.parts, found.nets, described)
     layers = ending(request.config, width or 0, request.num_outputs)
     described.append(Stage("features side by side", None if width is None else (width,), 0))
     return layers.stages("post_fcnet", described)
 
 
-def _described(parts: Sequence[ObservationPart | Items], nets: Sequence[Net], into: list[Stage]) -> int | None:
+def _describe(parts: Sequence[ObservationPart | Items], nets: Sequence[Net], into: list[Stage]) -> int | None:
     """Append the stages of parts; return the width of their features, or None when a net does not tell its own."""
     widths: list[int | None] = []
     for part in parts:
         if isinstance(part, Items):
-            inner = _described(part.parts, nets, into)
+            inner = _describe(part.parts, nets, into)
             width = None if inner is None else inner + 1
             what = "average of the items, length" if part.parts else "length"
             into.append(Stage(f"{part.path}: {what}", None if width is None else (width,), 0))

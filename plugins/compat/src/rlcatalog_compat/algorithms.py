@@ -138,7 +138,7 @@ class Algorithm:
                 raise NotServedError(f"{type(self).__name__}: {key}={value!r} is not served: {why}.")
         if "vf_share_layers" in found:  # where RLlib 0.8 had it
             found["model"] = {**found.get("model", {}), "vf_share_layers": found.pop("vf_share_layers")}
-        found = _renamed(found)
+        found = _own_keys(found)
         steps = found.pop("train_batch_size", None)
         if found.get("rollout_fragment_length") == "auto":
             del found["rollout_fragment_length"]
@@ -292,7 +292,7 @@ def get_trainable_cls(name: str) -> type[Algorithm]:
     return _ALGORITHMS[name]
 
 
-def _renamed(given: dict[str, Any]) -> dict[str, Any]:
+def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
     """Return keys of RLlib's that rlcatalog_ppo has in another form under its names.
 
     Raises:

@@ -43,7 +43,7 @@ def act(
         ModelContractError: The state has another number of parts, or other shapes, than the model's.
         NotServedError: The model looks at past actions, and the state does not hold them.
     """
-    carried = _carried(policy, state)
+    carried = _state_of(policy, state)
     if prev_action is not None and policy.views and not isinstance(state, EpisodeState):
         raise NotServedError(
             "compute_single_action: the model is shown past actions, and a state of one's own holds none. Give back the"
@@ -56,7 +56,7 @@ def act(
     return first_row(step.action), [] if step.state is None else EpisodeState(step.state), extra
 
 
-def _carried(policy: Policy, state: Any) -> Any:
+def _state_of(policy: Policy, state: Any) -> Any:
     if isinstance(state, EpisodeState):
         return state.carried
     if state is None or len(state) == 0:

@@ -13,7 +13,7 @@ from rlcatalog.config import read_config
 from rlcatalog.errors import CatalogWarning, ConfigError, ObservationError, SavedPolicyError
 from rlcatalog.observations import Array, Leaf, Preprocessor
 from rlcatalog_filters.config import FiltersConfig
-from rlcatalog_filters.mean_std import MeanStdFilter, scaled, scaling
+from rlcatalog_filters.mean_std import MeanStdFilter, scale, scaling
 from rlcatalog_filters.running_stat import RunningStat, worst_place
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class EncodedMeanStdFilter(Filter):
         known = (stats.running_stats.moments, stats.demean, stats.destd, stats.clip)
         if known != self._known:  # moments are equal only to themselves
             self._scaling, self._known = self._laid_out(), known
-        return scaled(flat, *self._scaling).reshape(encoded.shape)
+        return scale(flat, *self._scaling).reshape(encoded.shape)
 
     def lowered(self) -> Any:
         if not self._any:

@@ -81,7 +81,7 @@ def without_root(path: str) -> str | None:
     return inside if root in RAY else None
 
 
-def ported_import(node: cst.Import) -> tuple[cst.Import, list[tuple[str, str]]]:
+def port_import(node: cst.Import) -> tuple[cst.Import, list[tuple[str, str]]]:
     """Return an `import` statement as it should be, and what of it stays, with reasons."""
     stays, names = [], []
     for alias in node.names:
@@ -94,12 +94,12 @@ def ported_import(node: cst.Import) -> tuple[cst.Import, list[tuple[str, str]]]:
         elif path.startswith("tensorflow.") and tensorflow_rules.is_graph_code(path.removeprefix("tensorflow.")):
             stays.append((f"import {path}", tensorflow_rules.GRAPH))
         elif path.partition(".")[0] in ("ray", "gym"):
-            alias = _renamed(alias, path)
+            alias = _rename(alias, path)
         names.append(alias)
     return node.with_changes(names=names), stays
 
 
-def ported_from(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[tuple[str, str]]]:
+def port_from(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[tuple[str, str]]]:
     """Return the statements that a `from ... import` becomes, and what of it stays, with reasons."""
     path = dotted(node.module)
     if node.relative or not path:
@@ -119,16 +119,16 @@ def ported_from(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], lis
         return [node], []
     if isinstance(node.names, cst.ImportStar):
         why = reason_of(inside)
-        return ([node], [(f"from {path} import *", why)]) if why else ([_moved(node, target)], [])
+        return ([node], [(f"from {path} import *", why)]) if why else ([_move(node, target)], [])
     reasons = {alias: reason_of(inside, dotted(alias.name)) for alias in node.names}
     stays = [(f"from {path} import {dotted(alias.name)}", why) for alias, why in reasons.items() if why is not None]
     goes = [alias for alias, why in reasons.items() if why is None]
     if not goes:
         return [node], stays
     if not stays:
-        return [_moved(node, target)], stays
+        return [_move(node, target)], stays
     rest = [alias for alias, why in reasons.items() if why is not None]
-    return [_moved(with_names(node, goes), target), with_names(node, rest)], stays
+    return [_move(with_names(node, goes), target), with_names(node, rest)], stays
 
 
 def padding_as_before(node: cst.ImportFrom) -> cst.ImportFrom:
@@ -144,11 +144,11 @@ def padding_as_before(node: cst.ImportFrom) -> cst.ImportFrom:
     return node.with_changes(names=names)
 
 
-def _moved(node: cst.ImportFrom, path: str) -> cst.ImportFrom:
+def _move(node: cst.ImportFrom, path: str) -> cst.ImportFrom:
     return node if dotted(node.module) == path else node.with_changes(module=name_node(path))
 
 
-def _renamed(alias: cst.ImportAlias, path: str) -> cst.ImportAlias:
+def _rename(alias: cst.ImportAlias, path: str) -> cst.ImportAlias:
     root, _, inside = path.partition(".")
     new = {"ray": "rlcatalog_compat", "gym": "gymnasium"}[root]
     if alias.asname is not None:

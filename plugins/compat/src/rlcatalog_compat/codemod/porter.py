@@ -129,11 +129,11 @@ class _Porter(Rewriter):
         for was, statement in zip(original.body, updated.body, strict=True):
             new, stays = [statement], list[tuple[str, str]]()
             if isinstance(statement, cst.Import):
-                one, stays = imports.ported_import(statement)
+                one, stays = imports.port_import(statement)
                 new = [one]
             elif isinstance(statement, cst.ImportFrom):
                 statement = imports.padding_as_before(statement) if self.context.pads_as_before else statement
-                new, stays = imports.ported_from(statement)
+                new, stays = imports.port_from(statement)
             for what, why in stays:
                 self.note(was, what, why)
             if len(new) > 1:

@@ -130,11 +130,11 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
     if isinstance(node, cst.Attribute) and node.attr.value == "value" and isinstance(node.value, cst.Subscript):
         is_size = isinstance(node.value.value, cst.Attribute) and node.value.value.attr.value == "shape"
         return node.value.with_changes(lpar=node.lpar, rpar=node.rpar) if is_size else node
-    if isinstance(node, cst.Subscript) and (tensor := _shaped(node.value)) is not None:
+    if isinstance(node, cst.Subscript) and (tensor := _tensor_of(node.value)) is not None:
         return node.with_changes(value=cst.Attribute(tensor, cst.Name("shape")))
     if isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute):
         of = node.func.value
-        tensor = _shaped(of) or (of.value if isinstance(of, cst.Attribute) and of.attr.value == "shape" else None)
+        tensor = _tensor_of(of) or (of.value if isinstance(of, cst.Attribute) and of.attr.value == "shape" else None)
         if node.func.attr.value == "as_list" and tensor is not None:
             return cst.Call(cst.Name("list"), [cst.Arg(cst.Attribute(tensor, cst.Name("shape")))])
     return node
@@ -160,7 +160,7 @@ def rows(context: Context, node: cst.Call) -> cst.Call:
     return node.with_changes(args=[node.args[0], node.args[1].with_changes(value=to.with_changes(elements=elements))])
 
 
-def _shaped(node: cst.BaseExpression) -> cst.BaseExpression | None:
+def _tensor_of(node: cst.BaseExpression) -> cst.BaseExpression | None:
     """Return the tensor whose shape `tensor.get_shape()` gives; None of anything else."""
     is_call = isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute)
     if not is_call or node.func.attr.value != "get_shape":  # type: ignore[attr-defined]
@@ -200,7 +200,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
         if word in _WITHOUT_MEANING:
             continue
         by_place = place < front and len(args) == place
-        args.append(_positional(arg) if by_place else _named(arg, word))
+        args.append(_positional(arg) if by_place else _with_keyword(arg, word))
     context.helpers.add("rlcatalog_compat.layers")
     if args:
         end = node.args[-1]  # what stood behind the last argument now stands behind this one
@@ -235,7 +235,7 @@ def _positional(arg: cst.Arg) -> cst.Arg:
     return arg.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
 
 
-def _named(arg: cst.Arg, word: str) -> cst.Arg:
+def _with_keyword(arg: cst.Arg, word: str) -> cst.Arg:
     if arg.keyword is not None and arg.keyword.value == word:
         return arg
     return arg.with_changes(keyword=cst.Name(word), equal=_keyword(word, arg.value).equal)
@@ -300,7 +300,7 @@ def call(context: Context, original: cst.Call, updated: cst.Call) -> cst.BaseExp
         dropped = share.with_changes(keyword=cst.Name("rate"), value=rate)
         return updated.with_changes(args=[dropped if arg is share else arg for arg in updated.args])
     if module == TENSORFLOW and name.startswith(_RENAMING) and any(keyword(updated, old) for old in _KEYWORDS):
-        return updated.with_changes(args=[_renamed(arg) for arg in updated.args])
+        return updated.with_changes(args=[_rename_keyword(arg) for arg in updated.args])
     return updated
 
 
@@ -321,7 +321,7 @@ def unpacked(node: cst.Assign) -> cst.Assign:
     return node.with_changes(targets=[node.targets[0].with_changes(target=cst.Tuple(names, lpar=[], rpar=[]))])
 
 
-def _renamed(arg: cst.Arg) -> cst.Arg:
+def _rename_keyword(arg: cst.Arg) -> cst.Arg:
     if arg.keyword is None or arg.keyword.value not in _KEYWORDS:
         return arg
     return arg.with_changes(keyword=cst.Name(_KEYWORDS[arg.keyword.value]))

@@ -40,7 +40,7 @@ def preprocessors(part: Part) -> Iterator[tuple[Preprocessor, list[Any], Mapping
     seen = set()
     for example in part.examples:
         options = part.catalog.parse_config(example.config).values
-        pending = [_made(part, example.obs, options)]
+        pending = [_preprocessor(part, example.obs, options)]
         while pending:
             codec = pending.pop()
             pending += codec.children
@@ -49,11 +49,11 @@ def preprocessors(part: Part) -> Iterator[tuple[Preprocessor, list[Any], Mapping
                 continue
             seen.add(key)
             space.seed(0)
-            yield _made(part, space, options), [space.sample() for _ in range(ROWS)], options
+            yield _preprocessor(part, space, options), [space.sample() for _ in range(ROWS)], options
     require(bool(seen), f"it takes no space of its examples; {DECLARE}")
 
 
-def _made(part: Part, space: Any, options: Mapping[str, Any]) -> Preprocessor:
+def _preprocessor(part: Part, space: Any, options: Mapping[str, Any]) -> Preprocessor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # naming one is deprecated, for users
         made = part.catalog.preprocessor_for(space, options, check="always")
@@ -105,7 +105,7 @@ def nested_is_alone(part: Part) -> None:
         own = {**options, "custom_preprocessor": None}
         for outer, key in ((spaces.Tuple([vector, space]), 1), (spaces.Dict({"a": vector, "b": space}), "b")):
             try:
-                whole = _made(part, outer, own)
+                whole = _preprocessor(part, outer, own)
             except CatalogError:
                 continue
             child = whole.children[1] if len(whole.children) == 2 else None

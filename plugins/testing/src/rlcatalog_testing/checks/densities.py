@@ -252,7 +252,7 @@ def gradients_are_those_of_numbers(part: Part) -> None:
     for trial in trials(part):
         inputs = trial.inputs(ROWS, 0.5)
         raw = trial.raw(trial.dist(inputs).sample())
-        for name, ask in _asked(trial, raw):
+        for name, ask in _questions(trial, raw):
             try:
                 slopes = _slopes(trial, ask, inputs, raw)
                 gradient = trial.gradient(partial(ask, raw), inputs)
@@ -269,7 +269,7 @@ def gradients_are_those_of_numbers(part: Part) -> None:
                 )
 
 
-def _asked(trial: Trial, raw: Array) -> Iterator[tuple[str, Ask]]:
+def _questions(trial: Trial, raw: Array) -> Iterator[tuple[str, Ask]]:
     """Yield what has a gradient by the inputs; the divergence is that of what was stored to what is now, as in PPO."""
     yield "logp", lambda raw, x: trial.dist(x).logp(trial.actions(raw))
     if getattr(trial.dist(trial.inputs(1)), "entropy_kind", "exact") == "exact":

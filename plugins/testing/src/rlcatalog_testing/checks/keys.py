@@ -125,12 +125,12 @@ def _print(part: Part, example: Example, config: Mapping[str, Any]) -> str | Non
     shared = part.shared.setdefault("prints", {})
     key = (part.framework, str(example), str(config))
     if key not in shared:
-        shared[key] = _made_print(part, example, config)
+        shared[key] = _make_print(part, example, config)
     found: str | None = shared[key]
     return found
 
 
-def _made_print(part: Part, example: Example, config: Mapping[str, Any]) -> str | None:
+def _make_print(part: Part, example: Example, config: Mapping[str, Any]) -> str | None:
     kit = kit_of(str(part.framework))
     kit.seed(1)
     try:

@@ -40,7 +40,7 @@ def _carrying(part: Part, example: Example) -> Policy:
     return policy
 
 
-def _stepped(policy: Policy, example: Example, state: tuple[Array, ...] | None = None) -> Steps:
+def _take_steps(policy: Policy, example: Example, state: tuple[Array, ...] | None = None) -> Steps:
     encoded = encoded_of(policy, example, 2 * LENGTHS[0])
     encoded = encoded.reshape(2, LENGTHS[0], *encoded.shape[1:])
     passes = []
@@ -50,7 +50,7 @@ def _stepped(policy: Policy, example: Example, state: tuple[Array, ...] | None =
     return Steps(encoded, passes)
 
 
-def _padded(encoded: Array, garbage: float) -> Array:
+def _pad(encoded: Array, garbage: float) -> Array:
     """Return the rows of both episodes, the second one's last steps replaced."""
     found = encoded.copy()
     found[1, LENGTHS[1] :] = np.asarray(garbage).astype(found.dtype)
@@ -87,7 +87,7 @@ def steps_equal_a_sequence(part: Part) -> None:
     """One step after another gives what the whole sequence gives at once."""
     for example in part.few:
         policy = _carrying(part, example)
-        encoded, passes = _stepped(policy, example)
+        encoded, passes = _take_steps(policy, example)
         whole = run(policy, encoded.reshape(-1, *encoded.shape[2:]), lengths=[LENGTHS[0]] * 2)
         outputs = whole.outputs.reshape(2, LENGTHS[0], -1)
         values = [None] * LENGTHS[0] if whole.value is None else whole.value.reshape(2, -1).T
@@ -100,7 +100,7 @@ def state_carries_everything(part: Part) -> None:
     """A sequence cut in two, the state handed on, gives what it gives whole; rows that restart begin anew."""
     example = part.examples[0]
     policy = _carrying(part, example)
-    encoded, passes = _stepped(policy, example)
+    encoded, passes = _take_steps(policy, example)
     half = LENGTHS[0] // 2
     later = encoded[:, half:].reshape(-1, *encoded.shape[2:])
     rest = run(policy, later, passes[half - 1].state, [LENGTHS[0] - half] * 2)
@@ -122,8 +122,8 @@ def state_at_seq_lens(part: Part) -> None:
     """After a padded sequence the state is the one at its last real step."""
     example = part.examples[0]
     policy = _carrying(part, example)
-    encoded, passes = _stepped(policy, example)
-    found = run(policy, _padded(encoded, 0.0), lengths=LENGTHS).state
+    encoded, passes = _take_steps(policy, example)
+    found = run(policy, _pad(encoded, 0.0), lengths=LENGTHS).state
     for index, part_ in enumerate(found):
         for row, length in enumerate(LENGTHS):
             what = (
@@ -137,8 +137,8 @@ def padding_never_reaches_it(part: Part) -> None:
     """What stands in the padding changes neither outputs nor state."""
     example = part.examples[0]
     policy = _carrying(part, example)
-    encoded, passes = _stepped(policy, example)
-    one, two = (run(policy, _padded(encoded, garbage), lengths=LENGTHS) for garbage in (0.0, 100.0))
+    encoded, passes = _take_steps(policy, example)
+    one, two = (run(policy, _pad(encoded, garbage), lengths=LENGTHS) for garbage in (0.0, 100.0))
     for found in (one, two):
         outputs = found.outputs.reshape(2, LENGTHS[0], -1)
         for row, length in enumerate(LENGTHS):

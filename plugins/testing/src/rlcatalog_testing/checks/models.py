@@ -58,13 +58,13 @@ def check_trained(policy: Policy, example: Example) -> None:
         f"{example}: forward used trainable weights of shapes {found.strangers[:5]} that are none of the model's:"
         " nobody trains or saves them",
     )
-    still = _unmoved(found.by_name)
+    still = _idle_weights(found.by_name)
     if still:  # pixels as they are may leave every unit at the flat end of its activation
-        still = [name for name in _unmoved(gradients(policy, example, largest=2).by_name) if name in still]
+        still = [name for name in _idle_weights(gradients(policy, example, largest=2).by_name) if name in still]
     require(not still, f"{example}: a step over outputs, log density and value does not move {', '.join(still[:5])}")
 
 
-def _unmoved(by_name: dict[str, Array | None]) -> list[str]:
+def _idle_weights(by_name: dict[str, Array | None]) -> list[str]:
     return [name for name, gradient in by_name.items() if gradient is None or not gradient.any()]
 
 
@@ -142,10 +142,10 @@ def _of_other_dtype(example: Example) -> Example | None:
 def describes_what_is_built(part: Part) -> None:
     """The stages that `explain` prints are those of the built model."""
     for config in part.sharing():
-        _counted(part, part.examples[0], config)
+        _check_weights(part, part.examples[0], config)
     for example in part.examples:
         policy = part.policy(example)
-        _counted(part, example, {})
+        _check_weights(part, example, {})
         own = [s for s in policy.resolution.shapes if s.name.startswith(f"{part.component.name}: ")]
         width = own[-1].shape[-1] if own and own[-1].shape else None
         model = policy.model if kind_of(part.component) != "trunk" else innermost(policy)
@@ -157,7 +157,7 @@ def describes_what_is_built(part: Part) -> None:
         )
 
 
-def _counted(part: Part, example: Example, config: dict[str, Any]) -> None:
+def _check_weights(part: Part, example: Example, config: dict[str, Any]) -> None:
     """Raise unless a model has as many weights as its stages announce; at least, where they do not know them all."""
     policy = part.policy(example, **config)
     built, stages = weights_in(policy), policy.resolution.layers
